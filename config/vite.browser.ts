@@ -1,5 +1,5 @@
-// The library for browsers, dist/browser: ES modules that need no bundler, with the workers and the example text
-// beside them. All URLs are relative to the module that uses them: any base path serves, and an npm install too.
+// The library for browsers, dist/browser: ES modules that need no bundler, with the workers, the example text and the
+// report's colours beside them. All URLs are relative to the module that uses them: any base path serves, and an npm install too.
 
 import { defineConfig, type Plugin } from 'vite';
 import { browserPlugins } from './browser-plugins.ts';
@@ -55,7 +55,7 @@ export default defineConfig({
     modulePreload: false,
     assetsInlineLimit: 0,
     rolldownOptions: {
-      input: { index: 'src/browser/index.ts' },
+      input: { index: 'src/browser/index.ts', 'memory-colors': 'src/browser/memory-colors.css' },
       preserveEntrySignatures: 'strict',
       output: names,
     },

@@ -5,7 +5,7 @@ import type uPlot from 'uplot';
 import { drawing } from '../src/browser/index.ts';
 import { at } from './at.ts';
 import { plain, short } from './figures.ts';
-import { make, setText } from './page.ts';
+import { make, SILENT, setText } from './page.ts';
 
 export interface Line {
   readonly label: string;
@@ -58,9 +58,11 @@ export class Chart {
   async draw(x: readonly number[], lines: readonly Line[]): Promise<void> {
     this.#x = x;
     this.#lines = lines;
-    library ??= load();
-    const uPlot = await library;
-    const made = lines.map(({ label, color }) => `${label} ${color}`).join();
+    if (x.length === 0) return this.#clear();
+    const uPlot = await this.#library();
+    // Since then there may be nothing to draw any more.
+    if (!uPlot || this.#x.length === 0) return;
+    const made = this.#lines.map(({ label, color }) => `${label} ${color}`).join();
     if (made !== this.#made || !this.#plot) {
       this.#made = made;
       this.#plot?.destroy();
@@ -70,6 +72,25 @@ export class Chart {
     this.#read();
     const [last] = this.#lines.map(({ values }) => lastUntil(values, values.length - 1));
     this.#host.setAttribute('aria-label', `${this.#options.title}: ${last == null ? 'nothing yet' : plain(last)}`);
+  }
+
+  /** Undefined where it cannot be had, which is said: a browser does not try again before the page is reloaded. */
+  async #library(): Promise<typeof uPlot | undefined> {
+    library ??= load();
+    try {
+      return await library;
+    } catch {
+      setCaption(this.#caption, this.#options.title, ['what draws it did not load: reload the page']);
+      return undefined;
+    }
+  }
+
+  /** As before anything was drawn. */
+  #clear(): void {
+    this.#plot?.destroy();
+    this.#plot = undefined;
+    setCaption(this.#caption, this.#options.title, []);
+    this.#host.setAttribute('aria-label', `${this.#options.title}: nothing yet`);
   }
 
   #data(): uPlot.AlignedData {
@@ -83,13 +104,13 @@ export class Chart {
 
   #rebuildCaption(): void {
     const several = this.#lines.length > 1;
-    this.#outputs = this.#lines.map(() => make('output'));
+    this.#outputs = this.#lines.map(() => make('output', SILENT));
     const readings = this.#lines.map(({ label, color }, i) => {
       const swatch = make('i');
       swatch.style.background = `var(${color})`;
       return make('span', {}, ...(several ? [swatch] : []), `${label} `, at(this.#outputs, i));
     });
-    this.#stepOutput = several ? make('output') : undefined;
+    this.#stepOutput = several ? make('output', SILENT) : undefined;
     if (this.#stepOutput) readings.push(make('span', { className: 'step' }, 'step ', this.#stepOutput));
     setCaption(this.#caption, this.#options.title, readings);
   }
@@ -138,7 +159,7 @@ export class Chart {
   }
 }
 
-function setCaption(caption: HTMLElement, title: string, readings: Node[]): void {
+function setCaption(caption: HTMLElement, title: string, readings: (Node | string)[]): void {
   caption.replaceChildren(make('b', {}, title), ...readings);
 }
 

@@ -41,7 +41,7 @@ export class Chat {
     this.#box.replaceChildren(make('p', { className: 'hint' }, 'Ask it something: now, or while it trains.'));
   }
 
-  /** Asks each side in turn. `answer` writes one, piece by piece. */
+  /** Asks each side in turn, while the conversation is the same. `answer` writes one, piece by piece. */
   async ask(
     question: string,
     sides: readonly Side[],
@@ -55,6 +55,7 @@ export class Chat {
     const asked = sides.map((side) => ({ side, messages: messagesOf(side) }));
     this.#turns.push(turn);
     for (const { side, messages } of asked) {
+      if (!this.#turns.includes(turn)) return;
       const text = texts.get(side);
       let said = '';
       await answer(side, messages, (piece) => {

@@ -56,9 +56,7 @@ export class Curves {
     const run = this.#run;
     if (!run) return;
     const all = [run, ...this.#others.map(({ curves }) => curves)];
-    const some = all.some(({ steps }) => steps.length > 0);
-    this.#empty.hidden = some;
-    if (!some) return;
+    this.#empty.hidden = all.some(({ steps }) => steps.length > 0);
     const own = run.thinned();
     const others = this.#others.map(({ curves, ...rest }) => ({ ...rest, thinned: curves.thinned(), curves }));
     this.#drawLoss(run, own, others);

@@ -53,6 +53,8 @@ export class DataPanel {
   /** Of the text that is there. */
   #shape: ShapeName | undefined;
   #looks = 0;
+  /** Resolves when it is known of the text that is there whether it is records. */
+  looked: Promise<void> = Promise.resolve();
 
   /** `recognise` tells records from text. */
   constructor(recognise: Recognise, changed: () => void) {
@@ -211,7 +213,7 @@ export class DataPanel {
     this.#shape = undefined;
     this.#records.hidden = true;
     this.#changed();
-    if (what !== '' && this.#images.length === 0) void this.#look(what);
+    if (what !== '' && this.#images.length === 0) this.looked = this.#look(what);
   }
 
   /** Sees whether it is records. */

@@ -12,8 +12,18 @@ export interface Field {
   readonly options?: Readonly<Record<string, string>>;
 }
 
-/** The values of the fields, in order; undefined when the person thinks better of it. */
-export function ask(title: string, text: string, fields: readonly Field[], yes: string): Promise<string[] | undefined> {
+/** Nothing replaces a question that is being read: the answer would be to another one. */
+let asking = false;
+
+/** The values of the fields, in order; undefined when the person thinks better of it, or is asked something else already. */
+export async function ask(
+  title: string,
+  text: string,
+  fields: readonly Field[],
+  yes: string,
+): Promise<string[] | undefined> {
+  if (asking) return undefined;
+  asking = true;
   const dialog = byId('dialog', HTMLDialogElement);
   const inputs = fields.map(({ value, type = 'text', options }) => {
     if (options) {
@@ -42,11 +52,7 @@ export function ask(title: string, text: string, fields: readonly Field[], yes: 
   no.addEventListener('click', () => dialog.close());
   dialog.returnValue = '';
   dialog.showModal();
-  return new Promise((resolve) => {
-    dialog.addEventListener(
-      'close',
-      () => resolve(dialog.returnValue === 'yes' ? inputs.map(({ value }) => value) : undefined),
-      { once: true },
-    );
-  });
+  await new Promise((resolve) => dialog.addEventListener('close', resolve, { once: true }));
+  asking = false;
+  return dialog.returnValue === 'yes' ? inputs.map(({ value }) => value) : undefined;
 }

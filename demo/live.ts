@@ -31,7 +31,11 @@ export class Live {
     figure('step', run ? whole(done) : '–', steps > 0 ? `of ${whole(steps)}` : '');
     const config = run?.settings?.config;
     const each = config && !FAMILIES[config.model_type].writes ? 'each' : 'a token';
-    figure('loss', fixed(loss), loss === undefined ? '' : `${(loss / Math.LN2).toFixed(2)} bits ${each}`);
+    figure(
+      'loss',
+      fixed(loss),
+      loss === undefined || !Number.isFinite(loss) ? '' : `${(loss / Math.LN2).toFixed(2)} bits ${each}`,
+    );
     figure('validation', fixed(validation?.loss), validation ? noteOn(validation) : '');
     const left =
       recent && training.phase === 'training' ? ((steps - done) * training.tokensPerStep) / recent : undefined;

@@ -20,7 +20,7 @@ import { isolate } from './isolation.ts';
 import { Live } from './live.ts';
 import { MemoryPanel } from './memory-panel.ts';
 import { ModelForm } from './model.ts';
-import { Notes } from './notes.ts';
+import { Notes, sayEvent } from './notes.ts';
 import { showObstacle } from './obstacles.ts';
 import { OwnModel } from './own-model.ts';
 import { byId, setText } from './page.ts';
@@ -35,11 +35,11 @@ const notes = new Notes();
 const live = new Live();
 const curves = new Curves();
 const data = new DataPanel(
-  async (text) => holdfast?.trainer.recordsIn(text),
+  async (text) => (await trainer()).recordsIn(text),
   () => changed(),
 );
 const own = new OwnModel(
-  () => holdfast?.trainer,
+  () => trainer(),
   () => model.ownChosen(),
   () => model.ownChanged(),
 );
@@ -56,11 +56,15 @@ const writing = new Writing(() => holdfast?.trainer);
 const seeing = new Seeing(() => holdfast?.trainer);
 const runs = new RunList(() => (holdfast as Holdfast).trainer, {
   look: (run) => look(run),
-  goOn: (run) => goOn(run),
+  goOn: (run) => begins(() => goOn(run)),
   use: (run) => own.use(run),
   compared: (others) => {
     compared = others;
     phaseChanged();
+  },
+  gone: () => {
+    memory.clear();
+    training?.forget();
   },
   attempt: (work) => attempt(work),
   say: (text) => notes.say(text),
@@ -68,6 +72,9 @@ const runs = new RunList(() => (holdfast as Holdfast).trainer, {
 let compared: readonly Compared[] = [];
 let holdfast: Holdfast | undefined;
 let training: Training | undefined;
+/** Whether a run is being made ready that is not open yet. */
+let beginning = false;
+const opening = open();
 
 const buttons = {
   train: byId('train', HTMLButtonElement),
@@ -78,7 +85,7 @@ const buttons = {
 
 // ---- What a person does ----------------------------------------------------------------------------------------
 
-buttons.train.addEventListener('click', () => attempt(train));
+buttons.train.addEventListener('click', () => attempt(() => begins(train)));
 buttons.pause.addEventListener('click', () =>
   attempt(async () => (training?.phase === 'paused' ? training.unpause() : training?.pause())),
 );
@@ -90,33 +97,28 @@ takeDrops((files, what) =>
     if (what === 'text') await data.take(alone);
     else if (what === 'images') data.takeImages(files);
     else if (what === 'model' || (await own.isAdapterZip(files))) await own.take(files);
-    else if (holdfast) await runs.import(alone);
+    else await runs.import(alone);
   }),
 );
 
+/** What is asked for when it is pressed is trained: to keep the model may take minutes. */
 async function train(): Promise<void> {
-  if (!holdfast || !training || training.open) return;
-  const asked = wanted();
+  await data.looked;
+  const { settings, seq, found } = wanted();
   if (classes.problem !== undefined) throw new Error(classes.problem);
-  const text = data.text(asked.seq, asked.found !== undefined);
-  void holdfast.persist();
-  buttons.train.disabled = true;
-  try {
-    const name = model.isOwn ? await keepModel() : undefined;
-    const { settings, found } = wanted();
-    const { images } = data;
-    const records = found ? undefined : data.records;
-    memory.clear();
-    await training.start({
-      ...{ settings, memory: memory.memory },
-      ...(text !== undefined && { text }),
-      ...(images && { images }),
-      ...(records && { records }),
-      ...(name !== undefined && { name }),
-    });
-  } finally {
-    buttons.train.disabled = false;
-  }
+  const text = data.text(seq, found !== undefined);
+  const { images } = data;
+  const records = found ? undefined : data.records;
+  void holdfast?.persist();
+  const kept = await keptModel();
+  memory.clear();
+  await training?.start({
+    ...{ settings: { ...settings, ...(kept?.from && { from: kept.from }) }, memory: memory.memory },
+    ...(text !== undefined && { text }),
+    ...(images && { images }),
+    ...(records && { records }),
+    ...(kept && { name: kept.name }),
+  });
 }
 
 /** What the form and the text say; and `found`, the classes of labelled data, with the head that learns them. */
@@ -160,20 +162,38 @@ function estimated(): RunSettings {
   return { ...settings, ...(records && { records: { trainOn, pack } }) };
 }
 
-/** The model of the person's own is there for the run. Returns the run's name. */
-async function keepModel(): Promise<string> {
+/** The model of the person's own is there for the run. Errors: an Error where another was chosen meanwhile. */
+async function keptModel(): Promise<{ from: string | undefined; name: string } | undefined> {
+  if (!model.isOwn) return undefined;
   if (own.info?.from === undefined) notes.say('Preparing: the model is kept in this browser …');
-  const { name } = await own.keep();
+  const { way } = own;
+  const kept = await own.keep();
   await runs.refresh();
-  return own.way === 'lora' ? `${name}, LoRA` : `${name}, tuned`;
+  const { name, from } = kept;
+  if (!model.isOwn || own.info !== kept)
+    throw new Error(`“${name}” is kept here, and another model was chosen meanwhile: press Train to train that`);
+  return { from, name: `${name}, ${way === 'lora' ? 'LoRA' : 'tuned'}` };
 }
 
 async function goOn(run: RunInfo): Promise<void> {
-  if (!holdfast || !training || training.open) return;
-  const isHere = await holdfast.trainer.hasData(run.id);
+  const isHere = await (await trainer()).hasData(run.id);
   memory.clear();
   memory.show(run.memory);
-  await training.resume(run.id, isHere ? {} : data.own);
+  await training?.resume(run.id, isHere ? {} : data.own);
+}
+
+/** One run is begun at a time. Errors: an Error where another is about to. */
+async function begins(work: () => Promise<void>): Promise<void> {
+  if (!training || training.open) return;
+  if (beginning) throw new Error('A run is about to begin: wait for it, and stop it before another');
+  beginning = true;
+  buttons.train.disabled = true;
+  try {
+    await work();
+  } finally {
+    beginning = false;
+    buttons.train.disabled = false;
+  }
 }
 
 async function look(run: RunInfo): Promise<void> {
@@ -202,9 +222,10 @@ async function changeMemory(asked: MemorySettings): Promise<void> {
   await estimate();
 }
 
-/** What goes wrong is said. */
+/** Begins when the worker is there. What goes wrong is said. */
 async function attempt(work: () => Promise<unknown>): Promise<void> {
   try {
+    await opening;
     await work();
   } catch (error) {
     notes.problem(error);
@@ -214,6 +235,7 @@ async function attempt(work: () => Promise<unknown>): Promise<void> {
 // ---- What would be ---------------------------------------------------------------------------------------------
 
 let estimateTimer: ReturnType<typeof setTimeout> | undefined;
+let estimates = 0;
 
 function changed(): void {
   clearTimeout(estimateTimer);
@@ -225,6 +247,8 @@ async function estimate(): Promise<void> {
   if (!holdfast) return;
   const { trainer } = holdfast;
   const open = training?.open ? training.run?.settings : undefined;
+  // What is answered late is of what was asked before.
+  const nth = ++estimates;
   try {
     // A model of the person's own that is still to come needs nothing.
     const settings = model.isOwn && !own.info ? undefined : estimated();
@@ -232,11 +256,14 @@ async function estimate(): Promise<void> {
     const stored = model.isOwn ? own.info?.stored : undefined;
     const asked = open ? {} : memory.memory;
     const found = settings && (await trainer.estimate(settings, asked, stored));
+    if (nth !== estimates) return;
     model.showEstimate(found, settings);
     if (found && !open) memory.showEstimate(found);
     own.judge(found, asked, settings);
   } catch (error) {
+    if (nth !== estimates) return;
     model.showProblem(messageOf(error));
+    model.showEstimate(undefined);
     own.judge();
   }
   if (!open) return;
@@ -253,7 +280,7 @@ function hear(events: readonly RunEvent[]): void {
     if (event.type === 'memory') memory.live(event);
     if (event.type === 'ready') void attempt(begun);
     if (event.type === 'ended' || event.type === 'failed' || event.type === 'saved') void attempt(() => runs.refresh());
-    sayOf(event);
+    sayEvent(notes, event, training.phase);
   }
   live.show(training);
   curves.changed();
@@ -267,31 +294,6 @@ async function begun(): Promise<void> {
   if (training?.run) memory.show(training.run.memory);
   await runs.refresh();
   await estimate();
-}
-
-function sayOf(event: RunEvent): void {
-  if (event.type === 'preparing') notes.say('Preparing: compiling kernels, reading the text …');
-  if (event.type === 'tokenizing') {
-    notes.say(`Preparing: ${Math.floor((100 * event.done) / event.total)} % of the text is tokenized …`);
-  }
-  if (event.type === 'ready') {
-    const { firstStep } = event;
-    if (training?.phase === 'paused') notes.say(`Paused after ${firstStep} steps`);
-    else notes.say(firstStep > 0 ? `Going on from step ${firstStep}` : 'Training');
-  }
-  if (event.type === 'paused') notes.say(`Paused after ${event.step} steps; it is saved`);
-  if (event.type === 'going on') notes.say('Training');
-  if (event.type === 'recovered') {
-    notes.say(`The GPU was lost (${event.reason}); training goes on from the last ${event.from}`);
-  }
-  if (event.type === 'failed') notes.problem(event.message);
-  // Of one that is opened again, its going on is said.
-  if (event.type === 'ended' && training?.phase !== 'moving') {
-    const { steps, finalLoss, interrupted } = event.summary;
-    notes.say(
-      `${interrupted ? 'Stopped' : 'Done'} after ${steps} steps, ${Number.isFinite(finalLoss) ? `loss ${finalLoss.toFixed(3)}` : 'the last one skipped'}; it is saved`,
-    );
-  }
 }
 
 const STATUS: Partial<Record<Phase, string>> = {
@@ -322,37 +324,56 @@ function phaseChanged(): void {
 
 // ---- The beginning ---------------------------------------------------------------------------------------------
 
+/** Errors: HoldfastError where this page cannot train. */
+async function open(): Promise<Holdfast> {
+  // What waits for it is loaded anew.
+  if (await isolate()) return new Promise(() => {});
+  return openHoldfast({ onEvents: hear });
+}
+
+/** When it is there. Errors: as of `open`. */
+async function trainer(): Promise<Holdfast['trainer']> {
+  return (await opening).trainer;
+}
+
 async function begin(): Promise<void> {
-  if (await isolate()) return;
   try {
-    holdfast = await openHoldfast({ onEvents: hear });
+    holdfast = await opening;
   } catch (error) {
     setText(byId('status', HTMLElement), 'Training is not possible here; see above');
     showObstacle(messageOf(error));
     return;
   }
-  const { trainer, environment } = holdfast;
-  training = new Training(trainer, phaseChanged);
+  const { environment } = holdfast;
+  training = new Training(holdfast.trainer, phaseChanged);
   buttons.train.disabled = false;
   notes.say('Ready');
   for (const note of environment.notes) notes.add(note);
   setText(byId('place', HTMLElement), [environment.adapter.name, ...environment.notes].join(' · '));
   await attempt(async () => {
     await runs.refresh();
-    await estimate();
     await takeUp();
   });
+  await attempt(estimate);
 }
 
-/** A run that a reload, a crash or a closed tab cut off goes on. */
+/** A run that a reload, a crash or a closed tab cut off goes on, unless the person was faster. */
 async function takeUp(): Promise<void> {
-  const last = runs.runs.find(({ status }) => status !== 'damaged');
-  if (!last) return;
-  if (last.open === 'in another tab') notes.say(`“${last.name}” is training in another tab; go on there, or close it`);
-  else if (last.status === 'running' && last.settings) {
-    notes.say(`“${last.name}” was cut off: it goes on`);
-    await goOn(last);
-  } else await look(last);
+  if (beginning || training?.open || training?.run) return;
+  const whole = runs.runs.filter(({ status }) => status !== 'damaged');
+  const cutOff = whole.find(({ status, open, settings }) => status === 'running' && open === 'no' && settings);
+  const [last] = whole;
+  if (cutOff) {
+    notes.say(`“${cutOff.name}” was cut off: it goes on`);
+    await begins(() => goOn(cutOff));
+  } else if (last?.open === 'in another tab')
+    notes.say(`“${last.name}” is training in another tab; go on there, or close it`);
+  else if (last) await look(last);
 }
+
+/** What other tabs did meanwhile is seen by who comes back to this one. */
+addEventListener('focus', () => {
+  if (training) void attempt(() => runs.refresh());
+});
 
 void begin();

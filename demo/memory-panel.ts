@@ -44,6 +44,7 @@ export class MemoryPanel {
   #range = { smallest: 1, unlimited: 1 };
   /** In force, or asked for. */
   #memory: MemorySettings = {};
+  /** Counts the runs that are looked at: what is told of an earlier one is not shown. */
   #watching = 0;
 
   constructor(events: MemoryEvents) {
@@ -108,12 +109,14 @@ export class MemoryPanel {
   /** What each policy would move within the budget that is in force, for chunks and then for activations. */
   async compare(trainer: Holdfast['trainer'], settings: RunSettings): Promise<void> {
     const memory = this.#memory;
+    const watching = this.#watching;
+    const stays = () => memory === this.#memory && watching === this.#watching;
     const within = memory.gpu !== undefined;
     const chunks = within ? await trainer.comparePolicies(settings, memory).catch(() => undefined) : undefined;
-    if (memory !== this.#memory) return;
+    if (!stays()) return;
     this.view.compare(chunks);
     const activations = within ? await trainer.compareActivations(settings, memory).catch(() => undefined) : undefined;
-    if (memory === this.#memory) this.view.compareActivations(activations);
+    if (stays()) this.view.compareActivations(activations);
   }
 
   /** Empties the view, for another run. */

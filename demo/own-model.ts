@@ -36,7 +36,7 @@ const RANK = 16;
 const PACE = { steps: 200, warmup: 10, evalEvery: 50, sampleEvery: 50, saveEvery: 50 };
 
 export class OwnModel {
-  readonly #trainer: () => Trainer | undefined;
+  readonly #trainer: () => Promise<Trainer>;
   readonly #chosen: () => void;
   readonly #panel = byId('own', HTMLElement);
   readonly #hint = byId('own-hint', HTMLElement);
@@ -55,7 +55,7 @@ export class OwnModel {
   #saysRoom = false;
 
   /** `chosen`: another model is there; `changed`: it is trained in another way. */
-  constructor(trainer: () => Trainer | undefined, chosen: () => void, changed: () => void) {
+  constructor(trainer: () => Promise<Trainer>, chosen: () => void, changed: () => void) {
     this.#trainer = trainer;
     this.#chosen = chosen;
     for (const id of ['own-folder', 'own-files']) {
@@ -114,11 +114,9 @@ export class OwnModel {
   async isAdapterZip(files: readonly ChosenFile[]): Promise<boolean> {
     const [zip, ...others] = files;
     if (!zip || others.length > 0) return false;
-    return (
-      (await this.#trainer()
-        ?.isAdapterZip(zip.file)
-        .catch(() => false)) ?? false
-    );
+    return this.#trainer()
+      .then((trainer) => trainer.isAdapterZip(zip.file))
+      .catch(() => false);
   }
 
   /** Takes a model, or the end of a run, that is kept here. */
@@ -126,23 +124,34 @@ export class OwnModel {
     await this.#inspect(run.id);
   }
 
-  /** The model, kept here. Errors: HoldfastError where there is no room, or a file is damaged. */
+  /**
+   * The model, kept here; where another was chosen meanwhile, that one stays. Errors: an Error without a model;
+   * HoldfastError where there is no room, or a file is damaged.
+   */
   async keep(): Promise<ModelInfo> {
-    const [trainer, info] = [this.#trainer(), this.#info];
-    if (!trainer || !info) throw new Error('There is no model yet: drop its folder, or choose it.');
-    if ((await trainer.runs()).some(({ id }) => id === this.#kept)) return info;
-    const files = this.#files;
+    const [info, files, kept] = [this.#info, this.#files, this.#kept];
+    if (!info) throw new Error('There is no model yet: drop its folder, or choose it.');
+    const trainer = await this.#trainer();
+    if ((await trainer.runs()).some(({ id }) => id === kept)) return info;
     if (!('hub' in files) && files.length === 0)
       throw new Error(`“${info.name}” is not here any more: bring it again.`);
     const word = 'hub' in files ? 'Fetching' : 'Keeping';
-    const progress = (done: number, total: number) =>
-      this.#say(`${word} ${info.name}: ${formatBytes(done)} of ${formatBytes(total)}`);
-    const { id } = await trainer.importModel(files, info.name, callback(progress));
-    const kept = await trainer.inspectModel(id);
-    this.#info = kept;
-    this.#kept = id;
-    await this.#describe(kept, trainer);
-    return kept;
+    const progress = (done: number, total: number) => {
+      if (this.#info === info) this.#say(`${word} ${info.name}: ${formatBytes(done)} of ${formatBytes(total)}`);
+    };
+    try {
+      const { id } = await trainer.importModel(files, info.name, callback(progress));
+      const found = await trainer.inspectModel(id);
+      if (this.#info !== info) return found;
+      this.#info = found;
+      this.#kept = id;
+      await this.#describe(found, trainer);
+      return found;
+    } catch (error) {
+      const { room } = await trainer.environment();
+      if (this.#info === info) this.#sayRoom(info, room);
+      throw error;
+    }
   }
 
   /** What suits it, by the library's defaults of fine-tuning. */
@@ -165,13 +174,12 @@ export class OwnModel {
 
   /** What goes wrong is shown here; where that cannot be seen, it is an error. */
   async #inspect(source: ModelFiles | string): Promise<void> {
-    const trainer = this.#trainer();
-    if (!trainer) return;
     const look = ++this.#looks;
     this.#say(
       typeof source === 'object' && 'hub' in source ? `Asking the hub for ${source.hub} …` : 'Looking into it …',
     );
     try {
+      const trainer = await this.#trainer();
       const info = await trainer.inspectModel(source);
       if (look !== this.#looks) return;
       this.#files = typeof source === 'string' ? [] : source;
@@ -180,6 +188,7 @@ export class OwnModel {
       await this.#describe(info, trainer);
       const [lora] = this.#ways.querySelectorAll('input');
       if (info.adapter && lora) lora.checked = true;
+      this.judge();
       this.#chosen();
     } catch (error) {
       if (look !== this.#looks) return;

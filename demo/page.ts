@@ -18,6 +18,9 @@ export function make<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
+/** Of a reading that is rewritten all the time: it is read when it is looked for, not spoken each time. */
+export const SILENT = { ariaLive: 'off' } as const;
+
 /** Writes only what is other, so that nothing is laid out anew for a text that stays. */
 export function setText(element: Element, text: string): void {
   if (element.textContent !== text) element.textContent = text;

@@ -29,11 +29,21 @@ export async function showReport(name: string, asked: Promise<File>): Promise<vo
   frame.hidden = button.hidden = false;
 }
 
+/** None that this page may not touch: a browser's own, where the site did not answer. */
+function documentOf(tab: Window): Document | undefined {
+  try {
+    return tab.document;
+  } catch {
+    return undefined;
+  }
+}
+
 async function loaded(tab: Window): Promise<Document | undefined> {
   for (const end = performance.now() + PATIENCE_MS; performance.now() < end; ) {
     // To a tab in another browsing context group, this one is closed.
     if (tab.closed) return undefined;
-    if (tab.document.readyState === 'complete' && tab.document.getElementById('report')) return tab.document;
+    const page = documentOf(tab);
+    if (page?.readyState === 'complete' && page.getElementById('report')) return page;
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
   tab.close();

@@ -26,6 +26,8 @@ export interface RunListEvents {
   /** Takes its weights as the model to train. */
   use(run: RunInfo): Promise<void>;
   compared(others: readonly Compared[]): void;
+  /** The run that is shown was removed, here or in another tab. */
+  gone(): void;
   /** Runs something and says what goes wrong. */
   attempt(work: () => Promise<unknown>): Promise<void>;
   say(text: string): void;
@@ -61,7 +63,11 @@ export class RunList {
 
   /** Reads the list again. */
   async refresh(): Promise<void> {
+    const before = this.#shown;
     this.#runs = await this.#trainer().runs();
+    const { id: shown, open } = this.#shown;
+    // One that was begun since may not be in the list yet.
+    if (shown !== undefined && shown === before.id && !open && !before.open && !this.#has(shown)) this.#events.gone();
     for (const [id, compared] of this.#compared) {
       const name = this.#runs.find((run) => run.id === id)?.name;
       if (name === compared.name) continue;
@@ -70,6 +76,10 @@ export class RunList {
       this.#tellCompared();
     }
     this.#draw();
+  }
+
+  #has(id: string): boolean {
+    return this.#runs.some((run) => run.id === id);
   }
 
   show(id: string | undefined, open: boolean): void {
@@ -115,14 +125,19 @@ export class RunList {
       disabled: isShown || savedStep === 0,
     });
     compare.dataset['key'] = `${id} compare`;
-    compare.addEventListener('change', () => void this.#events.attempt(() => this.#compare(run, compare.checked)));
+    compare.addEventListener(
+      'change',
+      () => void this.#events.attempt(() => this.#compare(run, () => compare.checked)),
+    );
     const swatch = make('i');
     if (color) swatch.style.background = `var(${color})`;
     const goOn = settings !== undefined && savedStep < settings.steps;
+    const summary = make('summary', {}, 'More');
+    summary.dataset['key'] = `${id} more`;
     const more = make(
       'details',
       { open: opened },
-      make('summary', {}, 'More'),
+      summary,
       make(
         'div',
         { className: 'row' },
@@ -165,13 +180,15 @@ export class RunList {
 
   // ---- What can be done with a run ------------------------------------------------------------------------------
 
-  async #compare(run: RunInfo, wanted: boolean): Promise<void> {
-    if (!wanted) this.#compared.delete(run.id);
+  /** `wanted`: it is still to be compared, once its curves are here. */
+  async #compare(run: RunInfo, wanted: () => boolean): Promise<void> {
+    if (!wanted()) this.#compared.delete(run.id);
     else {
+      const curves = RunCurves.of(await this.#trainer().history(run.id));
+      if (!wanted() || run.id === this.#shown.id) return;
       const taken = new Set([...this.#compared.values()].map(({ color }) => color));
       const color = COLORS.find((candidate) => !taken.has(candidate));
       if (!color) throw new Error(`${COLORS.length} runs are compared already: leave one of them out first`);
-      const curves = RunCurves.of(await this.#trainer().history(run.id));
       this.#compared.set(run.id, { name: run.name, color, curves });
     }
     this.#tellCompared();

@@ -1,6 +1,6 @@
 // A picture for a model that tells images apart: drawn, pasted or chosen, and under it what the run that is shown takes it for.
 
-import { type ClassGuess, type Holdfast, messageOf, type RunInfo } from '../src/browser/index.ts';
+import { type ClassGuess, FAMILIES, type Holdfast, messageOf, type RunInfo } from '../src/browser/index.ts';
 import { byId, make, setText } from './page.ts';
 
 const GUESSES = 5;
@@ -54,7 +54,8 @@ export class Seeing {
 
   /** The run that is asked, of the picture that is there; hidden where it looks at no images, and not asked while it trains. */
   show(run: RunInfo | undefined, training: boolean): void {
-    this.#panel.hidden = run?.settings?.config.model_type !== 'vit';
+    const config = run?.settings?.config;
+    this.#panel.hidden = !config || !FAMILIES[config.model_type].images;
     if (run?.id === this.#run?.id && run?.savedStep === this.#run?.savedStep && training === this.#training) return;
     this.#run = run;
     this.#training = training;
@@ -120,18 +121,19 @@ export class Seeing {
     if (!trainer || !run || this.#looking) return;
     this.#looking = true;
     const version = this.#version;
+    const stays = () => version === this.#version && run.id === this.#run?.id;
     try {
       const { width, height, data } = this.#pixels;
       const guesses = await trainer.classify(run.id, { width, height, data });
-      if (version === this.#version && run.id === this.#run?.id) this.#say(guesses);
+      if (stays()) this.#say(guesses);
     } catch (error) {
-      this.#say(
-        [],
-        this.#training ? 'It trains: stop it, or wait until it is done, and draw again.' : messageOf(error),
-      );
+      const problem = this.#training
+        ? 'It trains: stop it, or wait until it is done, and draw again.'
+        : messageOf(error);
+      if (stays()) this.#say([], problem);
     }
     this.#looking = false;
-    if (version !== this.#version) await this.#look();
+    if (version !== this.#version && this.#hasPicture) await this.#look();
   }
 
   #say(guesses: readonly ClassGuess[], problem?: string): void {

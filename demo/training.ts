@@ -26,7 +26,12 @@ export class Training {
   /** Tokens of a step. */
   tokensPerStep = 0;
   memory: Extract<RunEvent, { type: 'memory' }> | undefined;
+  /** What a run is again once its budgets are changed. */
   #pausedBefore = false;
+  /** Changes of the budgets that are under way. */
+  #moves = 0;
+  /** Counts the runs that were asked for: of several, the last is shown. */
+  #asked = 0;
   /** Resolves when the run is open in the worker: before, there is none to send anything to. */
   #known: Promise<unknown> = Promise.resolve();
 
@@ -60,17 +65,34 @@ export class Training {
 
   /** Looks at a run without training it. */
   async show(run: RunInfo): Promise<void> {
+    const asked = ++this.#asked;
     const curves = RunCurves.of(await this.#trainer.history(run.id));
-    if (this.open) return;
+    if (this.open || asked !== this.#asked) return;
     this.run = run;
     this.curves = curves;
     this.memory = undefined;
     this.#changed();
   }
 
+  /** The run that is shown is there no more. */
+  forget(): void {
+    if (this.open) return;
+    this.#asked++;
+    this.run = undefined;
+    this.curves = new RunCurves();
+    this.memory = undefined;
+    this.#changed();
+  }
+
+  /** Errors: HoldfastError where it cannot be saved; it stands still all the same. */
   async pause(): Promise<void> {
     this.#enter('pausing');
-    await this.#trainer.pause();
+    try {
+      await this.#trainer.pause();
+    } catch (error) {
+      if (this.phase === 'pausing') this.#enter('paused');
+      throw error;
+    }
   }
 
   async unpause(): Promise<void> {
@@ -89,13 +111,16 @@ export class Training {
   /** Errors: HoldfastError where it does not fit, and the run goes on as it was; or where the run has ended meanwhile. */
   async setMemory(memory: MemorySettings): Promise<void> {
     await this.#known;
-    this.#pausedBefore = this.phase === 'paused';
+    if (this.phase !== 'moving') this.#pausedBefore = this.phase === 'paused';
+    this.#moves++;
     this.#enter('moving');
     try {
       await this.#trainer.setMemory(memory);
     } finally {
+      this.#moves--;
       await this.refresh();
-      if (this.phase === 'moving') this.#enter(this.run?.open === 'here' ? this.#underWay : 'none');
+      if (this.phase === 'moving' && this.#moves === 0)
+        this.#enter(this.run?.open === 'here' ? this.#underWay : 'none');
     }
   }
 
@@ -128,11 +153,12 @@ export class Training {
         this.memory = event;
         break;
       case 'paused':
-        this.#enter('paused');
+        this.#pausedBefore = true;
+        if (this.phase !== 'moving') this.#enter('paused');
         break;
       case 'going on':
         this.#pausedBefore = false;
-        this.#enter('training');
+        if (this.phase !== 'moving') this.#enter('training');
         break;
       case 'ended':
         // To be opened again with other budgets, unless it came to its end.
@@ -145,6 +171,7 @@ export class Training {
   }
 
   async #begin(curves: RunCurves, start: () => Promise<RunInfo>): Promise<void> {
+    this.#asked++;
     const before = { phase: this.phase, run: this.run, curves: this.curves };
     this.curves = curves;
     this.memory = undefined;

@@ -5,7 +5,7 @@ import { type Candidate, callback, type Holdfast, messageOf, type Voice } from '
 import { Chat, places, type Side } from './chat.ts';
 import type { RunCurves } from './curve-data.ts';
 import { whole } from './figures.ts';
-import { byId, make, setText } from './page.ts';
+import { byId, make, SILENT, setText } from './page.ts';
 
 const CANDIDATES = 8;
 /** Between two looks at what comes next, while a run trains: each costs it a moment. */
@@ -41,6 +41,8 @@ export class Writing {
   /** A text that was asked for is shown instead. */
   #own = false;
   #writing = false;
+  /** Counts what was shown in place of a text that is written: then it is written no further, and says nothing more. */
+  #left = 0;
   #inView = false;
   #looked = Number.NEGATIVE_INFINITY;
   #looking = false;
@@ -63,7 +65,7 @@ export class Writing {
     for (let i = 0; i < CANDIDATES; i++) {
       const bar = make('span', { className: 'bar' });
       this.#next.append(
-        make('li', {}, make('code', {}, '–'), make('span', { className: 'track' }, bar), make('output')),
+        make('li', {}, make('code', {}, '–'), make('span', { className: 'track' }, bar), make('output', SILENT)),
       );
     }
     new IntersectionObserver((entries) => {
@@ -77,6 +79,7 @@ export class Writing {
     if (run !== this.#run) {
       this.#run = run;
       this.#own = false;
+      this.#left++;
       this.#at = 'newest';
       this.#showNext([]);
       this.#lookAnew();
@@ -207,8 +210,9 @@ export class Writing {
     const only = document.createTextNode('');
     const seed = newSeed();
     this.#sample.replaceChildren(make('b', {}, prompt), sides.length > 1 ? element : only);
-    await this.#busy(`asked for, at temperature ${this.#asked('with').temperature}`, async () => {
+    await this.#busy(`asked for, at temperature ${this.#asked('with').temperature}`, async (stays) => {
       for (const side of sides) {
+        if (!stays()) return;
         const text = sides.length > 1 ? texts.get(side) : only;
         const onText = (piece: string) => {
           text?.appendData(piece);
@@ -219,16 +223,18 @@ export class Writing {
     });
   }
 
-  /** Writes; `title` says afterwards what is there, or what went wrong. */
-  async #busy(title: string, work: () => Promise<void>): Promise<void> {
+  /** Writes; `title` says afterwards what is there, or what went wrong. `stays`: what is written is still shown. */
+  async #busy(title: string, work: (stays: () => boolean) => Promise<void>): Promise<void> {
+    const left = this.#left;
+    const stays = () => left === this.#left;
     this.#writing = true;
     this.#write.disabled = true;
     setText(this.#title, 'writing …');
     try {
-      await work();
-      setText(this.#title, title);
+      await work(stays);
+      if (stays()) setText(this.#title, title);
     } catch (error) {
-      setText(this.#title, messageOf(error));
+      if (stays()) setText(this.#title, messageOf(error));
     }
     this.#writing = false;
     this.#write.disabled = this.#run === undefined;
@@ -237,6 +243,7 @@ export class Writing {
   #turn(by: number): void {
     const samples = this.#curves?.samples ?? [];
     const at = this.#at === 'newest' || this.#own ? samples.length - (this.#own && by < 0 ? 0 : 1) : this.#at;
+    if (this.#own) this.#left++;
     this.#own = false;
     this.#at = Math.min(samples.length - 1, Math.max(0, at + by));
     if (this.#at === samples.length - 1) this.#at = 'newest';

@@ -13,6 +13,8 @@ const stamp = path.join(root, 'node_modules', '.holdfast-install');
 const built = path.join(root, 'dist', 'site', 'index.html');
 const inputs = [
   'src',
+  'assembly',
+  'assets',
   'shaders',
   'workers',
   'demo',

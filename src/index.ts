@@ -34,28 +34,12 @@ export {
   loadAdapter,
   loadCheckpoint,
   loadWeights,
-  type SavedWeights as Weights,
+  type SavedWeights,
   type Shapes,
   saveCheckpoint,
 } from './formats/checkpoint.ts';
-export {
-  type BertConfig,
-  type DecoderConfig,
-  type EncoderConfig,
-  type FamilyName,
-  type Gemma3Config,
-  type GPT2Config,
-  type LayerType,
-  type LlamaConfig,
-  type MistralConfig,
-  type ModelConfig,
-  parseConfig,
-  type Qwen2Config,
-  type Qwen3Config,
-  type QwenWindow,
-  type RopeScalingFields,
-  type ViTConfig,
-} from './formats/config.ts';
+export { parseConfig } from './formats/config.ts';
+export type * from './formats/families/configs.ts';
 export type { ModelShape } from './formats/families/family.ts';
 export {
   type Dtype,
@@ -114,7 +98,7 @@ export { trainRun } from './train/run.ts';
 export type { Intermission, Observer, ReadyRun, RunEvents, RunOptions, RunSummary } from './train/run-events.ts';
 export { defaultSettings, type LoraSettings, type RunSettings } from './train/run-settings.ts';
 export type { SamplingOptions } from './train/sampling.ts';
-export type { Decay, LearningRateSchedule as Schedule } from './train/schedule.ts';
+export type { Decay, LearningRateSchedule } from './train/schedule.ts';
 export type { StepHooks } from './train/stepper.ts';
 export { type StepMetrics, Trainer, type TrainerState } from './train/trainer.ts';
 export { ADAMW_DEFAULTS, type AdamWOptions, type TrainerOptions } from './train/trainer-options.ts';

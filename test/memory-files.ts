@@ -9,6 +9,7 @@ import { entry } from './entry.ts';
 export class MemoryFiles implements Files {
   readonly contents = new Map<string, Uint8Array<ArrayBuffer>>();
   readonly #folders = new Set<string>();
+  #partials = 0;
 
   constructor(files: Record<string, string | Uint8Array> = {}) {
     for (const [path, content] of Object.entries(files)) this.contents.set(path, toBytes(content));
@@ -92,7 +93,20 @@ export class MemoryFiles implements Files {
     this.#folders.add(path);
   }
 
+  async makePartial(path: string) {
+    const partial = `${path}.partial-${this.#partials++}`;
+    await this.makeFolder(partial);
+    return partial;
+  }
+
+  /** Nobody else writes here: none is left by another. */
+  async removePartials(_folder: string) {}
+
   async rename(from: string, to: string) {
+    if (!this.contents.has(from)) {
+      if ((await this.list(to)).length > 0) throw new HoldfastError(`cannot rename ${from} to ${to}: it is not empty`);
+      this.#folders.delete(to);
+    }
     for (const [path, bytes] of [...this.contents]) {
       if (!isUnder(path, from)) continue;
       this.contents.delete(path);

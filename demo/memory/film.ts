@@ -6,7 +6,15 @@
 // The history says that a chunk is on the GPU, not in which slot. As the executor does, a chunk takes the slot that
 // it had last if that is free, or else the first free one: so it stays put, and no slot holds two.
 
-import { type ChunkHistory, CODES, decode, expand, type Runs, rowsOf, type Tier } from '../../src/browser/index.ts';
+import {
+  type ChunkHistory,
+  CODES,
+  decode,
+  expand,
+  type RunLengths,
+  rowsOf,
+  type Tier,
+} from '../../src/browser/index.ts';
 import { at } from '../at.ts';
 
 /** Of a chunk that is neither in a slot nor in staging, and of all activations: it is at its home in the tier. */
@@ -36,7 +44,7 @@ export class Film {
   /** How many there are. */
   readonly moments: number;
   /** Of each chunk and activation: its codes over the moments. */
-  readonly rows: readonly Runs[];
+  readonly rows: readonly RunLengths[];
   /** By chunk and activation, at the moment that is shown; see `decode`. */
   readonly codes: Uint8Array;
   /** By chunk and activation: its slot, its place in staging, or HOME. */

@@ -1,6 +1,6 @@
 // The legend: every colour and outline with what it means. Swatches are painted by what paints the cells.
 
-import { activationCode, type drawing, encode } from '../../src/browser/index.ts';
+import { activationCode, type drawing, encodeState } from '../../src/browser/index.ts';
 import { make } from '../page.ts';
 import { open } from './cells.ts';
 import { Paint } from './paint.ts';
@@ -14,21 +14,21 @@ const ENTRIES: readonly (readonly [title: string, entries: readonly (readonly [n
   [
     'Where',
     [
-      [encode('gpu', 'HOLD'), 'on the GPU'],
-      [encode('staging', 'HOLD'), 'on its way down'],
+      [encodeState('gpu', 'HOLD'), 'on the GPU'],
+      [encodeState('staging', 'HOLD'), 'on its way down'],
       [COPY, 'a copy on its way'],
-      [encode('host', 'HOLD'), 'in host memory'],
-      [encode('disk', 'HOLD'), 'on disk'],
-      [encode('none', 'FREE'), 'nowhere: free, or all zeros'],
+      [encodeState('host', 'HOLD'), 'in host memory'],
+      [encodeState('disk', 'HOLD'), 'on disk'],
+      [encodeState('none', 'FREE'), 'nowhere: free, or all zeros'],
     ],
   ],
   [
     'Doing',
     [
-      [encode('gpu', 'COMPUTE'), 'in use by the operator'],
-      [encode('gpu', 'HOLD'), 'held'],
-      [encode('gpu', 'HOLD_AFTER_FWD'), 'forward has used it, backward will'],
-      [encode('gpu', 'HOLD_AFTER_BWD'), 'backward has used it, the update will'],
+      [encodeState('gpu', 'COMPUTE'), 'in use by the operator'],
+      [encodeState('gpu', 'HOLD'), 'held'],
+      [encodeState('gpu', 'HOLD_AFTER_FWD'), 'forward has used it, backward will'],
+      [encodeState('gpu', 'HOLD_AFTER_BWD'), 'backward has used it, the update will'],
     ],
   ],
   [
@@ -43,7 +43,7 @@ const ENTRIES: readonly (readonly [title: string, entries: readonly (readonly [n
   [
     'Moving',
     [
-      [encode('host', 'HOLD'), 'filled: its bytes are copied'],
+      [encodeState('host', 'HOLD'), 'filled: its bytes are copied'],
       [DROPPED, 'hollow: dropped, its copy lies below'],
     ],
   ],
@@ -72,7 +72,7 @@ export class Legend {
       if (code === COPY) paint.hollow(context, 'staging', 3, 3, SIZE);
       else if (code === DROPPED) paint.hollow(context, 'host', 3, 3, SIZE);
       else paint.chunk(context, code, '', 3, 3, SIZE);
-      if (code === encode('gpu', 'COMPUTE')) paint.ring(context, colors.ink, [3, 3, SIZE], 1.8, 1.6);
+      if (code === encodeState('gpu', 'COMPUTE')) paint.ring(context, colors.ink, [3, 3, SIZE], 1.8, 1.6);
     }
   }
 }

@@ -1,7 +1,7 @@
 // The picture: shelves with their names, the cells on them, and what is said of the chunk that is pointed at. It paints
 // the film that it is given, at the moment where that stands; when, others say.
 
-import { drawing, formatBytes, type Runs, type Tier } from '../../src/browser/index.ts';
+import { drawing, formatBytes, type RunLengths, type Tier } from '../../src/browser/index.ts';
 import { at } from '../at.ts';
 import { make, setText } from '../page.ts';
 import { Cells, type Motion } from './cells.ts';
@@ -96,7 +96,7 @@ export class Stage {
   /** Another film, another width or other colours. Chunks of before set out from where they were, if it takes time. */
   show(film: Film, width: number, colors: drawing.Colors, note: string, motion: Motion): void {
     const { lists, slots, staging, chunks } = film.history;
-    const goesTo = (runs: Runs, tiers: readonly Tier[]) =>
+    const goesTo = (runs: RunLengths, tiers: readonly Tier[]) =>
       runs.some((code, i) => i % 2 === 0 && tiers.includes(tierOf(code)));
     const onDisk = film.rows.some((runs) => goesTo(runs, ['disk']));
     const activations = film.rows.slice(chunks.length).map((runs) => goesTo(runs, ['staging', 'host', 'disk']));

@@ -2,12 +2,9 @@
 // images. Worked out of chosen files before anything is kept, for the page to show, and of the kept ones for the run.
 
 import { namesOf } from '../data/classes.ts';
-import { readerOf } from '../formats/archive.ts';
-import { modelFolder } from '../formats/checkpoint/folder.ts';
-import { loadAdapter } from '../formats/checkpoint.ts';
-import { familyOf, labelsIn, shapeOf } from '../formats/families/index.ts';
+import { describeAdapter, loadPreparation } from '../formats/checkpoint.ts';
+import { familyOf, labelsIn } from '../formats/families/index.ts';
 import { ListedFolder, listedBlob } from '../formats/listed-folder.ts';
-import { preparationIn } from '../formats/preprocessor.ts';
 import { headModules } from '../nn/modules-to-save.ts';
 import { type Files, type Host, join, type ReadingHost } from '../runtime/host.ts';
 import { headFor } from '../train/class-data.ts';
@@ -19,9 +16,7 @@ import { topOf } from './run-files.ts';
 export async function withClasses(host: Host, settings: RunSettings): Promise<RunSettings> {
   const { config, from, newHead } = settings;
   if (from === undefined || newHead || !familyOf(config).classifier) return settings;
-  const isVision = shapeOf(config).vocabulary === 0;
-  const reader = isVision ? await readerOf(host.files, from) : undefined;
-  const images = reader && (await preparationIn(reader, await modelFolder(reader, from), config));
+  const images = await loadPreparation(host.files, from, config);
   return headed(host, host, { ...settings, ...(images && { images }) });
 }
 
@@ -46,7 +41,7 @@ export async function classesIn(
 
 async function headed(host: Host, reading: ReadingHost, settings: RunSettings): Promise<RunSettings> {
   const { config, data, images, lora } = settings;
-  const adapter = lora?.adapter === undefined ? undefined : await loadAdapter(host.files, lora.adapter, config);
+  const adapter = lora?.adapter === undefined ? undefined : await describeAdapter(host.files, lora.adapter, config);
   const head = await headFor(reading, config, data, { adapter, images });
   const whole = headModules(head.config, head.newHead);
   const isNew = lora && !adapter && whole.length > 0 && lora.modulesToSave === undefined;

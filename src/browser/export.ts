@@ -2,9 +2,10 @@
 // its model as a folder that Hugging Face's libraries load (an adapter made a part of it), or a GGUF file. The files are
 // those of `holdfast export`.
 //
-// Invariant: what is written lies below EXPORTS alone, until the next start.
+// Invariant: what is written lies among the tab's exports alone (exports.ts).
 
 import { storeFile } from '../formats/archive.ts';
+import { checkSums } from '../formats/checkpoint/checksums.ts';
 import { ADAPTER_CONFIG, ADAPTER_FILES, TOKENIZER_FILES } from '../formats/checkpoint/folder.ts';
 import { exportModel, MAX_SHARD_BYTES } from '../formats/export.ts';
 import { exportGGUF } from '../formats/gguf/export.ts';
@@ -13,8 +14,9 @@ import { join } from '../runtime/host.ts';
 import { mergedModel, type OpenedModel, withModel } from '../train/open-model.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { parseJSON } from '../util/json.ts';
+import type { Exports } from './exports.ts';
 import type { ModelExport } from './protocol.ts';
-import { EXPORTS, fileName, zipOf } from './run-files.ts';
+import { fileName, zipOf } from './run-files.ts';
 
 /** What is exported. */
 export interface Exported {
@@ -29,30 +31,38 @@ export interface Exported {
 }
 
 /** Errors: HoldfastError where there is no such thing of the run. */
-export async function exportFile(host: BrowserHost, from: Exported, wanted: ModelExport): Promise<File> {
-  await host.files.makeFolder(EXPORTS);
-  const place = join(EXPORTS, crypto.randomUUID());
+export async function exportFile(
+  host: BrowserHost,
+  exports: Exports,
+  from: Exported,
+  wanted: ModelExport,
+): Promise<File> {
   const name = fileName(from.name);
-  if (wanted.form === 'adapter') return adapterZip(host, from, place, name);
+  if (wanted.form === 'adapter') return adapterZip(host, exports, from, name);
   const { folder, adapter } = from;
   const adapters = adapter === undefined || adapter === folder ? {} : { adapters: { default: adapter } };
   return withModel(host.files, folder, adapters, async (opened) =>
-    wanted.form === 'gguf' ? ggufFile(host, opened, wanted, place, name) : modelZip(host, opened, wanted, place, name),
+    wanted.form === 'gguf'
+      ? ggufFile(host, exports, opened, wanted, name)
+      : modelZip(host, exports, opened, wanted, name),
   );
 }
 
 async function adapterZip(
   host: BrowserHost,
+  exports: Exports,
   { name: run, adapter, base }: Exported,
-  place: string,
   name: string,
 ): Promise<File> {
   const { files } = host;
   if (adapter === undefined) throw new HoldfastError(`“${run}” has no adapter: all of its model trains; export that`);
+  const place = await exports.newPath();
   await files.makeFolder(place);
   try {
-    for (const each of await files.list(adapter)) {
-      if (![...ADAPTER_FILES, ...TOKENIZER_FILES].includes(each)) continue;
+    const parts = [...ADAPTER_FILES, ...TOKENIZER_FILES];
+    const names = (await files.list(adapter)).filter((each) => parts.includes(each));
+    await checkSums(files, adapter, names);
+    for (const each of names) {
       const file = await host.fileAt(join(adapter, each));
       await storeFile(files, join(place, each), { name: each, bytes: file.size, open: () => file.stream() });
     }
@@ -61,7 +71,7 @@ async function adapterZip(
     const config = parseJSON(await files.read(path), path, 'train it again') as Record<string, unknown>;
     const named = { ...config, ...(base !== undefined && { base_model_name_or_path: base }) };
     await files.writeAtomic(path, `${JSON.stringify(named, undefined, 2)}\n`);
-    return await zipOf(host, place, `${name}-adapter`);
+    return await zipOf(host, exports, place, `${name}-adapter`);
   } finally {
     await files.remove(place);
   }
@@ -69,15 +79,16 @@ async function adapterZip(
 
 async function modelZip(
   host: BrowserHost,
+  exports: Exports,
   opened: OpenedModel,
   { dtype = 'f32' }: Extract<ModelExport, { form: 'model' }>,
-  place: string,
   name: string,
 ): Promise<File> {
+  const place = await exports.newPath();
   try {
     const weights = await mergedModel(opened);
     await exportModel(host.files, place, { weights, ...opened.found }, { dtype, maxShardBytes: MAX_SHARD_BYTES });
-    return await zipOf(host, place, `${name}-model`);
+    return await zipOf(host, exports, place, `${name}-model`);
   } finally {
     await host.files.remove(place);
   }
@@ -85,12 +96,12 @@ async function modelZip(
 
 async function ggufFile(
   host: BrowserHost,
+  exports: Exports,
   opened: OpenedModel,
   { type = 'F16' }: Extract<ModelExport, { form: 'gguf' }>,
-  place: string,
   name: string,
 ): Promise<File> {
-  const path = `${place}.gguf`;
+  const path = `${await exports.newPath()}.gguf`;
   const model = { name, ...(await mergedModel(opened)), ...opened.found };
   await exportGGUF(host.files, path, model, { type, modelfile: false });
   return new File([await host.fileAt(path)], `${name}-${type}.gguf`, { type: 'application/octet-stream' });

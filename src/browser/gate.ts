@@ -42,8 +42,10 @@ export class Gate implements Intermission {
     this.#paused = true;
   }
 
+  /** What was asked of single steps is taken as part of the run: none is left for the next pause. */
   unpause(): void {
     this.#paused = false;
+    for (const { resolve } of this.#steps.splice(0)) resolve();
     this.#wake?.resolve();
   }
 

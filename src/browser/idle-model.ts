@@ -69,7 +69,7 @@ export class IdleModel {
     return withModel(this.#host.files, source, adapters, async ({ model, weights, tokenizer: files, found }) => {
       const { config } = model;
       if (shapeOf(config).vocabulary === 0) {
-        const images = saved?.settings.images ?? (await preparationIn(this.#host.files, found.folder, config));
+        const images = saved?.settings.images ?? (await preparationIn(found.files, found.folder, config));
         const options = { choices: saved?.choices ?? {}, memory: memoryOptions(this.#host, run.memory) };
         return Teller.open(await this.#device(), model, weights, images, options);
       }

@@ -16,33 +16,17 @@ export {
   CODES,
   type Decoded,
   decode,
-  encodeState as encode,
+  encodeState,
   expand,
-  type RunLengths as Runs,
+  type RunLengths,
   rowsOf,
   TIERS,
   type Tier,
 } from '../engine/observe/chunk-codes.ts';
 export type { MemoryReport } from '../engine/run/session.ts';
-export {
-  type BertConfig,
-  type DecoderConfig,
-  type EncoderConfig,
-  type FamilyName,
-  type Gemma3Config,
-  type GPT2Config,
-  type LayerType,
-  type LlamaConfig,
-  type MistralConfig,
-  type ModelConfig,
-  parseConfig,
-  type Qwen2Config,
-  type Qwen3Config,
-  type QwenWindow,
-  type RopeScalingFields,
-  type ViTConfig,
-} from '../formats/config.ts';
+export { parseConfig } from '../formats/config.ts';
 export type { SavedDtype } from '../formats/export.ts';
+export type * from '../formats/families/configs.ts';
 export { FAMILIES, FAMILY_NAMES, shapeOf } from '../formats/families/index.ts';
 export type { TensorType } from '../formats/gguf/tensor-types.ts';
 export type { HubSource } from '../formats/remote/hub-model.ts';

@@ -12,6 +12,7 @@ import type { ActiveRun } from './active-run.ts';
 import { baseHere, type KeptModel } from './adapter-base.ts';
 import { templateOf } from './conversations.ts';
 import { exportFile } from './export.ts';
+import type { Exports } from './exports.ts';
 import { filesIn, importCheckpoint } from './import.ts';
 import { isBase } from './is-base.ts';
 import { adapterBeside, importModel, type KeepProgress, type ModelFiles, openModel } from './models.ts';
@@ -26,12 +27,14 @@ type Stored = Pick<RunRecord, 'name' | 'savedStep' | 'settings' | 'loss'>;
 export class KeptRuns {
   readonly #host: BrowserHost;
   readonly #runs: Runs;
+  readonly #exports: Exports;
   readonly #active: () => ActiveRun | undefined;
 
   /** `active`: the run that is open here, which has its folder to itself. */
-  constructor(host: BrowserHost, runs: Runs, active: () => ActiveRun | undefined) {
+  constructor(host: BrowserHost, runs: Runs, exports: Exports, active: () => ActiveRun | undefined) {
     this.#host = host;
     this.#runs = runs;
+    this.#exports = exports;
     this.#active = active;
   }
 
@@ -78,14 +81,15 @@ export class KeptRuns {
     const base = settings?.from === undefined ? name : await this.#nameOf(settings.from);
     return this.#withCheckpoint(id, (folder) => {
       const adapter = settings?.lora ? folder : beside;
-      return exportFile(this.#host, { name, folder, base, ...(adapter !== undefined && { adapter }) }, wanted);
+      const exported = { name, folder, base, ...(adapter !== undefined && { adapter }) };
+      return exportFile(this.#host, this.#exports, exported, wanted);
     });
   }
 
   /** See TrainerService.exportZip. */
   async exportZip(id: string): Promise<File> {
     const run = await this.#runs.get(id);
-    return this.#withCheckpoint(id, (folder) => zipOf(this.#host, folder, fileName(run.name)));
+    return this.#withCheckpoint(id, (folder) => zipOf(this.#host, this.#exports, folder, fileName(run.name)));
   }
 
   /** See TrainerService.exportFolder. */

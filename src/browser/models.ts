@@ -6,12 +6,12 @@
 // files it has read no more than headers.
 
 import { findChatTemplate } from '../data/records/find-template.ts';
-import { ByteTokenizer, type Tokenizer, tokenizerOf } from '../data/tokenizer.ts';
+import { tokenizerOf } from '../data/tokenizer.ts';
 import { isZip, KEPT_GGUF, openZip, readerOf, storeFile, storeRest } from '../formats/archive.ts';
 import { sourceOf } from '../formats/byte-source.ts';
 import { ADAPTER_CONFIG, ADAPTER_FILES, CONFIG, INDEX, modelFolder, WEIGHTS } from '../formats/checkpoint/folder.ts';
 import { weightFiles } from '../formats/checkpoint/model-tensors.ts';
-import { checkWeights, loadAdapter, loadWeights } from '../formats/checkpoint.ts';
+import { checkWeights, describeAdapter, loadWeights } from '../formats/checkpoint.ts';
 import { dropoutIn, type ModelConfig } from '../formats/config.ts';
 import { labelsIn } from '../formats/families/index.ts';
 import { classesOf } from '../formats/families/labels.ts';
@@ -230,11 +230,7 @@ async function inspect(
   const model = modelOfWeights({ config, shapes }, name);
   const labels = labelsIn(config);
   const images = await preparationIn(files, folder, config);
-  // Images are not read in tokens.
-  const tokenizer: Tokenizer =
-    model.shape.vocabulary === 0
-      ? new ByteTokenizer()
-      : await tokenizerOf(undefined, companions, model.shape.vocabulary, name);
+  const tokenizer = await tokenizerOf(undefined, companions, model.shape.vocabulary, name);
   let bytes = listed?.bytes ?? 0;
   for (const file of listed ? [] : await weightFiles(files, folder))
     bytes += (await files.stat(join(folder, file)))?.bytes ?? 0;
@@ -256,7 +252,7 @@ async function inspect(
 }
 
 async function adapterIn(files: FolderReader, folder: string, config: ModelConfig): Promise<LoraSettings> {
-  const adapter = await loadAdapter(files, folder, config);
+  const adapter = await describeAdapter(files, folder, config);
   withAdapter(makeModel(withHeadOf(config, adapter)), adapter);
   return adapter.options as LoraSettings;
 }

@@ -44,15 +44,17 @@ export class OpenRun {
     throw new HoldfastError('no run is open here; start one, or resume one');
   }
 
-  /** Starts a run whose record is made once it is held here. Errors: HoldfastError where one is open. */
+  /**
+   * Starts a run whose record is made once it is held here, and kept once nothing is in its way: where the start fails, a new
+   * run leaves nothing behind, and another one is as it was. Errors: HoldfastError where one is open.
+   */
   async train(id: string, make: () => Promise<RunRecord>, paused = false): Promise<RunInfo> {
     this.#refuseSecond();
     const release = await this.#runs.hold(id);
     try {
-      const record = await make();
-      await this.#runs.put(record);
-      await this.#begin(record, release, paused);
+      await this.#begin(await make(), release, paused);
     } catch (error) {
+      await this.#runs.discard(id);
       release();
       throw error;
     }
@@ -113,6 +115,7 @@ export class OpenRun {
       await this.#idle.close();
       await this.#device.open();
       await this.#speeds.idle();
+      await this.#runs.put(record);
     } catch (error) {
       this.#active = undefined;
       throw error;

@@ -79,7 +79,14 @@ export class Pictures implements Observer {
     if (known) return known;
     const { trace, extra } = fit.passes.step;
     const { list } = findGaps(trace, slotsAt(trace, fit.slots, extra));
-    const bound = list.length > MOST_GAPS ? Promise.resolve(undefined) : memoryBound(session, 0);
+    // A solver that cannot be had leaves a picture without its bound; the next tries again.
+    const bound =
+      list.length > MOST_GAPS
+        ? Promise.resolve(undefined)
+        : memoryBound(session, 0).catch(() => {
+            this.#bounds.delete(fit);
+            return undefined;
+          });
     this.#bounds.set(fit, bound);
     return bound;
   }

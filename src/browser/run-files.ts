@@ -11,11 +11,10 @@ import { checkSettings } from '../train/check-settings.ts';
 import { readSettings } from '../train/run-settings.ts';
 import { savedState, withSettings } from '../train/saved-state.ts';
 import { HoldfastError } from '../util/errors.ts';
+import type { Exports } from './exports.ts';
 import type { ChosenFile, Fork, RunRecord, TrainingText } from './protocol.ts';
 
-/** Zips wait here to be downloaded, until the next start. */
-export const EXPORTS = 'exports';
-const TEXT = 'text';
+export const TEXT = 'text';
 export const IMAGES = 'images';
 const TOKENIZER = 'tokenizer';
 
@@ -27,9 +26,14 @@ export async function latestOf({ files }: BrowserHost, id: string, folder: strin
   throw new HoldfastError(`run ${id} has no checkpoint yet; train it first`);
 }
 
-/** Keeps text with a run; returns its path. */
-export async function keepText({ files }: BrowserHost, folder: string, text: TrainingText): Promise<string> {
-  const path = join(folder, TEXT);
+/** Keeps text with a run, by that name; returns its path. */
+export async function keepText(
+  { files }: BrowserHost,
+  folder: string,
+  text: TrainingText,
+  name = TEXT,
+): Promise<string> {
+  const path = join(folder, name);
   await files.makeFolder(folder);
   const blob = typeof text === 'string' ? new Blob([text]) : text;
   await storeFile(files, path, { name: 'the text', bytes: blob.size, open: () => blob.stream() });
@@ -87,9 +91,8 @@ export async function keepTokenizer(
 }
 
 /** A folder as one zip of that name, which stays on disk. */
-export async function zipOf(host: BrowserHost, folder: string, name: string): Promise<File> {
-  await host.files.makeFolder(EXPORTS);
-  const path = join(EXPORTS, `${crypto.randomUUID()}.zip`);
+export async function zipOf(host: BrowserHost, exports: Exports, folder: string, name: string): Promise<File> {
+  const path = `${await exports.newPath()}.zip`;
   const { writeZip } = await import('../formats/zip.ts');
   await writeZip(host.files, folder, path);
   return new File([await host.fileAt(path)], `${name}.zip`, { type: 'application/zip' });

@@ -2,7 +2,9 @@
 // came along are kept in the run's folder, and the settings name them. Nothing is started here.
 
 import { isSynthetic } from '../data/synthetic.ts';
-import { ByteTokenizer, identityOf, tokenizerOf } from '../data/tokenizer.ts';
+import type { TextIdentity } from '../data/tokenized-text.ts';
+import { identityOf, isOfBytes, tokenizerOf } from '../data/tokenizer.ts';
+import { sumOf } from '../formats/checkpoint/checksums.ts';
 import { checkpointsOf, loadTokenizer } from '../formats/checkpoint.ts';
 import { labelsIn, shapeOf } from '../formats/families/index.ts';
 import type { TokenizerFiles } from '../formats/tokenizer-files.ts';
@@ -17,7 +19,7 @@ import { withClasses } from './class-settings.ts';
 import { recordSettings } from './conversations.ts';
 import type { ChosenFile, MemorySettings, NewRun, RunRecord, TrainingText } from './protocol.ts';
 import { readMemory } from './record.ts';
-import { IMAGES, keepImages, keepText, keepTokenizer } from './run-files.ts';
+import { IMAGES, keepImages, keepText, keepTokenizer, TEXT } from './run-files.ts';
 import { nameOf } from './runs.ts';
 
 /** What may be another when a run is gone on with. */
@@ -72,8 +74,8 @@ export async function newRecord(
 }
 
 /**
- * Of a run that goes on, whose folder this is. Errors: HoldfastError for one that has weights alone, or whose text or images are
- * not here.
+ * Of a run that goes on, whose folder this is. Errors: HoldfastError for one that has weights alone, whose text or images are
+ * not here, or are others than it learned from.
  */
 export async function resumedRecord(
   host: BrowserHost,
@@ -85,7 +87,7 @@ export async function resumedRecord(
     throw new HoldfastError(`run ${record.id} has weights alone; start a new run from them (settings.from)`);
   }
   let { data } = record.settings;
-  if (text !== undefined) data = [await keepText(host, folder, text)];
+  if (text !== undefined) data = [await broughtText(host, folder, record.name, text)];
   else if (images) data = [await broughtImages(host, folder, record.name, record.settings, images)];
   else if (!(await hasData(host, record))) {
     const what = shapeOf(record.settings.config).vocabulary === 0 ? 'folder of images' : 'text';
@@ -101,7 +103,19 @@ export async function resumedRecord(
   };
 }
 
-/** Images for a run that has a checkpoint. Errors: HoldfastError where it learned from others; what it had is kept then. */
+/**
+ * Text for a run that goes on, in the place of what it had. Errors: HoldfastError where its checkpoint was trained on another; what
+ * it had is kept then.
+ */
+function broughtText(host: BrowserHost, folder: string, name: string, text: TrainingText): Promise<string> {
+  const keep = (place: string) => keepText(host, folder, text, place);
+  return inPlace(host, folder, TEXT, keep, async (path, { sha256 }) => {
+    if ((await sumOf(host.files, path)) !== sha256)
+      throw new HoldfastError(`“${name}” learned from another text than this; choose the one that it began with`);
+  });
+}
+
+/** The same of images. */
 async function broughtImages(
   host: BrowserHost,
   folder: string,
@@ -109,25 +123,38 @@ async function broughtImages(
   { config, seq, images }: RunSettings,
   given: readonly ChosenFile[],
 ): Promise<string> {
-  const { files } = host;
   const labels = labelsIn(config);
   if (!labels)
     throw new HoldfastError(`“${name}” tells no classes apart, and learns nothing from images; give its text`);
-  const kept = join(folder, IMAGES);
-  const brought = await keepImages(host, folder, given, `${IMAGES} brought`);
+  const keep = (place: string) => keepImages(host, folder, given, place);
+  return inPlace(host, folder, IMAGES, keep, async (path, { sha256 }) => {
+    const tokenizer = await tokenizerOf(undefined, undefined, 0, name);
+    const found = await readExamples(host, { config, labels, data: [path], seq, images, tokenizer });
+    if (found.kind !== 'images' || found.images.identity.sha256 !== sha256)
+      throw new HoldfastError(`“${name}” learned from other images than these; choose the folder that it began with`);
+  });
+}
+
+/** Keeps what is brought for a run beside what it has; once it passes the check against its checkpoint, in the place of that. */
+async function inPlace(
+  host: BrowserHost,
+  folder: string,
+  name: string,
+  keep: (place: string) => Promise<string>,
+  check: (brought: string, corpus: TextIdentity) => Promise<void>,
+): Promise<string> {
+  const { files } = host;
+  const [kept, brought] = [join(folder, name), join(folder, `${name} brought`)];
+  // Of a try that was cut off.
+  await files.remove(brought);
   try {
+    await keep(`${name} brought`);
     const checkpoint = (await checkpointsOf(files, folder)).at(-1);
-    if (checkpoint) {
-      const { corpus } = await savedState(host, checkpoint.path);
-      const tokenizer = new ByteTokenizer();
-      const found = await readExamples(host, { config, labels, data: [brought], seq, images, tokenizer });
-      if (found.kind !== 'images' || found.images.identity.sha256 !== corpus.sha256)
-        throw new HoldfastError(`“${name}” learned from other images than these; choose the folder that it began with`);
-    }
+    if (checkpoint) await check(brought, (await savedState(host, checkpoint.path)).corpus);
     await files.remove(kept);
     await files.rename(brought, kept);
   } catch (error) {
-    await files.remove(brought);
+    await files.remove(brought).catch(() => {});
     throw error;
   }
   return kept;
@@ -143,7 +170,7 @@ async function tokenizerFilesOf(
   const { vocabulary } = shapeOf(config);
   let found: TokenizerFiles | undefined;
   if (given) found = await keepTokenizer(host, folder, given);
-  else if (from !== undefined && vocabulary !== 256) found = await loadTokenizer(host.files, from);
+  else if (from !== undefined && !isOfBytes(vocabulary)) found = await loadTokenizer(host.files, from);
   if (found) await tokenizerOf(undefined, found, vocabulary, 'the model');
   return found;
 }

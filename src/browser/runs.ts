@@ -1,9 +1,10 @@
 // The runs of this site: their records in IndexedDB, their files in folders of their own, and locks on those that are open. A run
 // is open in one tab at a time, by a Web Lock that ends with the tab.
 
-import { createStore, del, entries, get, set } from 'idb-keyval';
+import { createStore, del, entries, get, update } from 'idb-keyval';
 import { checkpointsOf } from '../formats/checkpoint.ts';
 import { familyOf, shapeOf } from '../formats/families/index.ts';
+import { heldLocks, holdLock, type Release } from '../runtime/browser/locks.ts';
 import { type Host, join } from '../runtime/host.ts';
 import type { RunSettings } from '../train/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -13,9 +14,6 @@ import { Unfinished } from './unfinished.ts';
 
 const FOLDER = 'runs';
 const lockName = (id: string) => `holdfast run ${id}`;
-
-/** Ends the hold on a run. */
-export type Release = () => void;
 
 /** A run that is being made: it has no record yet. */
 export interface Place {
@@ -55,8 +53,7 @@ export class Runs {
   /** Errors: HoldfastError where there is none. */
   async get(id: string): Promise<RunInfo> {
     const value = await get<unknown>(id, this.#records);
-    if (value === undefined)
-      throw new HoldfastError(`run ${id}: there is none; it may have been removed in another tab`);
+    if (value === undefined) throw noneOf(id);
     return this.#read(id, value, await heldLocks());
   }
 
@@ -69,12 +66,20 @@ export class Runs {
     );
   }
 
+  /** Makes the record of a run, or another one; a name that it has been given since it was read stays. */
   async put({ open: _, ...record }: RunRecord & { open?: unknown }): Promise<void> {
-    await set(record.id, record, this.#records);
+    const withName = (stored: RunRecord | undefined) => ({ ...record, name: stored?.name ?? record.name });
+    await update(record.id, withName, this.#records);
   }
 
+  /** What other tabs change of it at the same time is kept. Errors: as `whole`. */
   async change(id: string, changes: Partial<RunRecord>): Promise<void> {
-    await this.put({ ...(await this.whole(id)), ...changes });
+    await this.whole(id);
+    const changed = (stored: RunRecord | undefined) => {
+      if (stored === undefined) throw noneOf(id);
+      return { ...stored, ...changes };
+    };
+    await update(id, changed, this.#records);
   }
 
   /** Removes its files, then its record. Errors: HoldfastError where it is open. */
@@ -89,24 +94,17 @@ export class Runs {
   }
 
   /** Keeps others out until it is released or this worker ends. Errors: HoldfastError where another has it. */
-  hold(id: string): Promise<Release> {
-    return new Promise((resolve, reject) => {
-      const held = (lock: Lock | null): Promise<void> | undefined => {
-        if (!lock) {
-          const where = this.#held.has(id) ? 'in this tab already' : 'in another tab; go on there, or close that tab';
-          reject(new HoldfastError(`run ${id} is open ${where}`));
-          return undefined;
-        }
-        this.#held.add(id);
-        return new Promise((release) => {
-          resolve(() => {
-            this.#held.delete(id);
-            release();
-          });
-        });
-      };
-      navigator.locks.request(lockName(id), { ifAvailable: true }, held).catch(reject);
-    });
+  async hold(id: string): Promise<Release> {
+    const release = await holdLock(lockName(id));
+    if (!release) {
+      const where = this.#held.has(id) ? 'in this tab already' : 'in another tab; go on there, or close that tab';
+      throw new HoldfastError(`run ${id} is open ${where}`);
+    }
+    this.#held.add(id);
+    return () => {
+      this.#held.delete(id);
+      release();
+    };
   }
 
   /**
@@ -130,10 +128,13 @@ export class Runs {
     await this.#unfinished.forget(id);
   }
 
-  /** Removes what lies in the place of a run that could not be made. */
+  /** Removes what lies in the place of a run, where it has no record. What is open still goes at a later start. */
   async discard(id: string): Promise<void> {
-    await this.#host.files.remove(this.folder(id));
-    await this.#unfinished.forget(id);
+    const remove = async () => {
+      if (!(await this.#has(id))) await this.#host.files.remove(this.folder(id));
+    };
+    await remove().catch(() => {});
+    await this.#unfinished.forget(id).catch(() => {});
   }
 
   /** Folders of runs that have no record: their start, import or removal was cut off, and cannot be gone on with. */
@@ -145,7 +146,7 @@ export class Runs {
       if (id === left?.id || (await this.#has(id))) continue;
       // Its record comes last: while it is made, it is held.
       const release = await this.hold(id).catch(() => undefined);
-      if (release && !(await this.#has(id))) await files.remove(this.folder(id));
+      if (release) await this.discard(id);
       release?.();
     }
   }
@@ -163,8 +164,7 @@ export class Runs {
     if (!left || !release) return undefined;
     const isWhole = await this.#has(left.id);
     if (!isWhole && left.source === source) return { id: left.id, release };
-    // A file that another tab has open still: what cannot go now, the next start removes.
-    if (!isWhole) await this.discard(left.id).catch(() => {});
+    if (!isWhole) await this.discard(left.id);
     release();
     return undefined;
   }
@@ -188,13 +188,10 @@ export class Runs {
   }
 }
 
+const noneOf = (id: string) => new HoldfastError(`run ${id}: there is none; it may have been removed in another tab`);
+
 /** What a run is called by default: "GPT-2 2 × 64". */
 export function nameOf({ config }: Pick<RunSettings, 'config'>): string {
   const { layers, width } = shapeOf(config);
   return `${familyOf(config).label} ${layers} × ${width}`;
-}
-
-async function heldLocks(): Promise<Set<string>> {
-  const { held = [] } = await navigator.locks.query();
-  return new Set(held.map(({ name }) => name ?? ''));
 }

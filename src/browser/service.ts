@@ -5,7 +5,7 @@
 // Invariant: a run that a reload, a crash, a discarded tab or a lost device cut off goes on from its latest checkpoint
 // (or, budgeted, from its last step) with the losses that it would have had, bit for bit.
 
-import { openText } from '../data/corpus.ts';
+import { openText, textIn } from '../data/corpus.ts';
 import type { ShapeName } from '../data/records/shapes.ts';
 import { tokenizerFrom } from '../data/tokenizer.ts';
 import { trainBpe } from '../data/train-bpe.ts';
@@ -20,6 +20,7 @@ import { recordsIn } from './conversations.ts';
 import { CurrentDevice } from './current-device.ts';
 import { notesOn } from './environment.ts';
 import { compareActivationPolicies, comparePolicies, estimateRun } from './estimate.ts';
+import { Exports } from './exports.ts';
 import { KeptRuns } from './kept-runs.ts';
 import { inspectFiles, inspectKept, isAdapterZip, type KeepProgress, type ModelFiles } from './models.ts';
 import { OpenRun } from './open-run.ts';
@@ -50,14 +51,11 @@ import type {
   Voice,
 } from './protocol.ts';
 import { readMemory } from './record.ts';
-import { EXPORTS, keepText, readTokenizer } from './run-files.ts';
+import { readTokenizer } from './run-files.ts';
 import { hasData, newRecord, type ResumeOptions, resumedRecord } from './run-records.ts';
 import { Runs } from './runs.ts';
 import { Speeds } from './speed.ts';
 import { StoredHere } from './stored-weights.ts';
-
-/** What a tokenizer is made of lies here meanwhile. */
-const TOKENIZER_TEXT = 'tokenizer-text';
 
 /**
  * Runs of this site: one at a time trains, all can be listed, written with, forked, exported. It lives in a worker; a
@@ -75,21 +73,19 @@ export class TrainerService {
 
   /** For the worker itself: removes what a closed tab left half-done. */
   static async open(host: BrowserHost): Promise<TrainerService> {
-    const service = new TrainerService(host);
-    await service.#runs.sweep();
-    await host.files.remove(EXPORTS);
-    await host.files.remove(TOKENIZER_TEXT);
-    return service;
+    const runs = new Runs(host);
+    await runs.sweep();
+    return new TrainerService(host, runs, await Exports.open(host.files));
   }
 
-  private constructor(host: BrowserHost) {
+  private constructor(host: BrowserHost, runs: Runs, exports: Exports) {
     this.#host = host;
-    this.#runs = new Runs(host);
+    this.#runs = runs;
     this.#speeds = new Speeds(host);
     this.#stored = new StoredHere(host.files);
     this.#device = new CurrentDevice(host);
     this.#open = new OpenRun(host, this.#runs, this.#speeds, this.#device, this.#outbox);
-    this.#kept = new KeptRuns(host, this.#runs, () => this.#open.active);
+    this.#kept = new KeptRuns(host, this.#runs, exports, () => this.#open.active);
   }
 
   /** Where events go from now on. */
@@ -168,7 +164,7 @@ export class TrainerService {
     await this.#runs.remove(id);
   }
 
-  /** Starts a new run; resolves when it is on its way. Errors: HoldfastError where one is open here. */
+  /** Starts a new run; resolves when it is on its way. Errors: HoldfastError where one is open here; nothing of it is kept then. */
   start(wanted: NewRun): Promise<RunInfo> {
     const id = this.#runs.newId();
     return this.#open.train(id, () => newRecord(this.#host, id, this.#runs.folder(id), wanted));
@@ -177,7 +173,7 @@ export class TrainerService {
   /**
    * Goes on with a run from its latest checkpoint, or from the start where it has none. `memory` may be another than
    * before, and `steps` more; `text` or `images` are needed for a run that was imported and learns from its own: see `hasData`.
-   * Errors: HoldfastError where one is open here, or this one in another tab.
+   * Errors: HoldfastError where one is open here, or this one in another tab, and for data that it did not learn from.
    */
   resume(id: string, options: ResumeOptions & { readonly paused?: boolean } = {}): Promise<RunInfo> {
     const next = async () => resumedRecord(this.#host, this.#runs.folder(id), await this.#runs.whole(id), options);
@@ -332,15 +328,14 @@ export class TrainerService {
     return (await tokenizerFrom(await readTokenizer(this.#host, chosen))).vocabulary;
   }
 
-  /** Makes a tokenizer of a text, of so many tokens or, where the text has no more to give, fewer: the files of its folder. */
+  /**
+   * Makes a tokenizer of a text, of so many tokens or, where the text has no more to give, fewer: the files of its folder.
+   * Errors: HoldfastError for an empty text, and for a vocabulary that is out of range.
+   */
   async trainTokenizer(vocabulary: number, text?: TrainingText): Promise<File[]> {
-    const data = text === undefined ? [] : [await keepText(this.#host, TOKENIZER_TEXT, text)];
-    try {
-      const { files } = await trainBpe(await openText(this.#host, { data, seed: 0 }), vocabulary);
-      return Object.entries(files).map(([name, content]) => new File([content], name));
-    } finally {
-      await this.#host.files.remove(TOKENIZER_TEXT);
-    }
+    const source = text === undefined ? await openText(this.#host, { data: [], seed: 0 }) : textIn(text);
+    const { files } = await trainBpe(source, vocabulary);
+    return Object.entries(files).map(([name, content]) => new File([content], name));
   }
 
   // ---- Files ----------------------------------------------------------------------------------------------------

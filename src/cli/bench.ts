@@ -26,7 +26,7 @@ import { Random } from '../util/random.ts';
 import { type BudgetFigure, measureBudgets } from './bench-budgets.ts';
 import { type HostAdamWFigure, measureHostAdamW } from './bench-host-adamw.ts';
 import { measureMachine } from './bench-machine.ts';
-import { adapterOption, checked, number } from './options.ts';
+import { adapterOption, checked, checkWritable, number } from './options.ts';
 
 interface Flags {
   adapter: string;
@@ -132,6 +132,7 @@ async function shareMachine(
     json,
   }: { adapter: string; share: string; gpuMemory: Flags['gpuMemory']; json: Flags['json'] },
 ): Promise<void> {
+  await checkWritable(host.files, share);
   const device = await openDevice(host, { adapter });
   const { name, software } = device.adapter;
   const { memoryBytes: hostBytes } = host;

@@ -5,7 +5,7 @@ import { adapterInUse, checkAdapter, NO_ADAPTER } from '../nn/lora.ts';
 import type { Model } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';
 import type { Conversation } from '../train/conversation.ts';
-import { assert, HoldfastError, messageOf, shortened } from '../util/errors.ts';
+import { assert, HoldfastError, messageOf, oneLine, shortened } from '../util/errors.ts';
 
 const PROMPT = '> ';
 
@@ -35,7 +35,7 @@ export async function chat(host: Host, conversation: Conversation, model: Adapte
       }
     } catch (error) {
       if (!(error instanceof HoldfastError)) throw error;
-      terminal.warn(`holdfast: ${messageOf(error)}\n`);
+      terminal.warn(`holdfast: ${oneLine(messageOf(error))}\n`);
     }
     const gone = conversation.leftOut - before;
     if (gone > 0) terminal.warn(`holdfast: the context is full: ${gone} older messages were left out\n`);

@@ -8,20 +8,19 @@ import { Pieces } from '../data/packing.ts';
 import { holdRecords, readDocuments, TRAIN_ON, type TrainOn } from '../data/records/read-records.ts';
 import { stridedWindows, windowsIn } from '../data/strided-windows.ts';
 import { type TextIdentity, tokenizedText } from '../data/tokenized-text.ts';
-import { ByteTokenizer, joinedIds, type Tokenizer, tokenizerOf } from '../data/tokenizer.ts';
+import { joinedIds, type Tokenizer, tokenizerOf } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
 import { checkWriter, labelsIn, shapeOf } from '../formats/families/index.ts';
 import { preparationIn } from '../formats/preprocessor.ts';
-import { openDevice } from '../gpu/device.ts';
 import type { Host } from '../runtime/host.ts';
 import { type ClassSources, examplesToTest } from '../train/class-data.ts';
 import { Evaluator } from '../train/evaluator.ts';
 import { defaultSettings, RANGES } from '../train/run-settings.ts';
-import { HoldfastError } from '../util/errors.ts';
+import { finishing, HoldfastError } from '../util/errors.ts';
 import { findTemplateFor } from './chat-template.ts';
 import { addBudgetOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
 import { MODEL_SOURCES } from './model-source.ts';
-import { type AdapterFlags, addAdapterOptions, withNamedModel } from './opened-model.ts';
+import { type AdapterFlags, addAdapterOptions, onDevice, withNamedModel } from './opened-model.ts';
 import { adapterOption, whole, within } from './options.ts';
 import { dashed } from './train/flags.ts';
 
@@ -76,11 +75,7 @@ export function evalCommand(host: Host): Command {
       const labels = labelsIn(model.config);
       if (!labels) checkWriter(model.config, dir);
       const images = await preparationIn(found.files, found.folder, model.config);
-      // Images are not read in tokens.
-      const tokenizer =
-        model.shape.vocabulary === 0
-          ? new ByteTokenizer()
-          : await tokenizerOf(undefined, files, model.shape.vocabulary, dir);
+      const tokenizer = await tokenizerOf(undefined, files, model.shape.vocabulary, dir);
       const { context } = model.shape;
       if (flags.context !== undefined && flags.context > context)
         throw new HoldfastError(`--context ${flags.context}: the model in ${dir} has at most ${context} positions`);
@@ -96,28 +91,21 @@ export function evalCommand(host: Host): Command {
             tokenizer,
           })
         : await writersData(host, flags, tokenizer, seq, own);
-      const device = await openDevice(host, { adapter: flags.adapter });
-      const choices = await loadChoices(host, device);
       const { packed } = data;
       const [adapter] = named;
       const batch = Math.min(flags.batch, data.rows);
       checkTokens('batch', batch, data.seq);
-      const options = { batch, seq: data.seq, packed, choices, memory, ...(adapter !== undefined && { adapter }) };
-      return { device, data, evaluator: await Evaluator.open(device, model, weights, options) };
+      return onDevice(host, flags.adapter, async (device) => {
+        const choices = await loadChoices(host, device);
+        const options = { batch, seq: data.seq, packed, choices, memory, ...(adapter !== undefined && { adapter }) };
+        return { data, evaluator: await Evaluator.open(device, model, weights, options) };
+      });
     });
-    let [nats, targets, done, told] = [0, 0, 0, 0];
-    for (const batch of data.batches()) {
-      const part = await evaluator.lossOf(batch);
-      nats += part.nats;
-      targets += part.targets;
-      told += part.right ?? 0;
-      done += batch.batch;
-      if (host.terminal.interactive && !flags.json)
-        host.terminal.warn(`\r${Math.floor((100 * done) / data.rows)} % of ${number(data.rows)} ${data.word}s\x1b[K`);
-    }
-    if (host.terminal.interactive && !flags.json) host.terminal.warn('\r\x1b[K');
-    await evaluator.close();
-    device.close();
+    const { nats, targets, told } = await finishing(
+      () => lossOfAll(host, evaluator, data, !flags.json && host.terminal.interactive),
+      () => evaluator.close(),
+      () => device.close(),
+    );
     const loss = nats / targets;
     const bitsPerByte = data.tokensPerByte === undefined ? undefined : (loss / Math.LN2) * data.tokensPerByte;
     const accuracy = data.word === 'window' ? undefined : told / targets;
@@ -148,6 +136,21 @@ export function evalCommand(host: Host): Command {
       ].join('\n'),
     );
   });
+}
+
+/** Sums over all batches: nats, what they are of, and how many were told right. */
+async function lossOfAll({ terminal }: Host, evaluator: Evaluator, data: EvaluationData, shows: boolean) {
+  let [nats, targets, done, told] = [0, 0, 0, 0];
+  for (const batch of data.batches()) {
+    const part = await evaluator.lossOf(batch);
+    nats += part.nats;
+    targets += part.targets;
+    told += part.right ?? 0;
+    done += batch.batch;
+    if (shows) terminal.warn(`\r${Math.floor((100 * done) / data.rows)} % of ${number(data.rows)} ${data.word}s\x1b[K`);
+  }
+  if (shows) terminal.warn('\r\x1b[K');
+  return { nats, targets, told };
 }
 
 const number = (value: number) => value.toLocaleString('en');

@@ -5,21 +5,20 @@ import { Command } from 'commander';
 import { promptIds, type Tokenizer, tokenizerOf } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
 import { checkWriter } from '../formats/families/index.ts';
-import { openDevice } from '../gpu/device.ts';
 import type { Host } from '../runtime/host.ts';
 import { BatchGenerator } from '../train/batch-generator.ts';
 import { Conversation } from '../train/conversation.ts';
 import { Generator } from '../train/generator.ts';
 import { checkSampling, type SamplingOptions } from '../train/sampling.ts';
 import { writeText } from '../train/writing.ts';
-import { HoldfastError } from '../util/errors.ts';
+import { finishing, HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import { wholeNumber } from '../util/range.ts';
 import { chat } from './chat.ts';
 import { findTemplateFor } from './chat-template.ts';
 import { addBudgetOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
 import { MODEL_SOURCES } from './model-source.ts';
-import { type AdapterFlags, addAdapterOptions, withNamedModel } from './opened-model.ts';
+import { type AdapterFlags, addAdapterOptions, onDevice, withNamedModel } from './opened-model.ts';
 import { adapterOption, number, whole, within } from './options.ts';
 
 interface Flags extends MemoryFlags, AdapterFlags {
@@ -89,41 +88,46 @@ export function generateCommand(host: Host): Command {
             `--chat: ${dir} has no chat template; name one with --chat-template (chatml comes along)`,
           );
         if (!flags.chat) for (const prompt of prompts) checkPrompt(tokenizer, prompt);
-        const device = await openDevice(host, { adapter: flags.adapter });
-        const choices = await loadChoices(host, device);
         const capacity = flags.context ?? Math.min(context, MOST_CONTEXT);
-        const options = { choices, memory, capacity };
         const batch = Math.min(flags.batch ?? 1, prompts.length);
-        const generator =
-          batch > 1
-            ? await BatchGenerator.open(device, model, weights, { ...options, batch })
-            : await Generator.open(device, model, weights, options);
-        return { device, tokenizer, generator, template, model, named, batch };
+        return onDevice(host, flags.adapter, async (device) => {
+          const options = { choices: await loadChoices(host, device), memory, capacity };
+          const generator =
+            batch > 1
+              ? await BatchGenerator.open(device, model, weights, { ...options, batch })
+              : await Generator.open(device, model, weights, options);
+          return { tokenizer, generator, template, model, named, batch };
+        });
       },
     );
-    const options = { ...samplingOf(flags), tokens: flags.tokens, stop: flags.stop ?? [] };
-    const random = () => new Random(flags.seed, 'samples');
-    if (template) {
-      const { system } = flags;
-      const settings = { ...options, adapter: named[0], template, system };
-      await chat(host, new Conversation(generator, tokenizer, settings, random()), model);
-    } else {
-      const shown = { json: flags.json, adapter: named.length > 1 };
-      const each = named.length > 0 ? named : [undefined];
-      const pieces = (prompt: string, adapter: string | undefined) =>
-        writeText(generator, tokenizer, prompt, { ...options, adapter }, random());
-      if (batch > 1) {
-        const texts = new Map<string | undefined, string[]>();
-        for (const adapter of each)
-          texts.set(adapter, await sideBySide(prompts, batch, (prompt) => pieces(prompt, adapter)));
-        for (const [i, prompt] of prompts.entries())
-          for (const adapter of each) await show(host, prompt, adapter, [texts.get(adapter)?.[i] ?? ''], shown);
-      } else
-        for (const prompt of prompts)
-          for (const adapter of each) await show(host, prompt, adapter, pieces(prompt, adapter), shown);
-    }
-    await generator.close();
-    device.close();
+    const write = async () => {
+      const options = { ...samplingOf(flags), tokens: flags.tokens, stop: flags.stop ?? [] };
+      const random = () => new Random(flags.seed, 'samples');
+      if (template) {
+        const { system } = flags;
+        const settings = { ...options, adapter: named[0], template, system };
+        await chat(host, new Conversation(generator, tokenizer, settings, random()), model);
+      } else {
+        const shown = { json: flags.json, adapter: named.length > 1 };
+        const each = named.length > 0 ? named : [undefined];
+        const pieces = (prompt: string, adapter: string | undefined) =>
+          writeText(generator, tokenizer, prompt, { ...options, adapter }, random());
+        if (batch > 1) {
+          const texts = new Map<string | undefined, string[]>();
+          for (const adapter of each)
+            texts.set(adapter, await sideBySide(prompts, batch, (prompt) => pieces(prompt, adapter)));
+          for (const [i, prompt] of prompts.entries())
+            for (const adapter of each) await show(host, prompt, adapter, [texts.get(adapter)?.[i] ?? ''], shown);
+        } else
+          for (const prompt of prompts)
+            for (const adapter of each) await show(host, prompt, adapter, pieces(prompt, adapter), shown);
+      }
+    };
+    await finishing(
+      write,
+      () => generator.close(),
+      () => device.close(),
+    );
   });
 }
 

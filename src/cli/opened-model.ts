@@ -2,6 +2,7 @@
 // commands that train nothing.
 
 import type { Command } from 'commander';
+import { type Device, openDevice } from '../gpu/device.ts';
 import { DEFAULT_ADAPTER, NO_ADAPTER } from '../nn/lora.ts';
 import type { Host } from '../runtime/host.ts';
 import { type OpenedModel, withModel } from '../train/open-model.ts';
@@ -61,6 +62,21 @@ export async function withNamedModel<T>(
       throw new HoldfastError(`--lora none: ${name} has its head from the adapter, and tells nothing without`);
     return use({ ...opened, from, named });
   });
+}
+
+/** A device with what `make` opens on it. Errors: as `openDevice` and `make`; nothing stays open then. */
+export async function onDevice<T extends object>(
+  host: Host,
+  adapter: string,
+  make: (device: Device) => Promise<T>,
+): Promise<T & { readonly device: Device }> {
+  const device = await openDevice(host, { adapter });
+  try {
+    return { ...(await make(device)), device };
+  } catch (error) {
+    device.close();
+    throw error;
+  }
 }
 
 /** `NAME=DIR`, or the folder of the one that has no name; 'none' has no folder. A path whose first part has a `=` begins with `./`. */

@@ -1,4 +1,4 @@
-// Option parsing that several commands share: numbers with their ranges, and the adapter.
+// Options that several commands share: numbers with their ranges, the adapter, and files to write.
 
 import { InvalidArgumentError, Option } from 'commander';
 import { ACTIVATION_MODES } from '../graph/activations.ts';
@@ -6,6 +6,7 @@ import { ACCUMULATE_ORDERS } from '../graph/layer-major.ts';
 import { ACTIVATION_DTYPES } from '../graph/narrow-activations.ts';
 import { OPTIMIZER_DEVICES } from '../graph/operators/optimizer.ts';
 import { MOMENT_DTYPES, TRAINING_DTYPES } from '../memory/layout/kinds.ts';
+import type { Files } from '../runtime/host.ts';
 import { messageOf } from '../util/errors.ts';
 import { describeRange, inRange, type Range, realNumber, wholeNumber } from '../util/range.ts';
 
@@ -96,3 +97,8 @@ export const recoveryOption = (): Option =>
   new Option('--recovery <how>', 'with a budget: a lost GPU device costs a step, or goes back to the checkpoint')
     .choices(['step', 'checkpoint'])
     .default('step');
+
+/** Whether a file can be put there is found out before the work that makes it. Errors: HoldfastError naming it. */
+export async function checkWritable(files: Files, path: string): Promise<void> {
+  await (await files.writeStream(path)).abort();
+}

@@ -12,7 +12,7 @@ import { replay } from '../parity/replay-case.ts';
 import { loadRun, type RecordedRun, type RunSources, type RunVerdict, replayRun } from '../parity/replay-run.ts';
 import { ALLOWED_MULTIPLE, type Verdict } from '../parity/verdict.ts';
 import { type Host, join } from '../runtime/host.ts';
-import { HoldfastError } from '../util/errors.ts';
+import { finishing, HoldfastError } from '../util/errors.ts';
 import { addMemoryOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
 import { adapterOption, dtypeOption, optimizerDeviceOption, optimizerStateOption, whole } from './options.ts';
 import { checkUpdate, updateOption } from './update-flags.ts';
@@ -56,13 +56,10 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
     .addOption(optimizerStateOption())
     .addOption(adapterOption())
     .addHelpText('after', AFTER_HELP);
-  return addMemoryOptions(command).action(async (paths: string[], flags: Flags) => {
-    const { json = false, adapter, data, model, steps, optimizerDevice, update, dtype, optimizerState } = flags;
+  const replayAll = async (subjects: readonly Subject[], flags: Flags): Promise<void> => {
+    const { json = false, adapter, steps, optimizerDevice, update, dtype, optimizerState } = flags;
     const memory = memoryFromFlags(host, flags);
     const given = (name: string) => command.getOptionValueSource(name) === 'cli';
-    // All is read before the first runs: bad input is refused at once.
-    const subjects: Subject[] = [];
-    for (const path of paths) subjects.push(...(await subjectsAt(host, path, { data, from: model })));
     if (!subjects.some(({ run }) => run)) {
       const flag = ['data', 'model', 'steps'].find((name) => Object.hasOwn(flags, name));
       if (flag) throw new HoldfastError(`--${flag}: is for runs, and these are reference cases; leave the flag out`);
@@ -115,14 +112,28 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
     } finally {
       device.close();
     }
+  };
+  return addMemoryOptions(command).action((paths: string[], flags: Flags) => {
+    const subjects: Subject[] = [];
+    const ends: (() => unknown)[] = [];
+    const replayed = async () => {
+      // All is read before the first runs: bad input is refused at once.
+      for (const path of paths)
+        for await (const subject of subjectsAt(host, path, { data: flags.data, from: flags.model })) {
+          subjects.push(subject);
+          ends.push(() => subject.run?.release());
+        }
+      await replayAll(subjects, flags);
+    };
+    return finishing(replayed, () => finishing(async () => {}, ...ends));
   });
 }
 
 /** What is replayed: a case or a run. */
 type Subject = { reference: ReferenceCase; run?: undefined } | { reference?: undefined; run: RecordedRun };
 
-/** What a path names; a folder of cases and runs stands for all of them. */
-async function subjectsAt(host: Host, path: string, sources: RunSources): Promise<Subject[]> {
+/** What a path names; a folder of cases and runs stands for all of them. Runs are to be released. */
+async function* subjectsAt(host: Host, path: string, sources: RunSources): AsyncGenerator<Subject, void> {
   const stat = (at: string) => host.files.stat(at);
   const read = async (at: string): Promise<Subject | undefined> => {
     if (await stat(join(at, 'ref.json'))) return { reference: await loadCase(host, at) };
@@ -132,20 +143,22 @@ async function subjectsAt(host: Host, path: string, sources: RunSources): Promis
     return (await stat(join(at, 'config.json'))) && { reference: await loadCase(host, at) };
   };
   const kind = (await stat(path))?.kind;
-  if (kind === 'file' && /\.zip$/i.test(path)) return [{ run: await loadRun(host, path, sources) }];
+  if (kind === 'file' && /\.zip$/i.test(path)) return yield { run: await loadRun(host, path, sources) };
   if (kind !== 'folder') {
     throw new HoldfastError(
       `${path} is ${kind ? 'a file' : 'not there'}; name the folder of a case or run, or its zip`,
     );
   }
   const itself = await read(path);
-  if (itself) return [itself];
-  const inside: Subject[] = [];
+  if (itself) return yield itself;
+  let isEmpty = true;
   for (const name of await host.files.list(path)) {
     const found = (await stat(join(path, name)))?.kind === 'folder' ? await read(join(path, name)) : undefined;
-    if (found) inside.push(found);
+    if (!found) continue;
+    isEmpty = false;
+    yield found;
   }
-  if (inside.length > 0) return inside;
+  if (!isEmpty) return;
   throw new HoldfastError(
     `${path} has no ref.json and no checkpoint, nor has a folder in it; name the folder of a case or run, or one of such`,
   );

@@ -1,4 +1,4 @@
-// Which process each rank is. A rank that is killed says nothing: the system's log names it by its number, as where memory ran
+// The process that each rank is. A rank that is killed says nothing: the system's log names it by its number, as where memory ran
 // out. (MPICH's launcher names any of those that have ended, also one that it killed itself because of another.)
 
 import type { Communicator } from '../engine/ranks/communicator.ts';

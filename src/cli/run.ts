@@ -3,7 +3,7 @@
 
 import { Command, CommanderError } from 'commander';
 import type { Host } from '../runtime/host.ts';
-import { HoldfastError, messageOf } from '../util/errors.ts';
+import { HoldfastError, messageOf, oneLine } from '../util/errors.ts';
 import { benchCommand } from './bench.ts';
 import { devicesCommand } from './devices.ts';
 import { evalCommand } from './eval.ts';
@@ -63,8 +63,4 @@ export async function run(host: Host): Promise<number> {
     }
     throw error;
   }
-}
-
-function oneLine(text: string): string {
-  return text.trim().replace(/\s*\n\s*/g, ' ');
 }

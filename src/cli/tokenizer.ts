@@ -8,7 +8,7 @@ import { type BpeProgress, trainBpe, writeTokenizer } from '../data/train-bpe.ts
 import type { Host } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { wholeNumber } from '../util/range.ts';
-import { within } from './options.ts';
+import { checkWritable, within } from './options.ts';
 
 interface Flags {
   data: string[];
@@ -35,6 +35,8 @@ export function tokenizerCommand(host: Host): Command {
         throw new HoldfastError(`--out ${out}: has a tokenizer.json already; choose another folder, or remove it`);
       }
       const source = await openText(host, { data, seed: 0 });
+      await files.makeFolder(out);
+      await checkWritable(files, `${out}/tokenizer.json`);
       terminal.write(`text: ${source.bytes.toLocaleString('en')} bytes\n`);
       const show = ({ phase, done, total }: BpeProgress) => {
         const what = phase === 'counting' ? 'bytes counted' : 'merges';

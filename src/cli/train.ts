@@ -110,21 +110,25 @@ async function trainOn(
     checkSettings(settings);
     progress.settings = settings;
     const device = await openDevice(host, { adapter: flags.adapter });
-    if (device.adapter.embedded) progress.note('no GPU here: training on the embedded software adapter (SwiftShader)');
-    const summary = await trainRun(host, device, settings, out, {
-      resume: flags.resume ?? false,
-      ...(flags.until === undefined ? {} : { until: flags.until }),
-      signal: abort.signal,
-      events: { ...progress.events, over: (summary, state) => writeReport(host, out, summary, state) },
-      memory,
-      ...(flags.timeline === undefined ? {} : { timeline: flags.timeline }),
-      claim,
-      tokenizer,
-      text,
-      ranks,
-    });
-    progress.finish(summary, describeRun(summary, out, settings));
-    device.close();
+    try {
+      if (device.adapter.embedded)
+        progress.note('no GPU here: training on the embedded software adapter (SwiftShader)');
+      const summary = await trainRun(host, device, settings, out, {
+        resume: flags.resume ?? false,
+        ...(flags.until === undefined ? {} : { until: flags.until }),
+        signal: abort.signal,
+        events: { ...progress.events, over: (summary, state) => writeReport(host, out, summary, state) },
+        memory,
+        ...(flags.timeline === undefined ? {} : { timeline: flags.timeline }),
+        claim,
+        tokenizer,
+        text,
+        ranks,
+      });
+      progress.finish(summary, describeRun(summary, out, settings));
+    } finally {
+      device.close();
+    }
   } finally {
     await claim.release();
   }

@@ -49,8 +49,22 @@ const inMemory = ({ bytes, ...rest }: Corpus): TextSource => ({
     for (let at = 0; at < bytes.length; at += PIECE_BYTES) yield bytes.subarray(at, at + PIECE_BYTES);
   },
 });
+
+/** A text that is not in the host's files, such as one that was chosen on a page. Errors: HoldfastError for an empty one. */
+export function textIn(text: string | Blob): TextSource {
+  const blob = typeof text === 'string' ? new Blob([text]) : text;
+  if (blob.size === 0) throw new HoldfastError('the text is empty; give another');
+  return {
+    ...{ bytes: blob.size, files: 1, names: ['the text'], skipped: 0 },
+    async *pieces() {
+      for (let at = 0; at < blob.size; at += PIECE_BYTES)
+        yield new Uint8Array(await blob.slice(at, at + PIECE_BYTES).arrayBuffer());
+    },
+  };
+}
+
 /** A file among the sources. */
-interface SourceFile {
+export interface SourceFile {
   readonly path: string;
   /** Found in a folder, not named itself: what is no text is passed over. */
   readonly isFound: boolean;

@@ -76,7 +76,8 @@ export class Documents {
 /**
  * Tokens of a document's text, and which of them are learned. Text is encoded as a whole; a token belongs to what its
  * first character belongs to, as it is predicted before anything of it is written. Where the tokenizer's text is not the
- * document's, character for character (it normalises), the parts are encoded by themselves, so that no token straddles.
+ * document's, character for character (it normalises), the parts are encoded by themselves, so that no token straddles. The
+ * space that some put before a text, and behind each added token, is none of the document's.
  */
 export function encodeDocument(
   tokenizer: DocumentTokenizer,
@@ -109,7 +110,9 @@ function bySpans(tokenizer: DocumentTokenizer, text: string, spans: Spans) {
     while (next < spans.length && place >= (spans[next]?.end ?? 0)) next++;
     const span = spans[next];
     if (span && place >= span.begin) learned[i] = 1;
-    const piece = decoder.push(id);
+    const found = decoder.push(id);
+    const isOwn = text.startsWith(found, place) || !found.startsWith(' ');
+    const piece = isOwn ? found : found.slice(1);
     if (!text.startsWith(piece, place)) return undefined;
     place += piece.length;
   }

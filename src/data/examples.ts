@@ -42,8 +42,8 @@ export function exampleDataset(sets: ExampleSets, options: ExampleOptions): Data
   const { identity, word, train, test } = sets;
   const { batch, seed, evalWindows, validationShare = 0.1 } = options;
   const { count } = train;
-  const heldBack = test ? 0 : Math.max(1, Math.round(count * validationShare));
-  if (heldBack >= count) throw new HoldfastError(`the data is one ${word}: nothing is left to validate on; give more`);
+  if (!test && count < 2) throw new HoldfastError(`the data is one ${word}: nothing is left to validate on; give more`);
+  const heldBack = test ? 0 : Math.min(count - 1, Math.max(1, Math.round(count * validationShare)));
   const order = permutation(count, new Random(0, 'validation'));
   const trained = order.subarray(heldBack);
   const unseen = test ? test.count : heldBack;

@@ -1,11 +1,12 @@
 // Images as examples to learn from and to be told: pixels as a model reads them. Where images come from is images.ts, in
 // which order they come examples.ts.
 
-import type { ImagePreparation } from '../formats/preprocessor.ts';
+import type { ImageSize } from '../formats/families/family.ts';
+import { type ImagePreparation, pixelValue } from '../formats/preprocessor.ts';
 import type { Batch } from './batches.ts';
 import type { Dataset } from './dataset.ts';
 import { type ExampleOptions, type Examples, exampleDataset } from './examples.ts';
-import type { ImageSet, ImageSize, Images } from './images.ts';
+import type { ImageSet, Images } from './images.ts';
 
 export interface ImageOptions extends ExampleOptions {
   /** Rows that one is to the model. */
@@ -14,14 +15,9 @@ export interface ImageOptions extends ExampleOptions {
   readonly images?: ImagePreparation | undefined;
 }
 
-/** What each byte of a channel becomes: with the roundings of Hugging Face's library, which computes in f32. */
-function valuesOf(preparation: ImagePreparation | undefined, channel: number): Float32Array {
-  const bytes = Float32Array.from({ length: 256 }, (_, byte) => byte);
-  const { factor = 0, mean = [], std = [] } = preparation?.pixels ?? {};
-  if (!preparation?.pixels) return bytes.map((byte) => byte / 127.5 - 1);
-  const own = (values: readonly number[]) => Math.fround(values[channel] ?? values[0] ?? 0);
-  return bytes.map((byte) => Math.fround(Math.fround(byte * factor) - own(mean)) / own(std));
-}
+/** What each byte of a channel becomes. */
+const valuesOf = (preparation: ImagePreparation | undefined, channel: number): Float32Array =>
+  Float32Array.from({ length: 256 }, (_, byte) => pixelValue(byte, channel, preparation?.pixels));
 
 /** Images (batch, channels, height, width) as the model sees them, as `pixels`, and their classes (batch) as `targets`. */
 export function imageExamples(

@@ -4,8 +4,10 @@
 // Invariant: images are of one size, which is seen from their first bytes before memory is taken for any, or brought to one that
 // a model has (resize.ts); classes are numbered by their names in order, whichever set they are in.
 
+import type { ImageSize } from '../formats/families/family.ts';
+import { MOST_CLASSES } from '../formats/families/labels.ts';
 import { checkPrepared, type ImagePreparation, type PictureSize } from '../formats/preprocessor.ts';
-import type { FolderReader, ReadingHost } from '../runtime/host.ts';
+import { type FolderReader, join, type ReadingHost } from '../runtime/host.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { sortedNames } from './classes.ts';
@@ -48,15 +50,9 @@ const SETS = /^(?:train|training|test|testing|val|valid|validation)$/i;
 const CLASSES = 'give each class a folder of its name with its images, such as data/cat/1.png';
 /** Of all pixels. */
 const MOST_BYTES = 2 ** 32;
-/** Of the pixels of one, as it is in its file. */
-const MOST_IMAGE_BYTES = 2 ** 29;
-const MOST_CLASSES = 2 ** 16;
 
 /** What images are to be for a model: of any size, they are brought to its own, and grey ones to its colours. */
-export interface WantedImages {
-  readonly channels: number;
-  readonly height: number;
-  readonly width: number;
+export interface WantedImages extends ImageSize {
   /** How they are brought there. @default by the bilinear filter */
   readonly preparation?: ImagePreparation | undefined;
 }
@@ -73,9 +69,11 @@ export async function findImageFolder(
   const found: FoundImage[] = [];
   let other: string | undefined;
   for (const source of sources) {
+    // As paths of what lies in it begin.
+    const folder = join(source, '').replace(/\/+$/, '');
     for await (const { path, kind, bytes } of filesOf(host.files, [source])) {
       const folders = path
-        .slice(path === source ? 0 : source.length)
+        .slice(path === source ? 0 : folder.length)
         .split(/[/\\]/)
         .filter(Boolean);
       const name = folders.pop() ?? '';
@@ -125,10 +123,10 @@ async function headerOf(
   other: LabelledFile | WantedImages | undefined,
 ) {
   checkFile(path, bytes);
-  const header = headerIn(await files.readRange(path, 0, Math.min(bytes, PNG_HEADER_BYTES)), path);
+  const header = pngHeader(await files.readRange(path, 0, Math.min(bytes, PNG_HEADER_BYTES)), path);
   if (other === undefined) return header;
   if (!('header' in other)) {
-    if (other.preparation) checkPrepared(other.preparation, header, other, path);
+    checkPrepared(preparationOf(other), header, other, path);
     return header;
   }
   const { height, width } = other.header;
@@ -145,14 +143,9 @@ function checkFile(path: string, bytes: number): void {
   );
 }
 
-function headerIn(first: Uint8Array, path: string): PngHeader {
-  const header = pngHeader(first, path);
-  const pixels = header.channels * header.height * header.width;
-  if (pixels <= MOST_IMAGE_BYTES) return header;
-  throw new HoldfastError(
-    `${path}: is of ${header.height} x ${header.width} pixels, ${formatBytes(pixels)}; ${formatBytes(MOST_IMAGE_BYTES)} at most are held for one, use a smaller one`,
-  );
-}
+/** By the bilinear filter, where the model does not say. */
+const preparationOf = ({ preparation, height, width }: WantedImages): ImagePreparation =>
+  preparation ?? { resize: { height, width, filter: 'bilinear' } };
 
 /**
  * The pixels (channels, height, width) of a PNG file as a model wants them, as those of a folder are brought there. Errors:
@@ -164,10 +157,10 @@ export async function readImage(
   path: string,
 ): Promise<Uint8Array<ArrayBuffer>> {
   checkFile(path, bytes.length);
-  const header = headerIn(bytes, path);
+  const header = pngHeader(bytes, path);
   if (header.channels > wanted.channels)
     throw new HoldfastError(`${path}: has colours, and the model knows grey images; bring a grey one`);
-  if (wanted.preparation) checkPrepared(wanted.preparation, header, wanted, path);
+  checkPrepared(preparationOf(wanted), header, wanted, path);
   const pixels = new Uint8Array(wanted.channels * wanted.height * wanted.width);
   putImage(pixels, await decodePng(bytes, header, path), header, wanted);
   return pixels;
@@ -191,14 +184,10 @@ export async function readImages(
 }
 
 /** Writes an image as it is wanted; grey among colours is as much of each. */
-function putImage(
-  into: Uint8Array,
-  whole: Uint8Array<ArrayBuffer>,
-  header: PngHeader,
-  { channels, height, width, preparation }: WantedImages,
-): void {
+function putImage(into: Uint8Array, whole: Uint8Array<ArrayBuffer>, header: PngHeader, wanted: WantedImages): void {
+  const { channels, height, width } = wanted;
   const size = height * width;
-  const image = prepared(whole, header, { height, width }, preparation);
+  const image = prepared(whole, header, preparationOf(wanted));
   for (let channel = 0; channel < channels; channel++) {
     const own = header.channels === 1 ? 0 : channel;
     into.set(image.subarray(own * size, (own + 1) * size), channel * size);
@@ -208,11 +197,8 @@ function putImage(
 function prepared(
   pixels: Uint8Array<ArrayBuffer>,
   from: PictureSize,
-  wanted: PictureSize,
-  preparation: ImagePreparation | undefined,
+  { resize, crop }: ImagePreparation,
 ): Uint8Array<ArrayBuffer> {
-  if (!preparation) return resized(pixels, from, wanted);
-  const { resize, crop } = preparation;
   const whole = resize ? resized(pixels, from, resize, resize.filter) : pixels;
   return crop ? cropped(whole, resize ?? from, crop) : whole;
 }

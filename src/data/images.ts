@@ -3,6 +3,7 @@
 //
 // Invariant: an ImageSet holds whole images of one size, and every label is below `classes`.
 
+import type { ImageSize } from '../formats/families/family.ts';
 import type { ReadingHost } from '../runtime/host.ts';
 import { HoldfastError, messageOf, shortened } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
@@ -10,13 +11,6 @@ import { filesOf } from './corpus.ts';
 import { findImageFolder, type ImageFolder, readImages, type WantedImages } from './image-folder.ts';
 import { isSynthetic, SYNTHETIC } from './synthetic.ts';
 import type { TextIdentity } from './tokenized-text.ts';
-
-/** Images of one size. */
-export interface ImageSize {
-  readonly channels: number;
-  readonly height: number;
-  readonly width: number;
-}
 
 export interface ImageSet {
   /** (count, channels, height, width) */
@@ -45,7 +39,8 @@ const CIFAR_PIXELS = 3 * 32 * 32;
 const IDX_IMAGES = 0x803;
 const IDX_LABELS = 0x801;
 const MAGIC_GZIP = 0x1f8b;
-const IS_TEST = /(?:^|[/\\])(?:t10k|test)/i;
+/** By the file's own name, whatever folder it lies in. */
+const IS_TEST = /(?:^|[/\\])(?:t10k|test)[^/\\]*$/i;
 
 /** A file whose images or labels have been found. */
 interface Part {

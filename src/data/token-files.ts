@@ -155,6 +155,8 @@ class OptionalFile {
   static async open(files: Files, folder: string, name: () => Promise<string>): Promise<OptionalFile> {
     try {
       await files.makeFolder(folder);
+      // Of writers that were killed: they would count in no limit.
+      await files.removePartials(folder);
       return new OptionalFile(await files.writeStream(join(folder, await name())));
     } catch {
       return new OptionalFile(undefined);

@@ -103,6 +103,9 @@ export function promptIds(tokenizer: Pick<Tokenizer, 'encode' | 'specials' | 'ad
 
 const BYTES = 256;
 
+/** Whether a model with a vocabulary of so many tokens, of which no tokenizer is known, is one of bytes. */
+export const isOfBytes = (vocabulary: number): boolean => vocabulary === BYTES;
+
 /** One token a byte of UTF-8. */
 export class ByteTokenizer implements Tokenizer {
   /** See Tokenizer. */
@@ -146,7 +149,8 @@ export class ByteTokenizer implements Tokenizer {
 
 /**
  * The tokenizer of a model, which has a vocabulary of so many tokens, from its files; where none is named, what they
- * describe, or bytes where there are none. Errors: HoldfastError where they are
+ * describe, or bytes where there are none; bytes, too, where the vocabulary is of no tokens: nothing is read in it then,
+ * and nothing written. Errors: HoldfastError where they are
  * not those of the identity, or cannot be used as they are, and where the vocabulary is not the tokenizer's: a byte would be
  * taken for the id of some other token.
  */
@@ -156,10 +160,10 @@ export async function tokenizerOf(
   vocabulary: number,
   model: string,
 ): Promise<Tokenizer> {
-  const identity = named ?? (files ? identityOf(files) : DEFAULT_TOKENIZER);
+  const identity = named ?? (files && vocabulary > 0 ? identityOf(files) : DEFAULT_TOKENIZER);
   if (identity.kind === 'byte') {
     const tokenizer = new ByteTokenizer();
-    if (vocabulary === tokenizer.vocabulary) return tokenizer;
+    if (vocabulary === 0 || isOfBytes(vocabulary)) return tokenizer;
     throw new HoldfastError(
       `${model}: its vocabulary has ${vocabulary} tokens, of a tokenizer that is not there; without a tokenizer.json, only ` +
         `models of the ${BYTES} bytes read and write text: name its tokenizer, or use one with vocab_size ${BYTES}`,

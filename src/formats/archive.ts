@@ -5,7 +5,7 @@
 
 import { type Files, type FolderReader, type Host, join, type WriteStream } from '../runtime/host.ts';
 import { formatBytes } from '../util/bytes.ts';
-import { HoldfastError, messageOf } from '../util/errors.ts';
+import { finishing, HoldfastError, messageOf } from '../util/errors.ts';
 import { type ByteSource, sourceAt } from './byte-source.ts';
 import { sumOf } from './checkpoint/checksums.ts';
 import { CONFIG } from './checkpoint/folder.ts';
@@ -100,7 +100,8 @@ export async function storeFile(
 
 /**
  * The same, where the file can be read from another byte on, in several goes: what an earlier one stored at `path` is not asked
- * for again, and what this one did stays beside it where it fails.
+ * for again, and what this one did stays beside it where it fails. Errors: HoldfastError also where its SHA-256 is known and is
+ * another; nothing of it stays then.
  */
 export async function storeRest(
   { files, resumeFile }: Pick<Host, 'files' | 'resumeFile'>,
@@ -108,24 +109,41 @@ export async function storeRest(
   file: ImportedFile,
   progress: StoreProgress = () => {},
 ): Promise<void> {
-  if (!file.openFrom || !resumeFile) return storeFile(files, path, file, progress);
+  const { openFrom } = file;
+  if (!openFrom || !resumeFile) return storeFile(files, path, file, progress);
   if ((await files.stat(path))?.bytes === file.bytes) return progress(file.bytes);
   const target = await resumeFile(path);
   const there = target.written > file.bytes ? 0 : target.written;
+  const sum = there === 0 && file.sha256 !== undefined ? await files.sha256() : undefined;
+  const write = (bytes: Uint8Array) => {
+    const written = target.write(bytes);
+    // While the disk is at work.
+    sum?.update(bytes);
+    return written;
+  };
   let open = true;
-  try {
-    if (there < target.written) await target.restart();
-    progress(there);
-    await copy(file, file.openFrom(there), there, (bytes) => target.write(bytes), progress);
-    open = false;
-    await target.commit();
-  } finally {
-    if (open) await target.close();
-  }
+  await finishing(
+    async () => {
+      if (there < target.written) await target.restart();
+      progress(there);
+      await copy(file, openFrom(there), there, write, progress);
+      if (sum && sum.hex() !== file.sha256) {
+        await target.restart();
+        throw anotherSum(file);
+      }
+      open = false;
+      await target.commit();
+    },
+    () => open && target.close(),
+  );
   // A go that was cut off flushed nothing: where the power went with it, other bytes may lie there.
-  if (there > 0 && file.sha256 !== undefined && (await sumOf(files, path)) !== file.sha256)
-    throw new HoldfastError(`${file.name}: what arrived has another SHA-256 than it should; bring it again`);
+  if (sum || file.sha256 === undefined || (await sumOf(files, path)) === file.sha256) return;
+  await files.remove(path);
+  throw anotherSum(file);
 }
+
+const anotherSum = ({ name }: ImportedFile) =>
+  new HoldfastError(`${name}: what arrived has another SHA-256 than it should; bring it again`);
 
 async function copy(
   { name, bytes: all }: ImportedFile,

@@ -17,18 +17,23 @@ import type { TokenizerFiles } from './tokenizer-files.ts';
 export { finiteWeights } from './checkpoint/finite.ts';
 export { checkpointsOf } from './checkpoint/folder.ts';
 export {
-  type FoundFolder,
+  type DescribedAdapter,
+  describeAdapter,
   type FoundModel,
   findModel,
+  type HeldCheckpoint,
+  holdCheckpoint,
   type LoadedAdapter,
   loadAdapter,
   loadCheckpoint,
+  loadPreparation,
   loadState,
   loadTokenizer,
   loadWeights,
   type Wanted,
   withWeights,
 } from './checkpoint/load.ts';
+export type { FoundFolder } from './checkpoint/opening.ts';
 export { replaceBase, replaceState, saveCheckpoint } from './checkpoint/save.ts';
 export type { Writers } from './checkpoint/shards.ts';
 export { checkWeights } from './checkpoint/tensor-names.ts';

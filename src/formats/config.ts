@@ -11,17 +11,7 @@ import { isObject, show } from '../util/json.ts';
 import { Fields } from './families/fields.ts';
 import { FAMILIES, FAMILY_NAMES, type ModelConfig, shapeOf } from './families/index.ts';
 
-export type { BertConfig } from './families/bert.ts';
-export type { DecoderConfig, LayerType, RopeScalingFields } from './families/decoder.ts';
-export type { EncoderConfig } from './families/encoder.ts';
-export type { Gemma3Config } from './families/gemma3.ts';
-export type { GPT2Config } from './families/gpt2.ts';
-export type { FamilyName, ModelConfig } from './families/index.ts';
-export type { LlamaConfig } from './families/llama.ts';
-export type { MistralConfig } from './families/mistral.ts';
-export type { Qwen2Config, QwenWindow } from './families/qwen2.ts';
-export type { Qwen3Config } from './families/qwen3.ts';
-export type { ImageSize, ViTConfig } from './families/vit.ts';
+export type { ModelConfig } from './families/index.ts';
 
 /** A parsed config.json with defaults filled in. `name` is for messages. Errors: HoldfastError per field. */
 export function parseConfig(json: unknown, name: string): ModelConfig {

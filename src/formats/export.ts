@@ -58,24 +58,27 @@ export async function exportModel(
   options: ExportOptions,
 ): Promise<ExportSummary> {
   const target = out.replace(/(?<=.)\/+$/, '');
-  const there = await files.stat(target);
-  if (there && (there.kind !== 'folder' || (await files.list(target)).length > 0)) {
-    throw new HoldfastError(`${target}: is there already; name a folder that is not, or an empty one`);
-  }
-  const partial = `${target}.partial`;
-  await files.remove(partial);
+  await checkFree(files, target);
+  const partial = await files.makePartial(target);
   try {
-    await files.makeFolder(partial);
     const summary = await writeModel(files, partial, model, options);
     await files.syncFolder(partial);
-    // An empty folder is not renamed onto everywhere.
-    if (there) await files.remove(target);
+    // What came meanwhile stays.
+    await checkFree(files, target);
     await files.rename(partial, target);
     return summary;
   } catch (error) {
     // The disk may be full. The error above is the one that matters.
     await files.remove(partial).catch(() => {});
     throw error;
+  }
+}
+
+/** Errors: HoldfastError where something is there that a folder would not take the place of. */
+async function checkFree(files: Files, target: string): Promise<void> {
+  const there = await files.stat(target);
+  if (there && (there.kind !== 'folder' || (await files.list(target)).length > 0)) {
+    throw new HoldfastError(`${target}: is there already; name a folder that is not, or an empty one`);
   }
 }
 
@@ -97,6 +100,8 @@ async function writeModel(
     ...(labels && { ...labels, num_labels: undefined }),
     // Its name since Transformers 5.
     [isObject(given) && 'dtype' in given ? 'dtype' : 'torch_dtype']: torch,
+    // Weights in four bits are written widened.
+    quantization_config: undefined,
   };
   await files.writeAtomic(join(folder, CONFIG), `${JSON.stringify(hub, undefined, 2)}\n`);
   for (const name of COMPANIONS) await copyFile(from, join(source, name), files, join(folder, name));

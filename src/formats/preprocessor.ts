@@ -5,12 +5,14 @@
 // Invariant: a field with another meaning than what is done here is refused by name; what comes out of `preprocessorFile` reads as it was.
 
 import { type FolderReader, join } from '../runtime/host.ts';
+import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
-import { figure, isObject, list, number, object, oneOf, optional, parseJSON, type Schema, show } from '../util/json.ts';
-import { wholeNumber } from '../util/range.ts';
+import { isObject, list, number, object, oneOf, optional, parseJSON, type Schema, show } from '../util/json.ts';
+import { describeRange, inRange, realNumber, wholeNumber } from '../util/range.ts';
+import { checkSums } from './checkpoint/checksums.ts';
 import { OTHER_CHECKPOINT, PREPROCESSOR } from './checkpoint/folder.ts';
 import type { ModelConfig } from './config.ts';
-import { sidesOf } from './families/vit.ts';
+import { imagesIn } from './families/index.ts';
 
 /** How many pixels an image has. */
 export interface PictureSize {
@@ -33,13 +35,19 @@ export interface ImagePreparation {
   readonly pixels?: { readonly factor: number; readonly mean: readonly number[]; readonly std: readonly number[] };
 }
 
-const side = number(wholeNumber(1));
+/** Pixels along a side that images are brought to. */
+const SIDE = wholeNumber(1, 2 ** 13);
+/** Of the pixels of one that has its width and not yet its height. */
+const MOST_IMAGE_BYTES = 2 ** 29;
+
+const side = number(SIDE);
 const size = { height: side, width: side };
+const real = number(realNumber(-Number.MAX_VALUE, Number.MAX_VALUE));
 /** What a run's settings hold of it. */
 export const imagePreparation: Schema<ImagePreparation> = object({
   resize: optional(object({ ...size, filter: oneOf(Object.keys(FILTERS) as Filter[]) })),
   crop: optional(object(size)),
-  pixels: optional(object({ factor: figure, mean: list(figure), std: list(figure) })),
+  pixels: optional(object({ factor: real, mean: list(real), std: list(real) })),
 });
 
 const BYTE = 1 / 255;
@@ -48,8 +56,8 @@ const HALF = 0.5;
 const IS_STEP = /^do_(?!resize$|center_crop$|rescale$|normalize$|convert_rgb$)/;
 
 /**
- * What the file beside a vision model says; undefined where there is none. Errors: HoldfastError naming the field that asks
- * for something else, or does not suit the model.
+ * What the file beside a vision model says; undefined where there is none. Errors: HoldfastError naming the file where it is
+ * another than was saved, and the field that asks for something else, or does not suit the model.
  */
 export async function preparationIn(
   files: FolderReader,
@@ -57,11 +65,12 @@ export async function preparationIn(
   config: ModelConfig,
 ): Promise<ImagePreparation | undefined> {
   const path = join(folder, PREPROCESSOR);
-  if (config.model_type !== 'vit' || !(await files.stat(path))) return undefined;
+  const images = imagesIn(config);
+  if (!images || !(await files.stat(path))) return undefined;
+  await checkSums(files, folder, [PREPROCESSOR]);
   const json = parseJSON(await files.read(path), path, OTHER_CHECKPOINT);
   if (!isObject(json)) throw new HoldfastError(`${path}: is ${show(json)}, not an object; ${OTHER_CHECKPOINT}`);
-  const [height, width] = sidesOf(config.image_size);
-  return preparationOf(json, path, { channels: config.num_channels, height, width });
+  return preparationOf(json, path, images);
 }
 
 function preparationOf(
@@ -88,9 +97,9 @@ function preparationOf(
     const found = typeof value === 'number' ? { height: value, width: value } : value;
     if (isObject(found) && Object.keys(found).length === 2) {
       const { height, width } = found;
-      if (isSide(height) && isSide(width)) return { height, width };
+      if (inRange(SIDE, height) && inRange(SIDE, width)) return { height, width };
     }
-    throw refuse(field, 'it must be a height and a width');
+    throw refuse(field, `it must be a height and a width, each ${describeRange(SIDE)}`);
   };
   const filterIn = (): Filter => {
     const [first, second] = Object.entries(FILTERS) as [Filter, number][];
@@ -120,16 +129,19 @@ function preparationOf(
   if (typeof factor !== 'number' || !Number.isFinite(factor)) throw refuse('rescale_factor', 'it must be a number');
   const normalises = isAsked('do_normalize', true);
   const [mean, std] = normalises ? [channelsIn('image_mean', HALF), channelsIn('image_std', HALF)] : [[0], [1]];
+  const made = unheld({ factor, mean, std }, model.channels);
+  if (made !== undefined) throw refuse('rescale_factor', `with the mean and the deviation it makes ${made} of a byte`);
   const isUsual = Math.abs(factor * 255 - 1) < 1e-5 && [...mean, ...std].every((value) => value === HALF);
   return { ...(resize && { resize }), ...(crop && { crop }), ...(!isUsual && { pixels: { factor, mean, std } }) };
 }
 
 /** The file that says so, as Hugging Face's library writes it. */
 export function preprocessorFile(preparation: ImagePreparation | undefined, config: ModelConfig): string | undefined {
-  if (config.model_type !== 'vit') return undefined;
-  const [height, width] = sidesOf(config.image_size);
+  const images = imagesIn(config);
+  if (!images) return undefined;
+  const { channels, height, width } = images;
   const { resize, crop, pixels } = preparation ?? { resize: { height, width, filter: 'bilinear' as const } };
-  const ofEach = Array.from({ length: config.num_channels }, () => HALF);
+  const ofEach = Array.from({ length: channels }, () => HALF);
   const { factor, mean, std } = pixels ?? { factor: BYTE, mean: ofEach, std: ofEach };
   const json = {
     ...(crop && { crop_size: crop, do_center_crop: true }),
@@ -151,22 +163,72 @@ export function preparationWords({ resize, crop, pixels }: ImagePreparation): st
   ].join('; ');
 }
 
+/** What a byte of a channel becomes: with the roundings of Hugging Face's library, which computes in f32. */
+export function pixelValue(byte: number, channel: number, pixels: ImagePreparation['pixels']): number {
+  if (!pixels) return byte / 127.5 - 1;
+  const own = (values: readonly number[]) => Math.fround(values[channel] ?? values[0] ?? 0);
+  const { factor, mean, std } = pixels;
+  return Math.fround(Math.fround(Math.fround(byte * factor) - own(mean)) / own(std));
+}
+
+/** Of what bytes become, the first that is not finite; undefined where all are. Between the ends they rise or fall. */
+function unheld(pixels: ImagePreparation['pixels'], channels: number): number | undefined {
+  const ends = Array.from({ length: channels }, (_, channel) =>
+    [0, 255].map((byte) => pixelValue(byte, channel, pixels)),
+  );
+  return ends.flat().find((value) => !Number.isFinite(value));
+}
+
+/** Whether it makes images of this model. `refuse` is called with the first field that does not, and what it must be. */
+export function checkPreparation(
+  { resize, crop, pixels }: ImagePreparation,
+  config: ModelConfig,
+  refuse: (problem: string) => never,
+): void {
+  const images = imagesIn(config);
+  if (!images) return;
+  const { channels, height, width } = images;
+  if (resize && crop && (crop.height > resize.height || crop.width > resize.width))
+    refuse(
+      `crop is ${sizeText(crop)}; no more than ${sizeText(resize)}, to which images are brought, is there to be cut`,
+    );
+  const last = crop ?? resize;
+  if (last && !isOfSize(last, { height, width }))
+    refuse(
+      `${crop ? 'crop' : 'resize'} is ${sizeText(last)}; the model's images are of ${sizeText({ height, width })}`,
+    );
+  for (const field of ['mean', 'std'] as const) {
+    const numbers = pixels?.[field] ?? [0];
+    if (![1, channels].includes(numbers.length))
+      refuse(
+        `pixels.${field} is a list of ${numbers.length}; it must be a number for each of the ${channels} channels`,
+      );
+  }
+  const made = unheld(pixels, channels);
+  if (made !== undefined) refuse(`pixels makes ${made} of a byte; its factor, mean and std must leave finite numbers`);
+}
+
 /** Errors: HoldfastError for an image, called `path`, of which this does not make one of the size that is wanted. */
 export function checkPrepared(
   { resize, crop }: ImagePreparation,
-  image: PictureSize,
+  image: PictureSize & { readonly channels: number },
   wanted: PictureSize,
   path: string,
 ): void {
   const before = resize ?? image;
-  const fits = crop ? crop.height <= before.height && crop.width <= before.width : isOfSize(before, wanted);
-  if (fits) return;
-  throw new HoldfastError(
-    `${path}: is of ${sizeText(image)} pixels, and the model's ${PREPROCESSOR} brings no image to its ${sizeText(wanted)} (do_resize false); bring it there`,
-  );
+  const isThere = !crop || (crop.height <= before.height && crop.width <= before.width);
+  if (!isThere || !isOfSize(crop ?? before, wanted))
+    throw new HoldfastError(
+      `${path}: is of ${sizeText(image)} pixels, and the model's ${PREPROCESSOR} brings no image to its ${sizeText(wanted)} (do_resize false); bring it there`,
+    );
+  // Rows first (resize.ts).
+  const bytes = image.channels * image.height * before.width;
+  if (bytes > MOST_IMAGE_BYTES)
+    throw new HoldfastError(
+      `${path}: is of ${sizeText(image)} pixels, ${formatBytes(bytes)} when it is ${before.width} wide; ${formatBytes(MOST_IMAGE_BYTES)} at most are held for one, use a smaller one`,
+    );
 }
 
-const isSide = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) > 0;
 const isOfSize = (a: PictureSize, b: PictureSize): boolean => a.height === b.height && a.width === b.width;
 const sizeText = ({ height, width }: PictureSize): string => `${height} x ${width}`;
 const shownSize = (value: unknown): string =>

@@ -4,7 +4,7 @@
 // Invariant: entriesOf() either returns tensors that tile the data section exactly, with no gap, overlap or
 // stray byte, or throws a HoldfastError naming the file and the tensor.
 
-import { assert, HoldfastError } from '../util/errors.ts';
+import { HoldfastError } from '../util/errors.ts';
 
 const BYTES_PER_ELEMENT = { F32: 4, I32: 4, F64: 8, F16: 2, BF16: 2 } as const;
 
@@ -92,22 +92,14 @@ export function entriesOf(header: Header, dataBytes: number, name: string): Map<
   return new Map(entries);
 }
 
-/** `__metadata__`: strings by name, empty where the header has none. */
-export function metadataOf(header: Header, name: string): Map<string, string> {
-  const metadata = header.has('__metadata__') ? header.get('__metadata__') : new Map<string, unknown>();
-  if (![...(metadata?.values() ?? [undefined])].every((value) => typeof value === 'string')) {
-    throw new HoldfastError(`${name}: __metadata__ must map names to strings; ${DAMAGED}`);
-  }
-  return new Map(metadata as ReadonlyMap<string, string>);
-}
-
 /** The bytes before the data of these tensors in this order: length, header, spaces up to a multiple of 8. */
 export function makeHeader(
   tensors: readonly { readonly name: string; readonly dtype: Dtype; readonly shape: readonly number[] }[],
   metadata: Readonly<Record<string, string>>,
 ): Uint8Array<ArrayBuffer> {
   const names = new Set(tensors.map(({ name }) => name));
-  assert(names.size === tensors.length && !names.has('__metadata__'), 'safetensors: tensor names must be distinct');
+  if (names.size !== tensors.length || names.has('__metadata__'))
+    throw new HoldfastError('a safetensors file has one tensor of a name, and none named __metadata__; rename them');
   // Members are joined by hand: an object would move names such as "0" to the front.
   const members: string[] = [];
   if (Object.keys(metadata).length > 0) members.push(`"__metadata__":${JSON.stringify(metadata)}`);

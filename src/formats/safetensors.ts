@@ -23,7 +23,6 @@ import {
   headerLength,
   LENGTH_BYTES,
   makeHeader,
-  metadataOf,
   parseHeader,
 } from './safetensors-header.ts';
 
@@ -59,24 +58,22 @@ export function parse(bytes: Uint8Array, name: string): Map<string, StoredTensor
   );
 }
 
-/** The file's `__metadata__`: strings by name, empty where the file has none. */
-export function parseMetadata(bytes: Uint8Array, name: string): Map<string, string> {
-  return metadataOf(split(bytes, name).header, name);
-}
-
 function split(bytes: Uint8Array, name: string): { header: Header; data: Uint8Array } {
   const start = LENGTH_BYTES + headerLength(bytes, bytes.length, name);
   return { header: parseHeader(bytes.subarray(LENGTH_BYTES, start), name), data: bytes.subarray(start) };
 }
 
-/** A file with these tensors in this order; the data section begins at a multiple of 8 bytes. */
+/**
+ * A file with these tensors in this order; the data section begins at a multiple of 8 bytes. Errors: HoldfastError for data
+ * that is not of its shape.
+ */
 export function serialize(
   tensors: Iterable<readonly [string, { readonly shape: readonly number[]; readonly data: TensorData }]>,
   metadata: Readonly<Record<string, string>> = {},
 ): Uint8Array<ArrayBuffer> {
   const list = [...tensors].map(([name, { shape, data }]) => ({ name, dtype: dtypeOf(data), shape, data }));
   for (const { name, shape, data } of list) {
-    assert(elements(shape) === data.length, `safetensors: ${name} has ${data.length} elements for [${shape}]`);
+    checkCount(name, shape, data.length);
   }
   const header = makeHeader(list, metadata);
   const bytes = new Uint8Array(list.reduce((sum, { data }) => sum + data.byteLength, header.length));
@@ -257,7 +254,7 @@ export interface TensorToWrite {
 /**
  * Writes the file that `serialize` would make, a piece at a time. The path holds the old bytes or all of the new:
  * an error, of the disk or of a tensor's pieces, is passed on and leaves nothing behind. Errors: HoldfastError for a
- * finite value that a tensor's type has no finite place for.
+ * finite value that a tensor's type has no finite place for, and for pieces that are not of a tensor's shape.
  */
 export async function writeTensors(
   files: Pick<Files, 'writeStream'>,
@@ -282,13 +279,18 @@ export async function writeTensors(
         await stream.write(bytesOf(stored));
         written += piece.length;
       }
-      assert(written === elements(shape), `safetensors: ${name} has ${written} elements for [${shape}]`);
+      checkCount(name, shape, written);
     }
     await stream.commit();
   } catch (error) {
     await stream.abort();
     throw error;
   }
+}
+
+function checkCount(name: string, shape: readonly number[], given: number): void {
+  const count = elements(shape);
+  if (given !== count) throw new HoldfastError(`${name} has ${count} elements ([${shape}]), ${given} were given`);
 }
 
 const ELEMENTS = { F32: 'f32', F16: 'f16', BF16: 'bf16' } as const;

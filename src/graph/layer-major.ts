@@ -6,14 +6,6 @@
 // Invariant: every sum over micro-batches adds up in their order, layer by layer as batch by batch, hence to the same bits.
 // Sources of the idea: Huang et al. 2019, "GPipe"; Rajbhandari et al. 2021, "ZeRO-Infinity".
 
-import {
-  type EmbeddingBackwardProblem,
-  embedding,
-  embeddingBackward,
-  positionBackward,
-  positionEmbedding,
-} from '../kernels/embedding.ts';
-import type { MatmulProblem } from '../kernels/matmul.ts';
 import { assert } from '../util/errors.ts';
 import type { Instruction, Phase, Program, Stash, Tensor, TensorInstruction } from './program.ts';
 
@@ -45,7 +37,7 @@ export function layerMajor(micros: MicroBatches, count: number, inputs: readonly
   for (const { key, isOfTables, instructions: own } of first) {
     const others = next.get(key)?.instructions ?? [];
     if (!isOfTables) {
-      instructions.push(...own);
+      for (const instruction of own) instructions.push(instruction);
       for (const copy of copies) instructions.push(...others.map((instruction) => copy.of(instruction)));
       continue;
     }
@@ -83,16 +75,10 @@ export function reorderedGradient({ next }: Pick<MicroBatches, 'next'>): Tensor 
 
 /** What a micro-batch writes of gradients of parameters: elements `from` to below `to`. */
 function gradientsOf({ kernel, problem, operands }: TensorInstruction) {
-  return Object.entries(kernel.operands(problem)).flatMap(([name, { access, size }]) => {
+  return Object.entries(kernel.operands(problem)).flatMap(([name, { access, start = 0, size }]) => {
     const tensor = operands[name];
     if (access === 'read' || tensor?.role !== 'gradient') return [];
-    const {
-      cOffset,
-      into,
-      fromRow = 0,
-      width = 0,
-    } = problem as Partial<MatmulProblem & EmbeddingBackwardProblem & { into: number }>;
-    return [{ tensor, from: kernel === embeddingBackward ? fromRow * width : (cOffset ?? into ?? 0), to: size }];
+    return [{ tensor, from: start, to: size }];
   });
 }
 
@@ -107,8 +93,6 @@ interface Section {
   readonly instructions: readonly Instruction[];
 }
 
-const ON_TABLES: ReadonlySet<object> = new Set([embedding, positionEmbedding, embeddingBackward, positionBackward]);
-
 function sectionsOf({ instructions }: Program): Section[] {
   const runs: { phase: Phase; layer: string | undefined; instructions: Instruction[] }[] = [];
   for (const instruction of instructions) {
@@ -118,7 +102,7 @@ function sectionsOf({ instructions }: Program): Section[] {
     else runs.push({ phase, layer, instructions: [instruction] });
   }
   const isOfTables = ({ layer, instructions }: (typeof runs)[number]) =>
-    layer === undefined && instructions.some((some) => some.op === 'dispatch' && ON_TABLES.has(some.kernel));
+    layer === undefined && instructions.some((some) => some.op === 'dispatch' && some.kernel.isOnTable);
   // What lies between layers goes with the one that it ends forward, and begins backward: it may make again what that keeps.
   const joined: typeof runs = [];
   for (const run of runs) {
@@ -131,7 +115,7 @@ function sectionsOf({ instructions }: Program): Section[] {
         : run.layer !== undefined && isBetween(before));
     if (!last || !joins(last)) joined.push({ ...run, instructions: [...run.instructions] });
     else {
-      last.instructions.push(...run.instructions);
+      for (const instruction of run.instructions) last.instructions.push(instruction);
       last.layer ??= run.layer;
     }
   }

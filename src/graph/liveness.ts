@@ -36,9 +36,10 @@ interface Life {
 
 /**
  * Places the activations of a program: tightly, or so that nothing that is read lies beside what is written. Errors:
- * HoldfastError for a tensor larger than a buffer may be.
+ * HoldfastError for a tensor larger than a buffer may be, of those that stay as well.
  */
 export function place(program: Program, maxArenaBytes: number, tight = false): Placement {
+  checkLasting(program, maxArenaBytes);
   const lives = livesOf(program, tight);
   const places = new Map<Tensor, ArenaRange>();
   const arenas: { bytes: number; members: Members }[] = [];
@@ -46,11 +47,7 @@ export function place(program: Program, maxArenaBytes: number, tight = false): P
 
   // Large tensors first: the small ones fill the gaps between them.
   for (const life of [...lives.values()].sort((a, b) => b.bytes - a.bytes || a.first - b.first)) {
-    if (life.bytes > maxArenaBytes) {
-      throw new HoldfastError(
-        `activation "${life.tensor.name}" needs ${life.bytes} bytes, this adapter allows ${maxArenaBytes} a buffer; use a smaller batch or context`,
-      );
-    }
+    if (life.bytes > maxArenaBytes) throw tooLarge(`activation "${life.tensor.name}"`, life.bytes, maxArenaBytes);
     let best: { arena: number; offset: number; growth: number } | undefined;
     for (const [arena, { bytes, members }] of arenas.entries()) {
       if (conflictsIn(life, arena, places)) continue;
@@ -71,6 +68,22 @@ export function place(program: Program, maxArenaBytes: number, tight = false): P
   }
   return { places, arenas: arenas.map(({ bytes }) => bytes) };
 }
+
+/** Of a buffer of its own, as what stays has one, each operand is bound whole. */
+function checkLasting({ instructions }: Program, most: number): void {
+  for (const instruction of instructions) {
+    if (instruction.op !== 'dispatch') continue;
+    for (const tensor of Object.values(instruction.operands)) {
+      const bytes = tensor.role === 'persistent' ? bytesOf(tensor) : 0;
+      if (bytes > most) throw tooLarge(`"${tensor.name}"`, bytes, most);
+    }
+  }
+}
+
+const tooLarge = (what: string, bytes: number, most: number): HoldfastError =>
+  new HoldfastError(
+    `${what} needs ${bytes} bytes, this adapter allows ${most} a buffer; use a smaller batch or context`,
+  );
 
 function livesOf(program: Program, tight = false): Map<Tensor, Life> {
   const lives = new Map<Tensor, Life>();

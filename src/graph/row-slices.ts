@@ -64,13 +64,13 @@ function operandOf({ operands, label }: TensorInstruction, name: string): Tensor
   return tensor;
 }
 
-/** Rows of the products of a layer that make activations; undefined where they differ, or there are none. */
+/** Rows of the activations of a layer that it is cut by; undefined where they differ, or there are none. */
 function rowsOf(part: readonly Instruction[]): number | undefined {
   const found = new Set<number>();
   for (const instruction of part) {
-    if (instruction.op !== 'dispatch' || instruction.kernel.name !== 'matmul') continue;
-    const { layout, M } = instruction.problem as { layout: string; M: number };
-    if (layout !== 'TN') found.add(M);
+    if (instruction.op !== 'dispatch') continue;
+    const made: number | undefined = instruction.kernel.cutsBlocks?.(instruction.problem);
+    if (made !== undefined) found.add(made);
   }
   const [rows] = found;
   return found.size === 1 ? rows : undefined;

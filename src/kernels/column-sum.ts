@@ -3,7 +3,7 @@
 
 import fours from '../../shaders/column-sum/by_fours.wgsl?raw';
 import items from '../../shaders/column-sum/column_sum.wgsl?raw';
-import { type Arrays, ceilDiv, type Kernel, type RowCut, read, update, write } from './kernel.ts';
+import { type Arrays, ceilDiv, type Kernel, type RowCut, read, startingAt, update, write } from './kernel.ts';
 import { lanesOf, perSum } from './variants.ts';
 
 export interface ColumnSumProblem {
@@ -26,7 +26,7 @@ export const columnSum: Kernel<ColumnSumProblem> = {
     const size = into + ceilDiv(rows, rowsPerBlock) * width;
     return {
       x: read(offset + (rows - 1) * stride + width),
-      y: accumulate || into > 0 ? update(size) : write(size),
+      y: startingAt(into, accumulate || into > 0 ? update(size) : write(size)),
     };
   },
   affectsSpeed: {

@@ -8,7 +8,7 @@ import positionBackwardShader from '../../shaders/embedding/position_backward.wg
 import tokenShader from '../../shaders/embedding/token.wgsl?raw';
 import backwardShader from '../../shaders/embedding/token_backward.wgsl?raw';
 import { assert } from '../util/errors.ts';
-import { type Arrays, type Kernel, read, type Tile, update, write } from './kernel.ts';
+import { type Arrays, type Kernel, type Operand, read, startingAt, type Tile, update, write } from './kernel.ts';
 import { lanesOf, perElem } from './variants.ts';
 
 /** The rows of a table that a problem works on: all of them, or those of a part of one, or of one tile of a table stored in tiles. */
@@ -61,6 +61,7 @@ export const embedding: Kernel<EmbeddingProblem> = {
       scale,
     }),
   ),
+  isOnTable: true,
   tile(problem, operand, tile) {
     assert(operand === 'weight', `embedding takes no tiled ${operand}`);
     return onTile(problem, tile);
@@ -109,6 +110,7 @@ export const positionEmbedding: Kernel<PositionEmbeddingProblem> = {
       count: rowCount,
     }),
   ),
+  isOnTable: true,
   tile(problem, operand, tile) {
     assert(operand === 'positionWeight', `positionEmbedding takes no tiled ${operand}`);
     return onTile(problem, tile);
@@ -167,6 +169,11 @@ const rowsAddedTo = (problem: EmbeddingBackwardProblem): { begin: number; end: n
   return { begin: Math.max(0, fromRow - firstRow), end: Math.min(rowCount, toRow - firstRow) };
 };
 
+function addedTo(problem: EmbeddingBackwardProblem): Operand {
+  const { begin, end } = rowsAddedTo(problem);
+  return startingAt(begin * problem.width, update(end * problem.width));
+}
+
 /** tokens, starts, order (see TokenIndex), dy (rows, width) -> dweight (vocabulary, width), added to. */
 export const embeddingBackward: Kernel<EmbeddingBackwardProblem> = {
   name: 'embeddingBackward',
@@ -175,7 +182,7 @@ export const embeddingBackward: Kernel<EmbeddingBackwardProblem> = {
     starts: read(problem.rows + 1, 'u32'),
     order: read(problem.rows, 'u32'),
     dy: read(problem.rows * problem.width),
-    dweight: update(rowsAddedTo(problem).end * problem.width),
+    dweight: addedTo(problem),
   }),
   affectsSpeed: {
     ...{ rows: true, width: true, vocabulary: true, firstRow: false, rowCount: true, scale: false },
@@ -190,6 +197,7 @@ export const embeddingBackward: Kernel<EmbeddingBackwardProblem> = {
       return { rows, width: width / lanes, first: firstRow, ...rowsAddedTo(problem), scale };
     },
   ),
+  isOnTable: true,
   tile(problem, operand, tile) {
     assert(operand === 'dweight', `embeddingBackward takes no tiled ${operand}`);
     return onTile(problem, tile);
@@ -248,6 +256,7 @@ export const positionBackward: Kernel<PositionBackwardProblem> = {
       accumulate: Number(accumulate),
     }),
   ),
+  isOnTable: true,
   tile(problem, operand, tile) {
     assert(operand === 'dweight', `positionBackward takes no tiled ${operand}`);
     return onTile(problem, tile);

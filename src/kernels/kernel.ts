@@ -18,6 +18,10 @@ export interface Operand {
   /** Elements that the kernel may touch, from the operand's first. */
   readonly size: number;
   readonly type: ElementType;
+  /** The first of them that it may touch. @default 0 */
+  readonly start?: number;
+  /** Of `update`: what it touches is replaced; what lies around it stays. @default it is read first */
+  readonly replaces?: true;
 }
 
 export type Operands = Readonly<Record<string, Operand>>;
@@ -25,6 +29,8 @@ export type Operands = Readonly<Record<string, Operand>>;
 export const read = (size: number, type: ElementType = 'f32'): Operand => ({ access: 'read', size, type });
 export const write = (size: number, type: ElementType = 'f32'): Operand => ({ access: 'write', size, type });
 export const update = (size: number, type: ElementType = 'f32'): Operand => ({ access: 'update', size, type });
+
+export const startingAt = (start: number, operand: Operand): Operand => (start === 0 ? operand : { ...operand, start });
 
 /** One dispatch as data. `constants` become the WGSL prelude, `params` the uniform block `p`. */
 export interface Dispatch {
@@ -97,6 +103,13 @@ export interface Kernel<P> {
   tile?(problem: P, operand: string, tile: Tile): P | undefined;
   /** How a problem of so many rows is cut by them; undefined where this one is not. Absent: none is. */
   rows?(problem: P, rows: number): RowCut<P> | undefined;
+  /** Rows of the activations that a problem makes, where a block is cut by them. Absent: none is cut by this one's. */
+  cutsBlocks?(problem: P): number | undefined;
+  /**
+   * One of its operands is a table, which may be larger than all that there is room for: micro-batches go through each of
+   * its instructions together, tile by tile. @default false
+   */
+  readonly isOnTable?: boolean;
   /** Floating-point operations of one dispatch. */
   flops(problem: P): number;
   /** The oracle, in float64: updates the written operands in place. */

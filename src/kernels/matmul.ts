@@ -31,6 +31,7 @@ import {
   type Operand,
   type RowCut,
   read,
+  startingAt,
   type Tile,
   update,
   write,
@@ -105,6 +106,12 @@ function geometry(p: MatmulProblem) {
     b: { size: (p.bOffset ?? 0) + (bRows - 1) * bStride + bColumns, stride: bStride },
     c: { size: (p.cOffset ?? 0) + (p.M - 1) * cStride + p.N, stride: cStride },
   };
+}
+
+/** C. */
+function product({ accumulate, partial }: MatmulProblem, size: number): Operand {
+  if (accumulate) return update(size);
+  return partial ? { ...update(size), replaces: true } : write(size);
 }
 
 function params(p: MatmulProblem) {
@@ -221,14 +228,14 @@ export const matmul: Kernel<MatmulProblem> = {
   operands(p) {
     const { a, b, c } = geometry(p);
     const operands: Record<string, Operand> = {
-      a: read(a.size),
-      b: read(b.size),
-      c: p.accumulate || p.partial ? update(c.size) : write(c.size),
+      a: startingAt(p.aOffset ?? 0, read(a.size)),
+      b: startingAt(p.bOffset ?? 0, read(b.size)),
+      c: startingAt(p.cOffset ?? 0, product(p, c.size)),
     };
     const epilogue = p.epilogue ?? 'none';
     const isGelu = epilogue === 'biasGelu' || epilogue === 'biasGeluErf';
     if (epilogue === 'bias' || epilogue === 'biasResidual' || isGelu) {
-      operands['bias'] = read((p.biasOffset ?? 0) + p.N);
+      operands['bias'] = startingAt(p.biasOffset ?? 0, read((p.biasOffset ?? 0) + p.N));
     }
     if (epilogue === 'residual' || epilogue === 'biasResidual') operands['residual'] = read(c.size);
     if (isGelu) operands['preactivation'] = p.partial ? update(c.size) : write(c.size);
@@ -307,6 +314,7 @@ export const matmul: Kernel<MatmulProblem> = {
     assert(operand === 'b', `matmul takes no tiled ${operand}`);
     return p.layout === 'NT' ? partOfN(p, tile) : partOfK(p, tile);
   },
+  cutsBlocks: ({ layout, M }) => (layout === 'TN' ? undefined : M),
   flops: ({ M, N, K }) => 2 * M * N * K,
   reference(
     p,

@@ -1,7 +1,7 @@
 // GPT-2, by Hugging Face's names (hub names, without "transformer."). Weights of projections are stored
 // (in, out). Pre-norm blocks: x += attn(ln_1(x)); x += mlp(ln_2(x)).
 
-import type { GPT2Config } from '../formats/config.ts';
+import type { GPT2Config } from '../formats/families/gpt2.ts';
 import { shapeOf } from '../formats/families/index.ts';
 import { add } from '../graph/operators/add.ts';
 import { attention } from '../graph/operators/attention.ts';

@@ -8,14 +8,14 @@ import type { OptimizerDevice, Update } from '../graph/operators/optimizer.ts';
 import { initialState, SCALER } from '../kernels/step-control.ts';
 import type { MomentDtype, TrainingDtype } from '../memory/layout/kinds.ts';
 import { computedIn, momentsIn, withStored } from '../nn/model.ts';
-import type { Host, Threads } from '../runtime/host.ts';
+import type { Threads } from '../runtime/host.ts';
 import { forwardActivations } from '../train/inspect.ts';
 import { Trainer } from '../train/trainer.ts';
 import { at } from '../util/at.ts';
 import { assert } from '../util/errors.ts';
 import { collect, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
 import { movedBack, movedMoments, narrowTolerances, scaleOfGradients, THROWS, thrown } from './narrow.ts';
-import { loadCase, type Outcome, type ReferenceCase } from './reference-case.ts';
+import type { Outcome, ReferenceCase } from './reference-case.ts';
 import { compareWithReference, type Verdict } from './verdict.ts';
 
 export interface ReplayResult extends Verdict {
@@ -36,18 +36,8 @@ export interface ReplayOptions {
   dtype?: TrainingDtype;
   /** What moments are kept as; likewise. @default 'f32' */
   moments?: MomentDtype;
-  /** Those of the host. @default none: of `replayCase`, the host's */
+  /** Those of the host. @default none */
   threads?: Threads | undefined;
-}
-
-/** Replays the case in `folder`. Errors: HoldfastError for a case that cannot be read or replayed. */
-export async function replayCase(
-  host: Host,
-  device: Device,
-  folder: string,
-  options: ReplayOptions = {},
-): Promise<ReplayResult> {
-  return replay(device, await loadCase(host, folder), { threads: host.threads, ...options });
 }
 
 export async function replay(

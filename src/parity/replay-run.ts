@@ -5,7 +5,7 @@
 // Not for models that fill the host's memory: weights are held there up to four times.
 
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
-import { loadCheckpoint } from '../formats/checkpoint.ts';
+import { holdCheckpoint, type LoadedCheckpoint } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
 import type { Model } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';
@@ -18,7 +18,7 @@ import { checkTrained, isTrainedIn, startWeights } from '../train/start-weights.
 import { STEPS_AHEAD } from '../train/stepper.ts';
 import { type StepMetrics, Trainer } from '../train/trainer.ts';
 import { at } from '../util/at.ts';
-import { assert, HoldfastError, shortened } from '../util/errors.ts';
+import { assert, finishing, HoldfastError, shortened } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import { collect, joined, restricted, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
 import { compareRuns, type RunTrace, sameTrace, type Verdict } from './verdict.ts';
@@ -31,6 +31,8 @@ export interface RecordedRun {
   /** Before the first step, and in the checkpoint. */
   readonly start: TensorSource;
   readonly final: TensorSource;
+  /** Closes the checkpoint's files, which are kept open: `final` cannot be read after. */
+  release(): Promise<void>;
 }
 
 /** Where the run's text and start weights lie here, if not where they lay there. */
@@ -40,11 +42,25 @@ export interface RunSources {
 }
 
 /**
- * The run in a folder, a checkpoint, or a zip of one. Errors: HoldfastError for what has no record of its first steps,
- * and where the text or the weights that it began with are not there.
+ * The run in a folder, a checkpoint, or a zip of one, as it is now, also where it goes on. Errors: HoldfastError for what has
+ * no record of its first steps, and where the text or the weights that it began with are not there.
  */
-export async function loadRun(host: Host, path: string, { data, from }: RunSources = {}): Promise<RecordedRun> {
-  const checkpoint = await loadCheckpoint(host.files, path);
+export async function loadRun(host: Host, path: string, sources: RunSources = {}): Promise<RecordedRun> {
+  const checkpoint = await holdCheckpoint(host.files, path);
+  const release = () => checkpoint.release();
+  try {
+    return { ...(await runIn(host, path, checkpoint, sources)), release };
+  } catch (error) {
+    return finishing(() => Promise.reject(error), release);
+  }
+}
+
+async function runIn(
+  host: Host,
+  path: string,
+  checkpoint: LoadedCheckpoint,
+  { data, from }: RunSources,
+): Promise<Omit<RecordedRun, 'release'>> {
   const { weights: final } = checkpoint;
   const state = stateOf(checkpoint);
   const { history, trainer } = state;

@@ -23,6 +23,7 @@ import { freeBytes, makeFolders, syncFolder } from './headless/folders.ts';
 import { readLines } from './headless/lines.ts';
 import { joinRanks, leaveRanks } from './headless/mpi/messages.ts';
 import { withoutNotices } from './headless/native-stderr.ts';
+import { makePartialFolder, removePartials, writeStream } from './headless/partials.ts';
 import { resumeFile } from './headless/resumed-file.ts';
 import { threads } from './headless/threads.ts';
 import { openBlockFile } from './headless/tier-file.ts';
@@ -200,8 +201,7 @@ async function unpackSwiftShader(): Promise<string> {
   }
   const target = path.join(headlessHost().cacheFolder, `swiftshader-${version}`);
   if (await files.stat(target)) return target;
-  const partial = `${target}.${process.pid}`;
-  await fs.mkdir(partial, { recursive: true });
+  const partial = await files.makePartial(target);
   const tar = await import('tar-fs');
   await new Promise<void>((resolve, reject) => {
     createReadStream(archive)
@@ -275,30 +275,7 @@ const files: Files = {
       throw error;
     }
   },
-  async writeStream(file) {
-    const partial = `${file}.partial-${process.pid}`;
-    const attempt = async <T>(work: () => Promise<T>): Promise<T> => {
-      try {
-        return await work();
-      } catch (error) {
-        throw fileError(`cannot write ${file}`, error, 'there is no such folder');
-      }
-    };
-    const handle = await attempt(() => fs.open(partial, 'w'));
-    return {
-      write: (bytes) => attempt(() => handle.writeFile(bytes)),
-      commit: () =>
-        attempt(async () => {
-          await handle.sync();
-          await handle.close();
-          await fs.rename(partial, file);
-        }),
-      async abort() {
-        await handle.close().catch(() => {});
-        await fs.rm(partial, { force: true }).catch(() => {});
-      },
-    };
-  },
+  writeStream,
   async stat(file) {
     try {
       const stat = await fs.stat(file, { bigint: true });
@@ -324,6 +301,14 @@ const files: Files = {
       throw fileError(`cannot make the folder ${folder}`, error);
     }
   },
+  makePartial: makePartialFolder,
+  async removePartials(folder) {
+    try {
+      await removePartials(folder);
+    } catch (error) {
+      throw fileError(`cannot remove what ended processes left in ${folder}`, error);
+    }
+  },
   async syncFolder(folder) {
     try {
       await syncFolder(folder);
@@ -338,7 +323,11 @@ const files: Files = {
   },
   async rename(from, to) {
     try {
-      await fs.rename(from, to);
+      if (!(await fs.lstat(from)).isDirectory()) return await fs.rename(from, to);
+      const place = await fs.realpath(to).catch(() => to);
+      // Not everywhere is a folder renamed onto an empty one. One that is not empty stays, and is in the way.
+      await fs.rmdir(place).catch(() => {});
+      await fs.rename(from, place);
     } catch (error) {
       throw fileError(`cannot rename ${from} to ${to}`, error);
     }

@@ -33,8 +33,15 @@ export interface Files {
    * since may or may not. Does nothing where the place has no such thing.
    */
   syncFolder(path: string): Promise<void>;
-  /** Moves a folder or file; on one file system this is atomic. */
+  /** Moves a folder or file; on one file system this is atomic. A folder takes the place of an empty one, and of nothing else. */
   rename(from: string, to: string): Promise<void>;
+  /**
+   * A new folder beside `path`, with those above it that are missing, and with a name that nothing else has: what becomes
+   * `path` by `rename` once it is whole.
+   */
+  makePartial(path: string): Promise<string>;
+  /** Removes from a folder what writers that are gone have left there: of `writeStream` and, where that can be told, of `makePartial`. */
+  removePartials(folder: string): Promise<void>;
   /** Removes a file or a folder with all in it; silent when nothing is there. */
   remove(path: string): Promise<void>;
   /** Opens a file for reading. Errors: as `read`. */

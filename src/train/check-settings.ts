@@ -3,6 +3,7 @@
 
 import { checkTokens } from '../data/batches.ts';
 import { familyOf, labelsIn, shapeOf } from '../formats/families/index.ts';
+import { checkPreparation } from '../formats/preprocessor.ts';
 import { checkStages } from '../nn/pipeline-parallel.ts';
 import { checkSize } from '../nn/size.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -33,6 +34,10 @@ export const UPDATE_ON_RANKS =
 export function checkSettings(settings: RunSettings): void {
   const { config, batch, seq, evalWindows, steps, schedule, lr, minLr, warmup } = settings;
   checkSize(config);
+  const refuseImages = (problem: string): never => {
+    throw new HoldfastError(`images.${problem}`);
+  };
+  if (settings.images) checkPreparation(settings.images, config, refuseImages);
   const { ranks = 1, tensorParallel = 1, pipelineParallel = 1 } = settings;
   const isAlone = ranks * tensorParallel * pipelineParallel === 1;
   const dtype = dtypeOf(settings);

@@ -13,10 +13,10 @@ import { holdLabelled, recordClasses } from '../data/records/labelled.ts';
 import { isSynthetic, SYNTHETIC } from '../data/synthetic.ts';
 import type { TextIdentity, TokenizingOptions } from '../data/tokenized-text.ts';
 import { PREPROCESSOR } from '../formats/checkpoint/folder.ts';
-import type { LoadedAdapter } from '../formats/checkpoint.ts';
-import { familyOf, labelsIn, type ModelConfig, shapeOf } from '../formats/families/index.ts';
+import type { DescribedAdapter } from '../formats/checkpoint.ts';
+import type { ImageSize } from '../formats/families/family.ts';
+import { familyOf, imagesIn, labelsIn, type ModelConfig, shapeOf } from '../formats/families/index.ts';
 import type { Labels } from '../formats/families/labels.ts';
-import { sidesOf } from '../formats/families/vit.ts';
 import type { ImagePreparation } from '../formats/preprocessor.ts';
 import type { Host, ReadingHost } from '../runtime/host.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
@@ -124,7 +124,10 @@ export async function headFor(
   host: ReadingHost,
   config: ModelConfig,
   data: readonly string[],
-  { adapter, images }: { readonly adapter?: LoadedAdapter | undefined; readonly images?: ImagePreparation | undefined },
+  {
+    adapter,
+    images,
+  }: { readonly adapter?: DescribedAdapter | undefined; readonly images?: ImagePreparation | undefined },
 ): Promise<ModelForClasses> {
   const headed = withHeadOf(config, adapter);
   const found = await modelForClasses(host, headed, data, images);
@@ -153,9 +156,8 @@ const imageClasses = ({ classNames, classes }: Pick<Images, 'classNames' | 'clas
 
 /** What a model looks at; undefined where it looks at none. */
 export function imagesFor(config: ModelConfig, preparation: ImagePreparation | undefined): WantedImages | undefined {
-  if (config.model_type !== 'vit') return undefined;
-  const [height, width] = sidesOf(config.image_size);
-  return { channels: config.num_channels, height, width, preparation };
+  const images = imagesIn(config);
+  return images && { ...images, preparation };
 }
 
 /** The images with their labels as the model numbers them. Errors: HoldfastError for images of another size, or of other classes. */
@@ -165,10 +167,11 @@ function fitted(
   images: Images,
   preparation: ImagePreparation | undefined,
 ): Images {
-  const { channels, height, width, classNames } = images;
-  const found = [channels, height, width].join(' x ');
-  const own =
-    config.model_type === 'vit' ? [config.num_channels, ...sidesOf(config.image_size)].join(' x ') : 'no images';
+  const { classNames } = images;
+  const words = ({ channels, height, width }: ImageSize) => [channels, height, width].join(' x ');
+  const found = words(images);
+  const looksAt = imagesIn(config);
+  const own = looksAt ? words(looksAt) : 'no images';
   if (found !== own)
     throw new HoldfastError(`the images are of ${found} (channels, rows, columns), the model's of ${own}; use others`);
   if (!classNames && preparation?.crop)

@@ -22,9 +22,20 @@ export class Epochs {
     const rows = steps * this.#rowsPerStep;
     for (let end = this.#ends.at(-1) ?? 0; end <= rows; this.#ends.push(end))
       end += Math.max(1, this.#dataset.rowsOf(this.#ends.length));
-    const epoch = this.#ends.findIndex((end) => rows < end);
+    const epoch = this.#epochOf(rows);
     const begin = this.#ends[epoch - 1] ?? 0;
     return epoch + (rows - begin) / ((this.#ends[epoch] ?? 0) - begin);
+  }
+
+  /** The first that ends behind so many sequences, among those whose end is known. */
+  #epochOf(rows: number): number {
+    let [low, high] = [0, this.#ends.length - 1];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (rows < (this.#ends[middle] ?? 0)) high = middle;
+      else low = middle + 1;
+    }
+    return low;
   }
 
   /** The same, as if each epoch were as long as the first: the others need not be known. */

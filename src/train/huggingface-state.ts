@@ -85,8 +85,8 @@ export class RunLog {
   /** Finite losses since the last entry. */
   #losses: number[] = [];
 
-  /** As after what is in `history`. `out`: the run's folder. */
-  constructor(settings: RunSettings, epochs: Epochs, out: string, history: RunHistory) {
+  /** As after what is in `history`. `out`: the run's folder. `kept`: the checkpoints that are in it. */
+  constructor(settings: RunSettings, epochs: Epochs, out: string, history: RunHistory, kept: readonly string[] = []) {
     const { steps, evalEvery, saveEvery, batch } = settings;
     this.#settings = settings;
     this.#epochs = epochs;
@@ -119,6 +119,9 @@ export class RunLog {
       this.stepped(record);
     }
     validatedUpTo(Number.POSITIVE_INFINITY);
+    const { best_model_checkpoint: best } = this.state;
+    // It may have gone while best ones were not kept.
+    if (best !== null && !kept.includes(best)) this.state.best_model_checkpoint = null;
   }
 
   /** A step is done. The entry that it ends. */

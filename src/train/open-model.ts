@@ -4,6 +4,7 @@
 import { besideAdapter } from '../formats/checkpoint/load.ts';
 import {
   checkWeights,
+  type DescribedAdapter,
   type FoundFolder,
   type LoadedAdapter,
   loadAdapter,
@@ -64,9 +65,11 @@ export async function withModel<T>(
     throw new HoldfastError(`${folder}: is a model and has no base; leave ${sources.base} out`);
   if (itself && adapters[DEFAULT_ADAPTER] === undefined) adapters[DEFAULT_ADAPTER] = folder;
   const base = itself ? await baseOf(files, folder, sources.base ?? itself.base) : folder;
-  const loaded: [string, LoadedAdapter][] = [];
+  let loaded: [string, LoadedAdapter][] = [];
   let borrowsHead = false;
+  // Once more where the base was replaced while it was opened.
   const asAdapted = async (config: ModelConfig): Promise<ModelConfig> => {
+    loaded = [];
     for (const [name, path] of Object.entries(adapters)) loaded.push([name, await loadAdapter(files, path, config)]);
     const headed = withHeadOf(config, loaded.find(([, { labels }]) => labels)?.[1]);
     borrowsHead = headed !== config;
@@ -140,7 +143,7 @@ async function baseOf(files: Files, folder: string, base: string | undefined): P
 }
 
 /** The model with an adapter of that name. Errors: HoldfastError naming the adapter's folder where it is none of this model. */
-export function withAdapter(model: Model, { options, shapes, path }: LoadedAdapter, name = DEFAULT_ADAPTER): Model {
+export function withAdapter(model: Model, { options, shapes, path }: DescribedAdapter, name = DEFAULT_ADAPTER): Model {
   try {
     // By the names in its file, whatever it is called here.
     const alone = withLora(makeModel(model.config), options);

@@ -94,7 +94,7 @@ class RunPart {
       ...callbacks,
     ]);
     this.#epochs = new Epochs(dataset, batch * microBatchesOf(settings));
-    this.#log = new RunLog(settings, this.#epochs, out, history);
+    this.#log = new RunLog(settings, this.#epochs, out, history, beginning.checkpoints);
     this.#clock = new StepClock(batch * seq * microBatchesOf(settings));
     this.#problems = settings.task && taskOf(settings.task).unseen(settings.seed, PROBLEMS);
     for (const { loss, gradNorm } of history.steps) {

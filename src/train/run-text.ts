@@ -14,7 +14,7 @@ import {
   type TokenizingOptions,
   tokenizedText,
 } from '../data/tokenized-text.ts';
-import { ByteTokenizer, type Tokenizer, tokenizerOf } from '../data/tokenizer.ts';
+import { type Tokenizer, tokenizerOf } from '../data/tokenizer.ts';
 import { familyOf, labelsIn, shapeOf } from '../formats/families/index.ts';
 import { findTokenizer, type TokenizerFiles } from '../formats/tokenizer-files.ts';
 import type { Files, Host } from '../runtime/host.ts';
@@ -92,9 +92,8 @@ export async function tokenizerFor(
   const found =
     tokenizer?.kind === 'huggingface' ? (carried ?? (await findTokenizer(files, tokenizer.path))) : undefined;
   const { vocabulary } = shapeOf(config);
-  // Nothing is read in it, and nothing written.
-  if (!found && (vocabulary === 0 || isSynthetic(data))) return new ByteTokenizer();
-  return tokenizerOf(tokenizer, found, vocabulary, model);
+  // Problems are made as tokens: nothing is read in it, and nothing written.
+  return tokenizerOf(tokenizer, found, !found && isSynthetic(data) ? 0 : vocabulary, model);
 }
 
 /** Batches from the first on. Errors: HoldfastError for text too short. */

@@ -10,6 +10,7 @@ import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import { checkpointsOf, type LoadedState, loadState } from '../formats/checkpoint.ts';
 import { type ModelConfig, parseConfig } from '../formats/config.ts';
 import { labelsIn } from '../formats/families/index.ts';
+import { checkPreparation } from '../formats/preprocessor.ts';
 import { LARGEST_SCALE, LEAST_SCALE, SCALER, STATE } from '../kernels/step-control.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { at } from '../util/at.ts';
@@ -54,7 +55,7 @@ export interface SavedState {
   settings: RunSettings;
   /** Where the run was forked or given more steps: what it was trained with before, and up to which step. */
   earlier?: { settings: RunSettings; until: number }[];
-  /** Of a low-rank update: the SHA-256 of the weights that it belongs to (base-identity.ts). */
+  /** Of a low-rank update: the identity of the weights that it belongs to (base-identity.ts). */
   base?: string;
   corpus: TextIdentity;
   trainer: TrainerState;
@@ -164,7 +165,9 @@ function checkTogether(state: SavedState, path: string, refuse: (problem: string
     refuse(`corpus.sha256 is ${show(corpus.sha256)}; it must be 64 hexadecimal digits`);
   checkBatches(state, refuse);
   if (state.sampling.every((word) => word === 0)) refuse('sampling is all 0; no random state is');
-  for (const { lr, minLr, schedule: decay, warmup, steps } of [...earlier.map(({ settings }) => settings), settings]) {
+  for (const { config, images, ...schedule } of [...earlier.map(({ settings }) => settings), settings]) {
+    if (images) checkPreparation(images, config, (problem) => refuse(`settings.images.${problem}`));
+    const { lr, minLr, schedule: decay, warmup, steps } = schedule;
     try {
       checkSchedule({ decay, peak: lr, min: minLr, warmup, steps });
     } catch (error) {

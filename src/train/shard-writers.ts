@@ -1,4 +1,4 @@
-// Which rank writes which tensors of a run's checkpoint: each stage of a pipeline its own, and of its ranks those that have the most
+// The ranks that write the tensors of a run's checkpoint: each stage of a pipeline its own, and of its ranks those that have the most
 // of a tensor (engine/ranks/writers.ts).
 
 import { rankAt } from '../engine/ranks/grid.ts';

@@ -4,15 +4,14 @@
 import { ADAPTER_CONFIG } from '../formats/checkpoint/folder.ts';
 import {
   checkWeights,
+  type DescribedAdapter,
   finiteWeights,
-  type LoadedAdapter,
   type LoadedCheckpoint,
   loadAdapter,
   loadWeights,
   type SavedWeights,
   type Shapes,
 } from '../formats/checkpoint.ts';
-import { isBare } from '../formats/families/bert.ts';
 import { familyOf } from '../formats/families/index.ts';
 import { labelsOf, unnamedLabels } from '../formats/families/labels.ts';
 import type { StoredElement } from '../kernels/stored.ts';
@@ -33,7 +32,7 @@ export interface StartWeights {
   /** What they are for: with what of it is frozen stored as it is to lie in memory. */
   readonly model: Model;
   readonly weights: TensorSource;
-  /** SHA-256 of the base, where a low-rank update of it trains; best asked for when the weights were read. */
+  /** The identity of the base (base-identity.ts), where a low-rank update of it trains; best asked for when the weights were read. */
   base(): Promise<string | undefined>;
 }
 
@@ -109,13 +108,13 @@ export function outsideBody({ config, parameters }: Model, shapes: Shapes, from:
  * there, or of another shape.
  */
 export function modelOfWeights({ config, shapes }: Pick<SavedWeights, 'config' | 'shapes'>, from: string): Model {
-  if (config.model_type !== 'bert' || !isBare(config)) {
+  const { classifier } = familyOf(config);
+  if (!classifier?.isBare?.(config)) {
     const model = makeModel(config);
     checkWeights(shapes, model.parameters, from);
     return model;
   }
-  const { classifier } = familyOf(config);
-  const model = makeModel(classifier ? classifier.tells(config, labelsOf(unnamedLabels(2))) : config);
+  const model = makeModel(classifier.tells(config, labelsOf(unnamedLabels(2))));
   outsideBody(model, shapes, from);
   return model;
 }
@@ -144,7 +143,7 @@ export function checkTrained({ shapes, adapter, path }: LoadedCheckpoint, model:
 }
 
 /** Errors: HoldfastError where an adapter is not the model's default one: other tensors, shapes or another scale. */
-function checkAdapterFits({ options, shapes, path }: Omit<LoadedAdapter, 'weights'>, model: Model): void {
+function checkAdapterFits({ options, shapes, path }: DescribedAdapter, model: Model): void {
   const [own] = (model.adapters ?? []).filter(({ name }) => name === DEFAULT_ADAPTER);
   if (!own) throw new HoldfastError(`${path}: holds an adapter, and the settings of the run have none`);
   for (const name of ['rank', 'alpha', 'rslora'] as const) {

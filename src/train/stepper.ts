@@ -15,7 +15,7 @@ import type { Tensor } from '../graph/program.ts';
 import { initialState, SCALER } from '../kernels/step-control.ts';
 import { at } from '../util/at.ts';
 import { type Deferred, deferred } from '../util/deferred.ts';
-import { assert } from '../util/errors.ts';
+import { assert, HoldfastError } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
 import { DeviceRecovery } from './device-recovery.ts';
 import { GradientsAside } from './gradients-aside.ts';
@@ -107,8 +107,10 @@ export class Stepper {
     return this.#session.fit.passes.step;
   }
 
+  /** Errors: HoldfastError while steps are under way, and when the session is over. */
   restore(state: readonly number[]): void {
-    assert(this.#underWay.length === 0, 'steps are under way');
+    this.#session.check();
+    if (this.#underWay.length > 0) throw new HoldfastError('steps are under way; await them before restore: settle');
     // Steps so far may have been computed in another width, with a scale of gradients or without.
     const own = initialState(this.#control.size);
     own.set(state.slice(0, own.length));

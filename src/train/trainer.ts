@@ -146,7 +146,7 @@ export class Trainer {
     return this.session.fit.passes.step.operations.length;
   }
 
-  /** Sets every parameter. Errors: HoldfastError naming one that `source` lacks. */
+  /** Sets every parameter. Errors: HoldfastError naming one that `source` lacks, or has in another length. */
   async setWeights(source: TensorSource): Promise<void> {
     const given = new Set(source.names);
     const missing = this.model.parameters.find(({ name }) => !given.has(name));
@@ -154,7 +154,10 @@ export class Trainer {
     await this.setValues('parameter', source);
   }
 
-  /** Sets tensors of a kind, by the names of their parameters. Ranks are all given whole ones. */
+  /**
+   * Sets tensors of a kind, by the names of their parameters. Ranks are all given whole ones. Errors: HoldfastError naming one
+   * of another length.
+   */
   setValues(kind: Kind, source: TensorSource): Promise<void> {
     const { size } = this.ranks?.grid.tensor ?? ALONE;
     return this.session.values.set(kind, size > 1 ? partsOf(this.#layers, source) : source);
@@ -186,7 +189,7 @@ export class Trainer {
   /**
    * Starts one step on `accumulate` micro-batches (of several ranks, on so many for each: all of them are given to all
    * ranks, in one order); the promise resolves when the GPU has done it. Up to
-   * READS_IN_FLIGHT steps may be started before the first is awaited.
+   * STEP_READS steps may be started before the first is awaited.
    */
   async start(batches: readonly Batch[], hooks: StepHooks = {}): Promise<StepMetrics> {
     const { accumulate, schedule, batch } = this.options;
@@ -312,13 +315,16 @@ export class Trainer {
     return at(this.#stepper.state, STATE.skipped);
   }
 
-  /** Goes on from where `state` was taken; weights and moments are set with `setValues`. */
+  /**
+   * Goes on from where `state` was taken; weights and moments are set with `setValues`. Errors: HoldfastError while steps are
+   * under way.
+   */
   restore(state: TrainerState): void {
-    this.#step = state.step;
     this.#stepper.restore(state.control);
+    this.#step = state.step;
   }
 
-  /** Frees every buffer and removes the slow tier's file. The device stays open. */
+  /** Frees every buffer and removes the slow tier's file; what is called later fails. The device stays open. */
   destroy(): Promise<void> {
     return this.session.close();
   }

@@ -33,6 +33,16 @@ export async function finishing<T>(work: () => Promise<T>, ...ends: (() => unkno
   return result as T;
 }
 
-/** A name in a message: one that a damaged file brings may be of any length, and have ends of lines in it. */
+/** What steers a terminal, or ends a line. */
+const CONTROL = /[\p{Cc}\p{Zl}\p{Zp}]+/gu;
+
+/** On one line, without what a terminal would obey: a message may quote what a file or a server brings. */
+export const oneLine = (text: string): string =>
+  text
+    .trim()
+    .replace(/\s*\n\s*/g, ' ')
+    .replace(CONTROL, ' ');
+
+/** A name in a message: one that a damaged file brings may be of any length, and have anything in it. */
 export const shortened = (name: string): string =>
-  (name.length <= 200 ? name : `${name.slice(0, 200)}...`).replace(/[\p{Cc}\p{Zl}\p{Zp}]+/gu, ' ');
+  (name.length <= 200 ? name : `${name.slice(0, 200)}...`).replace(CONTROL, ' ');

@@ -5,7 +5,7 @@
 // schema does not know are left out: what changes the meaning of a format changes its name ("holdfast 1").
 
 import * as v from 'valibot';
-import { HoldfastError, messageOf, shortened } from './errors.ts';
+import { HoldfastError, messageOf, oneLine, shortened } from './errors.ts';
 import { describeRange, inRange, type Range } from './range.ts';
 
 export type Schema<T> = v.GenericSchema<unknown, T>;
@@ -95,7 +95,7 @@ export function check<T>(schema: Schema<T>, value: unknown, name: string): T {
     '',
   );
   throw new HoldfastError(
-    `${name}${field === '' ? '' : `: ${field.slice(0, 100).replace(/\s+/g, ' ')}`} is ${show(input)}; it must be ${message}`,
+    `${name}${field === '' ? '' : `: ${shortened(field)}`} is ${show(input)}; it must be ${message}`,
   );
 }
 
@@ -117,5 +117,5 @@ export function show(value: unknown): string {
   // JSON has no word for these.
   const shown =
     typeof value === 'number' || typeof value === 'bigint' ? String(value) : (JSON.stringify(value) ?? typeof value);
-  return shown.length <= 60 ? shown : `${shown.slice(0, 60)}...`;
+  return oneLine(shown.length <= 60 ? shown : `${shown.slice(0, 60)}...`);
 }

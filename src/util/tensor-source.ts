@@ -16,6 +16,8 @@ export interface TensorSource {
   readonly names: readonly string[];
   /** The pieces of one tensor; none for a tensor without elements. */
   read(name: string): AsyncIterable<Float32Array<ArrayBuffer>>;
+  /** The elements of the same tensor, where that is known before it is read; absent, and undefined: it is not. */
+  count?(name: string): number | undefined;
   /** The same tensor as it is stored, where that is not as float32; absent, and undefined: it is. */
   packed?(name: string): PackedTensor | undefined;
   /** Reads the same tensor, in these elements, to where it goes; absent, and undefined: it comes in pieces alone. */
@@ -89,6 +91,7 @@ export function sourceOf(
 ): TensorSource {
   return {
     names: [...values.keys()],
+    count: (name) => values.get(name)?.length,
     async *read(name) {
       const all = values.get(name);
       assert(all, `the source has no ${name}`);
@@ -101,6 +104,7 @@ export function sourceOf(
 export const restricted = (source: TensorSource, isWanted: (name: string) => boolean): TensorSource => ({
   names: source.names.filter(isWanted),
   read: (name) => source.read(name),
+  count: (name) => source.count?.(name),
   packed: (name) => source.packed?.(name),
   reader: (name, element) => source.reader?.(name, element),
 });
@@ -116,6 +120,7 @@ export function joined(...sources: readonly TensorSource[]): TensorSource {
   return {
     names: [...new Set(sources.flatMap(({ names }) => names))],
     read: (name) => ownerOf(name).read(name),
+    count: (name) => ownerOf(name).count?.(name),
     packed: (name) => ownerOf(name).packed?.(name),
     reader: (name, element) => ownerOf(name).reader?.(name, element),
   };

@@ -117,13 +117,13 @@ test('whatever is pressed whenever, no loss changes', async () => {
 async function stopAll(page: Page): Promise<void> {
   // What was cut off is about to go on until the list says so.
   const first = page.locator('#runs > li .hint').first();
-  await expect.poll(() => first.textContent(), { timeout: 120_000 }).not.toMatch(/^cut off/);
+  await expect.poll(() => first.textContent()).not.toMatch(/^cut off/);
   const idle = async () => {
     if (await page.locator('#train').isVisible()) return true;
     await page.click('#stop:enabled', { timeout: 1000 }).catch(() => {});
     return false;
   };
-  await expect.poll(idle, { timeout: 120_000 }).toBe(true);
+  await expect.poll(idle).toBe(true);
 }
 
 /** In the page: every run's latest checkpoint, as far as it was saved. */

@@ -172,6 +172,7 @@ test('the model that the page proposes learns the text that it proposes', async 
 test('a budget that is dragged down as soon as Train was pressed holds', async () => {
   const page = await ready(context, url);
   await prepare(page, TEXT, ENDLESS);
+  await page.locator('#budget:enabled').waitFor();
   await page.click('#train');
   await page.press('#budget', 'Home');
   const least = await page.textContent('#budget-value');
@@ -252,6 +253,8 @@ test('runs: forked, compared, renamed, removed, exported and dropped back in', a
   await (await row(page)).getByRole('button', { name: 'Remove' }).click();
   await page.locator('dialog').getByRole('button', { name: 'Remove' }).click();
   await list.filter({ hasText: 'the fork' }).waitFor({ state: 'detached' });
+  expect(await page.textContent('#now-step')).toBe('–');
+  expect(await page.isDisabled('#write')).toBe(true);
 
   await drop(page, 'broken.zip', zip.subarray(0, zip.length / 2));
   await says(page, /broken.zip is no zip file, or it is cut short/);
@@ -263,6 +266,33 @@ test('runs: forked, compared, renamed, removed, exported and dropped back in', a
     .filter({ hasText: /^droppedimported · 40 of 40 steps/ })
     .waitFor();
 });
+
+test('a tab that is come back to shows what others did', async () => {
+  const [first, second] = [await ready(context, url), await ready(context, url)];
+  await prepare(first, TEXT, { ...SMALL, steps: 20 });
+  await first.click('#train');
+  await says(first, /^Done after 20 steps/);
+  const count = (page: Page) => page.locator('#runs > li').count();
+  expect(await count(second)).toBe((await count(first)) - 1);
+  await second.evaluate(() => dispatchEvent(new Event('focus')));
+  await second.waitForFunction((count) => document.querySelectorAll('#runs > li').length === count, await count(first));
+});
+
+test.runIf(BROWSER === 'chromium')(
+  'curves whose drawing does not load say so, and are drawn after a reload',
+  async () => {
+    const page = await ready(context, url);
+    await page.route(/uPlot.*\.js$/, (route) => route.abort());
+    await prepare(page, TEXT, ENDLESS);
+    await page.click('#train');
+    await page.locator('#chart-loss figcaption', { hasText: 'what draws it did not load: reload the page' }).waitFor();
+    await page.unrouteAll();
+    await page.reload();
+    await page.locator('#chart-loss .uplot').waitFor();
+    await stopAfter(page, 5);
+    for (const misdeed of misdeeds.splice(0)) expect(misdeed).toMatch(/ERR_FAILED/);
+  },
+);
 
 test('a text that is none, or too short, is refused in words', async () => {
   const page = await ready(context, url);

@@ -142,7 +142,8 @@ export async function event<T extends RunEvent['type']>(
         (event) => (event.type === type || event.type === 'failed') && !('step' in event && event.step <= past),
       ),
     [type, past] as const,
-    { timeout: 100_000 },
+    // As long as a test may take.
+    { timeout: 0 },
   );
   const found = (await handle.jsonValue()) as RunEvent;
   if (found.type === 'failed' && type !== 'failed') throw new Error(`the run failed: ${found.message}`);

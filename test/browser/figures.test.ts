@@ -3,10 +3,10 @@
 
 import { expect, test } from 'vitest';
 import { commands } from 'vitest/browser';
-import { type ReplayResult, replayCase } from '../../src/parity/replay-case.ts';
+import type { ReplayResult } from '../../src/parity/replay-case.ts';
 import { testDevice } from '../harness.ts';
-import { testHost } from '../host.ts';
 import { CASES, expectSameInLeastBudget, IN_LEAST_BUDGET, REFERENCE } from '../model/least-budget.ts';
+import { replayCase } from '../replay-case.ts';
 import type { NodeFigures } from './node-figures.ts';
 
 declare module 'vitest/browser' {
@@ -23,7 +23,7 @@ const replays = new Map<string, Promise<ReplayResult>>();
 async function resident(name: string): Promise<ReplayResult> {
   const known = replays.get(name);
   if (known) return known;
-  const made = replayCase(testHost, await testDevice(), `${REFERENCE}/${name}`, { choices });
+  const made = replayCase(await testDevice(), `${REFERENCE}/${name}`, { choices });
   replays.set(name, made);
   return made;
 }
@@ -48,7 +48,7 @@ test.each(IN_LEAST_BUDGET)('%s in its smallest budget, with the same figures', a
 });
 
 test('with AdamW on the host, in threads', async () => {
-  const { worst } = await replayCase(testHost, await testDevice(), `${REFERENCE}/gpt2-tiny`, {
+  const { worst } = await replayCase(await testDevice(), `${REFERENCE}/gpt2-tiny`, {
     choices,
     optimizerDevice: 'cpu',
   });

@@ -4,7 +4,9 @@ import { afterAll, beforeEach, expect, test } from 'vitest';
 import { defaultCorpus } from '../../src/data/corpus.ts';
 import { DiskFile } from '../../src/memory/tiers/disk-file.ts';
 import { DiskTier } from '../../src/memory/tiers/disk-tier.ts';
+import { DiskLink } from '../../src/runtime/browser/disk-link.ts';
 import { find, openFolder } from '../../src/runtime/browser/opfs.ts';
+import { OpfsFiles } from '../../src/runtime/browser/opfs-files.ts';
 import { openBrowserHost } from '../../src/runtime/browser.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 
@@ -126,6 +128,23 @@ test('a folder is renamed with all that is in it', async () => {
   expect(await text('test/to/inner/two')).toBe('2');
   await files.makeFolder('test/from');
   await expect(files.rename('test/from', 'test/to')).rejects.toThrow('test/to is there already');
+  const partial = await files.makePartial('test/empty');
+  expect(partial).toMatch(/^test\/empty\.partial-/);
+  await files.writeAtomic(`${partial}/one`, '1');
+  await files.makeFolder('test/empty');
+  await files.rename(partial, 'test/empty');
+  expect(await files.list('test/empty')).toEqual(['one']);
+});
+
+test('what writers that are gone left is removed, what is being written stays', async () => {
+  await files.writeAtomic(`test/text.partial-${crypto.randomUUID()}`, 'x');
+  await files.writeAtomic('test/notes.partial', 'x');
+  const living = await files.writeStream('test/living');
+  await living.write(new Uint8Array(10));
+  await files.removePartials('test');
+  expect(await files.list('test')).toEqual([expect.stringMatching(/^living\.partial-/), 'notes.partial']);
+  await living.commit();
+  expect(await files.list('test')).toEqual(['living', 'notes.partial']);
 });
 
 test('a rename that a closed tab left half-done is done by the next host', async () => {
@@ -141,6 +160,17 @@ test('a rename that a closed tab left half-done is done by the next host', async
   expect(await files.list('test/to')).toEqual(['one', 'two']);
   expect(await find('.renaming')).toBeUndefined();
 });
+
+test.each(['', '{"from":5}', '{"from":"test/from"', 'null'])(
+  'a note of a rename that is damaged (%j) is removed',
+  async (note) => {
+    await files.makeFolder('test/from');
+    await files.writeAtomic('.renaming', note);
+    (await openBrowserHost()).close();
+    expect(await files.list('test')).toEqual(['from']);
+    expect(await find('.renaming')).toBeUndefined();
+  },
+);
 
 test('a block file holds what was written where it was written, many moves at once', async () => {
   const count = 20;
@@ -202,4 +232,27 @@ test('the example text is the default corpus', async () => {
   expect(bytes.length).toBe(3_784_293);
   expect(new TextDecoder().decode(bytes.subarray(0, 2000))).toContain('Microsoft');
   expect(await openFolder('')).toBeTruthy();
+});
+
+test('a worker for files that cannot be loaded is an error of each write, until it can be', async () => {
+  const link = new DiskLink();
+  const unreachable = new OpfsFiles(link);
+  const { Worker } = globalThis;
+  globalThis.Worker = class extends Worker {
+    constructor() {
+      super('/not-there.js', { type: 'module' });
+    }
+  };
+  try {
+    for (const name of ['a', 'b']) {
+      await expect(unreachable.writeAtomic(`test/${name}.txt`, name)).rejects.toThrow(
+        /^the worker that writes files did not start.*; reload the page$/,
+      );
+    }
+  } finally {
+    globalThis.Worker = Worker;
+  }
+  await unreachable.writeAtomic('test/c.txt', 'written');
+  expect(await text('test/c.txt')).toBe('written');
+  link.close();
 });

@@ -111,7 +111,7 @@ async function askForReport(page: Page): Promise<Frame | undefined> {
     if (frame && (await frame.locator('h1').count()) > 0) return true;
     return (await page.locator('#status.problem').count()) > 0;
   };
-  await expect.poll(settled, { timeout: 60_000 }).toBe(true);
+  await expect.poll(settled).toBe(true);
   return frame;
 }
 
@@ -123,7 +123,7 @@ test.each(CASES)('a zip with scripts in its %s', async (name, zip) => {
   await drop(page, `<img src=owned onerror=${RUN}> ${name}.zip`, zip());
   // It is refused, or it is in the list, or it is said why that cannot be drawn.
   const settled = async () => (await refused.count()) > 0 || ((await imported.count()) > 0 && (await rows.count()) > 0);
-  await expect.poll(settled, { timeout: 60_000 }).toBe(true);
+  await expect.poll(settled).toBe(true);
   if (name === 'texts') expect(await rows.count()).toBe(1);
   if ((await rows.count()) > 0) {
     await page.locator('#runs .name').first().click();

@@ -5,11 +5,12 @@
 import type { Browser, BrowserContext } from 'playwright';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { policyOf } from '../../demo/policy.ts';
+import { deferred } from '../../src/util/deferred.ts';
 import { FileServer } from '../formats/file-server.ts';
-import { launch, open, start } from './driver.ts';
+import { launch, newContext, open, start } from './driver.ts';
 import { type Folder, publishedModel } from './published.ts';
 import { type Site, serve } from './site.ts';
-import { overflow, visit } from './visitor.ts';
+import { overflow, prepare, ready, row, SMALL, says, steps, visit } from './visitor.ts';
 
 const TEXT = 'what says the cat? the cat says meow. '.repeat(60);
 const SHA = 'b'.repeat(40);
@@ -122,6 +123,51 @@ async function filesHere(): Promise<[path: string, bytes: number][]> {
   await look(await (await navigator.storage.getDirectory()).getDirectoryHandle('holdfast'), '');
   return found;
 }
+
+test('what is chosen while a model is fetched is not trained in its name, and no other run begins', async () => {
+  const own = await newContext(browser, site);
+  let answer: Promise<'whole' | 'none'> = Promise.resolve('whole');
+  await own.route('https://huggingface.co/**', async (route) => {
+    if ((await answer) === 'none') return route.abort('internetdisconnected');
+    const { pathname, search } = new URL(route.request().url());
+    await route.fulfill({ response: await route.fetch({ url: `${endpoint}${pathname}${search}` }) });
+  });
+  const page = await ready(own, `${site.isolated}demo/`);
+  await prepare(page, TEXT.repeat(3), { ...SMALL, steps: 100_000 });
+  await page.click('#train');
+  await says(page, /^Training/);
+  await steps(page, 1);
+  await page.click('#stop:enabled');
+  await says(page, /^Stopped/);
+  const names = () => page.locator('#runs .name').allTextContents();
+  const [former] = await names();
+  await page.locator('label:has(#own-name)').click();
+  const note = page.locator('#own-note', { hasText: /^[\d.]+ \wB to keep here; .* are free\.$/ });
+  const lookUp = async () => {
+    answer = Promise.resolve('whole');
+    await page.fill('#own-hub-name', 'owner/tiny-llama');
+    await page.click('#own-hub button');
+    await note.waitFor();
+  };
+  await lookUp();
+  // Where it fails, what it takes is said again.
+  answer = Promise.resolve('none');
+  await page.click('#train');
+  await says(page, /cannot be reached from here/);
+  await note.waitFor();
+
+  const held = deferred<'whole'>();
+  answer = held.promise;
+  await page.click('#train:enabled');
+  await says(page, /^Preparing: the model is kept/);
+  await (await row(page)).getByRole('button', { name: 'Go on' }).click();
+  await says(page, /^A run is about to begin/);
+  await page.getByRole('radio', { name: /^Tiny/ }).check();
+  held.resolve('whole');
+  await says(page, /^“tiny-llama” is kept here, and another model was chosen meanwhile/);
+  expect(await names()).toEqual(['tiny-llama', former]);
+  await own.close();
+});
 
 test('the page fetches by name: what it takes is said first, and offline why not', async () => {
   const own = await browser.newContext();

@@ -113,6 +113,23 @@ test('a picture of a step has every moment of every chunk, and the bytes that th
   expectSame(await losses(page), 40);
 });
 
+test('a picture whose bound cannot be solved comes without it', async () => {
+  await context.route(/highs.*\.(js|wasm)$/, (route) => route.abort());
+  try {
+    const page = await open(context, site.isolated);
+    await halted(page, 5, SETTINGS, { gpu: budgets.least });
+    const picture = await page.evaluate(async () => {
+      const picture = window.holdfast.trainer.recordStep();
+      await window.holdfast.trainer.step();
+      return picture;
+    });
+    expect(picture).toMatchObject({ budget: budgets.least, policy: 'planned' });
+    expect(picture?.bound).toBeUndefined();
+  } finally {
+    await context.unrouteAll();
+  }
+});
+
 test('another budget on the way, and another policy: no bit changes; one that is too small is refused', async () => {
   const page = await open(context, site.isolated);
   const id = await halted(page, 5, SETTINGS, { gpu: budgets.most });

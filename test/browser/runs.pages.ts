@@ -283,6 +283,54 @@ test('a second tab is told that a run is open, and gets it when the first is clo
   await event(second, 'ended');
 });
 
+describe('what a tab exports', () => {
+  /** In a page: the folders of tabs below `exports`. */
+  const tabs = (page: Page): Promise<string[]> =>
+    page.evaluate(async () => {
+      const files = await (await navigator.storage.getDirectory()).getDirectoryHandle('holdfast');
+      const names: string[] = [];
+      for await (const name of (await files.getDirectoryHandle('exports', { create: true })).keys()) names.push(name);
+      return names;
+    });
+
+  test('stays while the tab lives, whatever others open, and goes at the next start', async () => {
+    const first = await open(context, site.isolated);
+    const id = await train(first, { steps: 12 });
+    await event(first, 'ended');
+    const zip = await first.evaluateHandle((id) => window.holdfast.trainer.exportZip(id), id);
+    const own = await tabs(first);
+    expect(own).toHaveLength(1);
+    const second = await open(context, site.isolated);
+    expect(await tabs(second)).toEqual(own);
+    expect(await zip.evaluate(async (file) => (await file.arrayBuffer()).byteLength === file.size)).toBe(true);
+    await first.close();
+    const locks = () => second.evaluate(async () => (await navigator.locks.query()).held?.map(({ name }) => name));
+    await expect.poll(locks).not.toContain(`holdfast exports ${own[0]}`);
+    const third = await open(context, site.isolated);
+    expect(await tabs(third)).toEqual([]);
+  });
+
+  test('and a run that is being made keep no other page from opening while a file of theirs is open', async () => {
+    const first = await open(context, site.isolated);
+    // As where a tab has gone, and its files are still being closed.
+    const writing = await first.evaluateHandle(async () => {
+      const files = await (await navigator.storage.getDirectory()).getDirectoryHandle('holdfast');
+      const writers = ['exports', 'runs'].map(async (name) => {
+        const folder = await (await files.getDirectoryHandle(name, { create: true })).getDirectoryHandle('gone', {
+          create: true,
+        });
+        return (await folder.getFileHandle('file', { create: true })).createWritable();
+      });
+      return Promise.all(writers);
+    });
+    const second = await open(context, site.isolated);
+    expect(await tabs(second)).toContain('gone');
+    await writing.evaluate((writers) => Promise.all(writers.map((writer) => writer.close())));
+    const third = await open(context, site.isolated);
+    expect(await tabs(third)).not.toContain('gone');
+  });
+});
+
 describe('room', () => {
   /** Lets the site keep so many bytes more than it has; without a number, what it may by itself. */
   async function leave(page: Page, bytes?: number): Promise<void> {

@@ -70,6 +70,26 @@ test('a run in tokens of its text’s own, exported, imported, and begun from, w
   expect((await losses(page)).get(0)).toBeLessThan(first.get(0) ?? 0);
 });
 
+test('two tokenizers that are made at the same time are each of its own text, and none is of nothing', async () => {
+  const found = await page.evaluate(async () => {
+    const { trainer } = window.holdfast;
+    // Longer than the pieces in which a text is read.
+    const texts = ['one text of many words. ', 'another, with others in it; '].map((text) => text.repeat(200_000));
+    const made = async (text: string) => {
+      const files = await trainer.trainTokenizer(290, text);
+      return files.find(({ name }) => name === 'tokenizer.json')?.text();
+    };
+    const together = await Promise.all(texts.map(made));
+    const apart: typeof together = [];
+    for (const text of texts) apart.push(await made(text));
+    const nothing = await made('').catch((error: Error) => error.message);
+    return { together, apart, nothing };
+  });
+  expect(found.together).toEqual(found.apart);
+  expect(found.apart[0]).not.toBe(found.apart[1]);
+  expect(found.nothing).toBe('the text is empty; give another');
+});
+
 test('while a text is tokenized, progress is told and the worker answers', async () => {
   await page.reload();
   await start(page);

@@ -20,7 +20,7 @@ import { chooseVariants } from '../choose-variants.ts';
 import { entry } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { Memory } from '../interpret.ts';
-import { MemoryFiles } from '../memory-files.ts';
+import { MemoryBlockFile, MemoryFiles } from '../memory-files.ts';
 import { done, inProcess } from './in-process.ts';
 
 chooseVariants(3);
@@ -99,6 +99,27 @@ test('within the smallest budget, the same bits', async () => {
   const [, least = said] = /(\d+) bytes \([^)]+\) is the smallest budget that works/.exec(said) ?? [];
   const below = ['--host-memory', '33KB', '--disk', 'tier'];
   expect(await evaluate('--data', 'other.txt', '--gpu-memory', least, ...below)).toEqual(whole);
+});
+
+test.each([
+  ['eval', ['--data', 'other.txt']],
+  ['generate', ['--prompt', 'hold', '--tokens', '30']],
+])('%s leaves no tier behind when its disk fails', async (command, own) => {
+  const below = ['--host-memory', '33KB', '--disk', 'tier'];
+  const { said } = await inProcess(files, [command, 'base', ...own, '--gpu-memory', '1B', ...below]);
+  const [, least = said] = /(\d+) bytes \([^)]+\) is the smallest budget that works/.exec(said) ?? [];
+  const budget = ['--gpu-memory', least, ...below];
+  const tiers: MemoryBlockFile[] = [];
+  const openBlockFile = async (folder: string, bytes: number) => {
+    const tier = new MemoryBlockFile(`${folder}/tier`, bytes);
+    tier.read = () => Promise.reject(Object.assign(new Error('broken'), { code: 'EIO' }));
+    tiers.push(tier);
+    return tier;
+  };
+  const ended = await inProcess(files, [command, 'base', ...own, ...budget], [], { openBlockFile });
+  expect(ended.said).toMatch(/^holdfast: cannot read chunk \d+ \(block \d+ of tier\/tier\): broken;/);
+  expect(ended.status).toBe(2);
+  expect(tiers.map(({ removed }) => removed)).toEqual([true]);
 });
 
 test('a batch has the loss that the trainer’s own evaluation gives, to the bit', async () => {

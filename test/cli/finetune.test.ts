@@ -73,6 +73,13 @@ test('what is given outweighs what is worked out; a low-rank update takes ten ti
   expect((await stateOf('low')).trainer.step).toBe(5);
   await done(files, ['train', '--resume', '--out', 'low', '--steps', '6']);
   expect((await stateOf('low')).settings).toMatchObject({ lr: 0.025, saveEvery: 3 });
+  // Stopping early keeps the best here, too.
+  const early = ['--steps', '7', '--eval-every', '1', '--early-stopping-patience', '5'];
+  const out = await done(files, ['train', '--resume', '--out', 'low', ...early]);
+  expect((await stateOf('low')).settings).toMatchObject({ earlyStoppingPatience: 5, keepBest: true });
+  // Where no validation was better, none is there to be named.
+  const [, best] = /^best validation [\d.]+ after step \d+: (\S+)$/m.exec(out) ?? [];
+  if (best) expect(await files.stat(best)).toBeDefined();
 });
 
 test('it ends where validations do not get better, and names the best checkpoint, which is kept', async () => {

@@ -2,6 +2,7 @@
 
 import { expect } from 'vitest';
 import { run } from '../../src/cli/run.ts';
+import type { Host } from '../../src/runtime/host.ts';
 import { ADAPTER, testHost } from '../host.ts';
 import { type MemoryFiles, memoryHost } from '../memory-files.ts';
 
@@ -15,11 +16,12 @@ export interface Said {
 
 const USE_A_DEVICE = ['train', 'finetune', 'eval', 'generate', 'parity'];
 
-/** `holdfast ARGS` over these files; `lines` come from the terminal, one behind each answer. */
+/** `holdfast ARGS` over these files; `lines` come from the terminal, one behind each answer. `host`: what is another there. */
 export async function inProcess(
   files: MemoryFiles,
   args: readonly string[],
   lines: readonly string[] = [],
+  host: Partial<Host> = {},
 ): Promise<Said> {
   let [out, said] = ['', ''];
   const terminal = {
@@ -36,7 +38,7 @@ export async function inProcess(
   async function* readLines() {
     yield* lines;
   }
-  const here = { args: [...args, ...adapter], terminal, gpuSources: () => gpuSources(), readLines };
+  const here = { args: [...args, ...adapter], terminal, gpuSources: () => gpuSources(), readLines, ...host };
   const status = await run(memoryHost(files, here));
   return { status, out, said };
 }

@@ -78,9 +78,10 @@ test('bytes stay what they are where nothing is done, of one size', async () => 
   expect([...found.subarray(36, 40)]).toEqual([wide[1], wide[4], wide[7], wide[10]]);
   const halves = { ...raw, do_rescale: true, rescale_factor: 0.5 };
   expect(await pixelsOf(await prepared(halves), wide, 6, 6)).toEqual(found.map((byte) => byte / 2));
-  await expect(pixelsOf(await prepared(raw), PICTURE, 5, 4)).rejects.toThrow(
-    'd/a/1.png: is of 4 x 5 pixels, and the model’s preprocessor_config.json brings no image'.replace('’', "'"),
-  );
+  for (const images of [await prepared(raw), { crop: { height: 1, width: 1 } }])
+    await expect(pixelsOf(images, PICTURE, 5, 4)).rejects.toThrow(
+      'd/a/1.png: is of 4 x 5 pixels, and the model’s preprocessor_config.json brings no image'.replace('’', "'"),
+    );
 });
 
 test.each([DEIT, VIT, { ...VIT, do_resize: false, do_normalize: false }])(
@@ -146,9 +147,19 @@ describe('refused by name:', () => {
     [{ ...VIT, size: { shortest_edge: 6 } }, 'size is {shortest_edge}; it must be a height and a width'],
     [{ ...DEIT, crop_size: 5 }, "crop_size is 5; the model's images are of 6 x 6"],
     [{ ...DEIT, size: 5 }, 'crop_size is 6; no more than the size, 5 x 5, is there to be cut'],
+    [
+      { ...DEIT, size: { height: 1e9, width: 1e9 } },
+      'size is {height, width}; it must be a height and a width, each a whole number from 1 to 8192',
+    ],
+    [{ ...DEIT, size: 1e12 }, 'size is 1000000000000; it must be a height and a width, each a whole number from 1'],
     [{ ...VIT, crop_pct: 0.875 }, 'crop_pct is 0.875'],
     [{ ...VIT, image_mean: [0.5, 0.5] }, 'image_mean is [0.5, 0.5]; it must be a number for each of the 3 channels'],
     [{ ...VIT, image_std: [0.2, 0, 0.2] }, 'image_std is [0.2, 0, 0.2]; it must be a number other than 0'],
+    [
+      { ...VIT, image_std: [0.2, 1e-50, 0.2] },
+      'rescale_factor is 0.00392156862745098; with the mean and the deviation it makes -Infinity of a byte',
+    ],
+    [{ ...VIT, rescale_factor: 1e38 }, 'rescale_factor is 1e+38; with the mean and the deviation it makes Infinity'],
     [{ ...VIT, rescale_factor: 'x' }, 'rescale_factor is "x"; it must be a number'],
     [{ ...VIT, do_normalize: 1 }, 'do_normalize is 1; it must be true or false'],
     [[VIT], 'is a list of 1, not an object'],
@@ -158,6 +169,20 @@ describe('refused by name:', () => {
     [{ ...VIT, do_flip_channel_order: true }, 'do_flip_channel_order is true; images are'],
   ])('%j', async (fields, message) => {
     await expect(prepared(fields)).rejects.toThrow(HERE + message);
+  });
+
+  test('a picture that takes too much memory on its way', async () => {
+    const images = await prepared({ ...DEIT, size: 8192 });
+    await expect(
+      pixelsOf(
+        images,
+        Array.from({ length: 90_000 }, () => 0),
+        1,
+        30_000,
+      ),
+    ).rejects.toThrow(
+      'd/a/1.png: is of 30000 x 1 pixels, 737 MB when it is 8192 wide; 537 MB at most are held for one, use a smaller one',
+    );
   });
 
   test('a set of one file, which is not cut', async () => {

@@ -8,6 +8,7 @@ import { promptIds, type Tokenizer, tokenizerOf } from '../../src/data/tokenizer
 import {
   bert,
   filesOf,
+  gemma,
   gpt2,
   gpt3,
   hardTexts,
@@ -69,6 +70,7 @@ describe('streams', () => {
     ['GPT-2', real],
     ['Llama 2', made(llama2())],
     ['Llama 2, newer', made(llama2(true))],
+    ['Gemma', made(gemma())],
     ['BERT', made(bert())],
   ])('the pieces of %s, joined, are what decode gives, for any ids; none ends inside a character', (_, tokenizer) => {
     const stream = tokenizer.stream();
@@ -106,6 +108,7 @@ describe('Llama 2’s kind', () => {
   test.each([
     ['with Prepend', llama2()],
     ['with Metaspace', llama2(true)],
+    ['with Gemma’s split', gemma()],
   ])('%s: ids of the library, which takes the text as one piece, and round trips', (_, json) => {
     const [tokenizer, oracle] = [made(json), library(json)];
     const words = fc.array(
@@ -173,6 +176,7 @@ describe('cuts', () => {
     ],
     ['Llama 2', made(llama2())],
     ['Llama 2, newer', made(llama2(true))],
+    ['Gemma', made(gemma())],
     ['BERT', made(bert())],
   ])('the ids of the parts of a text, joined, are those of the whole: %s', (_, tokenizer: Tokenizer) => {
     let cuts = 0;
@@ -197,6 +201,11 @@ describe('cuts', () => {
     const cut = (json: Json) => made(json).nextCut('the cat sat', 1);
     expect(cut(SMALL)).toEqual({ end: 3, begin: 3 });
     expect(cut(llama2())).toEqual({ end: 3, begin: 4 });
+    const split = gemma();
+    expect(cut(split)).toEqual({ end: 3, begin: 3 });
+    // Where the normalizer leaves some, the split finds them.
+    split.normalizer = { type: 'Sequence', normalizers: [split.normalizer, { type: 'NFKC' }] };
+    expect(cut(split)).toBeUndefined();
     expect(cut(withPattern(String.raw`\p{L}+ \p{L}+|\s+`))).toBeUndefined();
     const add = (token: Json) => ({ ...SMALL, added_tokens: [{ id: 300, content: 'ẋẋ', special: true, ...token }] });
     expect(cut(add({ content: 'e c' }))).toBeUndefined();
@@ -209,6 +218,16 @@ describe('cuts', () => {
 });
 
 describe('special tokens', () => {
+  test('are found as they are spelled, whatever a pattern would take them for', () => {
+    const names = ['<|tool-call|>', '[/a.b]', '--', '\\d^$', '(x)*+?{1}'];
+    const added_tokens = names.map((content, i) => ({ id: 400 + i, content, special: true }));
+    const tokenizer = made({ ...SMALL, added_tokens });
+    const ids = names.map((_, i) => 400 + i);
+    expect([...tokenizer.encode(names.join(''))]).toEqual(ids);
+    const [a] = tokenizer.encode('a');
+    expect([...tokenizer.encode(names.join('a'))]).toEqual(ids.flatMap((id, i) => (i > 0 ? [a, id] : [id])));
+  });
+
   test('of the template, the configuration and the generation’s, which may name several ends', () => {
     const json = llama2();
     expect(made(json)).toMatchObject({ specials: { bos: 1, eos: [] }, addsBos: true });

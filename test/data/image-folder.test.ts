@@ -1,12 +1,16 @@
 // Folders of PNG images: which class and which set a file is of, pixels of every kind of colour, filter and interlacing beside a
 // writer of its own; and hostile files, of which each is one line that names it, and takes no memory.
 
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { deflateSync } from 'node:zlib';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { type Images, openImages } from '../../src/data/images.ts';
 import { decodePng, pngHeader } from '../../src/data/png.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
+import { testHost } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { chunk, type PngOptions, png } from './png-writer.ts';
 
@@ -81,6 +85,19 @@ describe('folders', () => {
     expect([...found.train.labels]).toEqual([0, 1, 1, 2]);
     expect([...found.train.pixels]).toEqual([4, 1, 2, 3].flatMap((value) => Array.from({ length: 6 }, () => value)));
     expect(found.test).toBeUndefined();
+  });
+
+  test('however slashes are written, a class has its whole name', async () => {
+    const folder = mkdtempSync(path.join(tmpdir(), 'holdfast-images-'));
+    for (const name of ['cat', 'bat']) {
+      mkdirSync(path.join(folder, 'd', name), { recursive: true });
+      writeFileSync(path.join(folder, 'd', name, '1.png'), grey(1));
+    }
+    for (const source of ['d', 'd/', 'd//', '/d', './/d//', 'd/./']) {
+      const { classNames } = await openImages(testHost, [`${folder}/${source}`]);
+      expect(classNames, source).toEqual(['bat', 'cat']);
+    }
+    rmSync(folder, { recursive: true });
   });
 
   test('what tests lies apart, and may have classes of its own; a folder whose name begins like that does not', async () => {

@@ -56,6 +56,8 @@ describe('files', () => {
   ])("%s's", async (_, labelBytes, classes) => {
     const files = { 'c/data_batch_1.bin': cifar(3, labelBytes), 'c/data_batch_2.bin': cifar(2, labelBytes) };
     const found = await open({ ...files, 'c/test_batch.bin': cifar(1, labelBytes) }, 'c');
+    const below = await open({ 'tests/c/data_batch_1.bin': cifar(3, labelBytes) }, 'tests/c');
+    expect([below.train.labels.length, below.test]).toEqual([3, undefined]);
     expect(found).toMatchObject({ channels: 3, height: 32, width: 32, classes });
     expect([...found.train.labels]).toEqual([0, 1, 2, 0, 1]);
     expect(found.train.pixels.slice(3072, 2 * 3072)).toEqual(pixels(3072, 2));

@@ -77,6 +77,21 @@ test('each epoch has every text once, none of which is held back, and goes on wh
   expect(() => other.restore([0, 28])).toThrow('place 28 of epoch 0: is none in 27 texts');
 });
 
+test('one text at least is learned from, however large the share that is held back', async () => {
+  const texts = (count: number) =>
+    read(
+      Array.from({ length: count }, (_, i) => ({ text: 'x', label: i % 3 })),
+      5,
+    );
+  const options = { batch: 1, seed: 2, evalWindows: 9, validationShare: 0.9 };
+  const dataset = labelledDataset({ train: await texts(4), validation: undefined }, options);
+  expect([dataset.rowsOf(0), dataset.validation.targets]).toEqual([1, expect.objectContaining({ length: 3 })]);
+  const one = await texts(1);
+  expect(() => labelledDataset({ train: one, validation: undefined }, options)).toThrow(
+    'the data is one text: nothing',
+  );
+});
+
 test('the classes of records are their names in order, or as many numbers as the highest says', async () => {
   const classes = (...labels: (string | number)[]) =>
     recordClasses(
@@ -85,4 +100,10 @@ test('the classes of records are their names in order, or as many numbers as the
     );
   expect(await classes('b', 'a', 'b', 'B')).toMatchObject({ kind: 'named', names: ['B', 'a', 'b'] });
   expect(await classes(0, 4, 2)).toEqual({ kind: 'numbered', count: 5 });
+  expect(await classes(65535)).toEqual({ kind: 'numbered', count: 65536 });
+  await expect(classes(0, 1732400000000)).rejects.toThrow(
+    'r:2: label is 1732400000000, and classes are numbered from 0 on; 65536 at most are told apart',
+  );
+  const names = Array.from({ length: 65537 }, (_, i) => `class ${i}`);
+  await expect(classes(...names)).rejects.toThrow('r:65537: one class more; 65536 at most are told apart');
 });

@@ -4,6 +4,7 @@
 import fc from 'fast-check';
 import { describe, expect, it, test } from 'vitest';
 import { encodeDocument } from '../../src/data/documents.ts';
+import { holdLabelled, recordClasses } from '../../src/data/records/labelled.ts';
 import { linesOf, recordsOf } from '../../src/data/records/lines.ts';
 import { holdRecords, type RecordSettings, readDocuments } from '../../src/data/records/read-records.ts';
 import { exampleOf, shapeOf } from '../../src/data/records/shapes.ts';
@@ -13,6 +14,7 @@ import { HoldfastError } from '../../src/util/errors.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { TEMPLATES } from './chat-templates.ts';
+import { type Json, llama2, made } from './tokenizers.ts';
 
 const tokenizer = new ByteTokenizer();
 const jsonl = (...records: unknown[]) => `${records.map((record) => JSON.stringify(record)).join('\n')}\n`;
@@ -310,6 +312,11 @@ describe('files of records are known by what is in them', () => {
       'e.jsonl': 'no JSON at all',
       'all/1.jsonl': jsonl({ text: 'x' }),
       'all/2.json': JSON.stringify([{ prompt: 'x', completion: 'y' }]),
+      'left/.DS_Store': Uint8Array.of(0, 0, 0, 1),
+      'left/1.jsonl': jsonl({ text: 'xy', label: 'a' }),
+      'left/2.jsonl.swp': Uint8Array.of(98, 0),
+      'left/below/._1.jsonl': 'hidden',
+      'left/below/1.jsonl': jsonl({ text: 'yz', label: 'b' }),
       'code/1.jsonl': jsonl({ text: 'x' }),
       'code/2.ts': 'const a = 1;',
     }),
@@ -322,11 +329,19 @@ describe('files of records are known by what is in them', () => {
     [['e.jsonl'], true],
     [['a.txt', 'c.json'], true],
     [['all'], true],
+    [['left'], true],
     [['code'], false],
     [[], false],
     [['-'], false],
   ])('%s: %s', async (sources, wanted) => {
     expect(await holdRecords(host, sources)).toBe(wanted);
+  });
+
+  it('what systems leave in a folder is not among them', async () => {
+    const { documents, names } = await readDocuments(host, ['left'], tokenizer, ANSWERS);
+    expect([documents.count, names]).toEqual([2, ['left/1.jsonl', 'left/below/1.jsonl']]);
+    expect(await holdLabelled(host, ['left'])).toBe(true);
+    expect(await recordClasses(host, ['left'])).toMatchObject({ names: ['a', 'b'] });
   });
 
   it('refuses records beside text', async () => {
@@ -384,6 +399,32 @@ describe('tokens and what is learned of them', () => {
       ['ab', 'cd', 'efg', 'h'],
       [0, 1, 0, 0],
     ]);
+  });
+
+  /** What is learned is in brackets. */
+  function tokensOf(json: Json, text: string, ...answers: string[]) {
+    const own = made(json);
+    const learned = answers.map((answer) => {
+      const begin = text.indexOf(answer);
+      return { begin, end: begin + answer.length };
+    });
+    const found = encodeDocument(own, { text, learned });
+    expect([...found.ids]).toEqual([...own.encode(text)]);
+    const names = new Map<number, string>(Object.entries<number>(json.model.vocab).map(([name, id]) => [id, name]));
+    return [...found.ids].map((id, i) => (found.learned[i] ? `[${names.get(id)}]` : names.get(id))).join(' ');
+  }
+
+  it.each([
+    ['a normalizer', llama2()],
+    ['Metaspace', { ...llama2(true), pre_tokenizer: { type: 'Metaspace', add_prefix_space: true, split: false } }],
+  ])('where %s puts a space behind added tokens, the ids are those of the whole text', (_, json) => {
+    // As Llama 2 has it, as Zephyr, and with the added token right before the answer.
+    const two = '<s>A 12 A the </s><s>A in A a </s>';
+    expect(tokensOf(json, two, ' the </s>', ' a </s>')).toBe(
+      '<s> ▁ A ▁ 12 ▁ A [▁the] [▁] [</s>] <s> ▁ A ▁ in ▁ A [▁a] [▁] [</s>]',
+    );
+    expect(tokensOf(json, '</s>\nA\non</s>\n', 'on</s>')).toBe('</s> ▁ <0x0A> A <0x0A> [on] [</s>] ▁ <0x0A>');
+    expect(tokensOf(json, '<s>the  in</s>日本', 'the  in</s>')).toBe('<s> [▁the] [▁▁] [in] [</s>] ▁ 日本');
   });
 
   it('a document by itself begins with BOS and ends with EOS, never twice; the end is learned', () => {

@@ -1,11 +1,17 @@
 // A text as token ids: the same in pieces as in one, once made and then read from the cache, and made again where that is
 // damaged; meanwhile others have their turn.
 
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
 import fc from 'fast-check';
 import { expect, test, vi } from 'vitest';
 import { openText } from '../../src/data/corpus.ts';
 import { tokenizedText } from '../../src/data/tokenized-text.ts';
 import { ByteTokenizer, type Tokenizer } from '../../src/data/tokenizer.ts';
+import { SELF } from '../../src/runtime/headless/processes.ts';
+import { headlessHost } from '../../src/runtime/headless.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { bert, llama2, made, SMALL } from './tokenizers.ts';
@@ -106,6 +112,24 @@ test('is tokenized once: then it comes from the cache, whatever its path is, and
   }
   // Another tokenizer, other ids.
   expect(found(other)).not.toEqual(first);
+});
+
+test('what a writer that was killed left in the cache goes with the next one', async () => {
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-tokens-'));
+  try {
+    const { files } = headlessHost();
+    const cache = path.join(folder, 'tokens');
+    mkdirSync(cache);
+    const { pid } = spawnSync(process.execPath, ['--version']);
+    const name = `00000007-${'a'.repeat(64)}.tokens.partial-${SELF.place}-${pid}-${SELF.started}-0`;
+    writeFileSync(path.join(cache, name), 'x');
+    const real = memoryHost(files, { cacheFolder: folder });
+    const source = await openText(memoryHost(new MemoryFiles({ 'text.txt': TEXT })), { data: ['text.txt'], seed: 0 });
+    await tokenizedText(real, source, made(SMALL));
+    expect(readdirSync(cache)).toEqual([expect.stringMatching(/^00000001-[0-9a-f]{64}\.tokens$/)]);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 });
 
 test('a cache that cannot be written costs nothing but time, and leaves nothing behind', async () => {

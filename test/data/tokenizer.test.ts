@@ -56,6 +56,8 @@ describe('ByteTokenizer', () => {
     const made = await tokenizerOf(JSON.parse(JSON.stringify(tokenizer.identity)), undefined, 256, 'it');
     expect(made.encode('aé')).toEqual(tokenizer.encode('aé'));
     expect((await tokenizerOf(undefined, undefined, 256, 'it')).identity).toEqual(tokenizer.identity);
+    // Of a model that reads no text.
+    expect((await tokenizerOf(undefined, undefined, 0, 'it')).identity).toEqual(tokenizer.identity);
   });
 
   test.each([256, -1, 1.5])('refuses token %d', (id) => {

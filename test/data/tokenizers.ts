@@ -131,6 +131,17 @@ export function llama2(modern = false): Json {
   };
 }
 
+/** Gemma's kind: no space before the text, and a split by what the normalizer leaves nothing of. */
+export function gemma(): Json {
+  const json = llama2();
+  return {
+    ...json,
+    normalizer: { type: 'Replace', pattern: { String: ' ' }, content: SPACE },
+    pre_tokenizer: { type: 'Split', pattern: { String: ' ' }, behavior: 'MergedWithPrevious', invert: false },
+    decoder: { type: 'Sequence', decoders: json.decoder.decoders.slice(0, -1) },
+  };
+}
+
 /** BERT's kind. */
 export function bert(): Json {
   const tokens = [

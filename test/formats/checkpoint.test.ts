@@ -159,6 +159,22 @@ describe('a save that fails', () => {
     expect(await files.list('run')).toEqual(['checkpoint-3']);
   });
 
+  test.each([
+    ['no shape', new Map([...shapes].slice(1)), /^the checkpoint has no shape for wte\.weight; give it in shapes$/],
+    [
+      'another shape',
+      new Map([...shapes, ['wte.weight', [2, 6]]]),
+      /wte\.weight has 12 elements \(\[2,6\]\), 78 were given$/,
+    ],
+  ])('a tensor with %s is refused, and the old checkpoint stays', async (_, shapes, says) => {
+    const files = new MemoryFiles();
+    await saveCheckpoint(files, 'run', 3, checkpoint(3));
+    const error = await saveCheckpoint(files, 'run', 4, { ...checkpoint(4), shapes }).catch((error) => error);
+    expect(error).toBeInstanceOf(HoldfastError);
+    expect(error.message).toMatch(says);
+    await expectWhole(files, 3);
+  });
+
   test('what a run that was killed left behind is not read, and goes with the next save', async () => {
     const files = new MemoryFiles();
     await saveCheckpoint(files, 'run', 3, checkpoint(3));

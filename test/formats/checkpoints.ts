@@ -1,11 +1,14 @@
 // A very small model's checkpoints, for tests: the values of each kind and step are unlike all others.
 
 import { expect } from 'vitest';
-import { type Checkpoint, loadCheckpoint } from '../../src/formats/checkpoint.ts';
+import { type Checkpoint, type CheckpointToSave, loadCheckpoint } from '../../src/formats/checkpoint.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { makeModel } from '../../src/nn/index.ts';
+import { withLora } from '../../src/nn/lora.ts';
 import type { Files } from '../../src/runtime/host.ts';
+import { assert } from '../../src/util/errors.ts';
 import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+import { entry } from '../entry.ts';
 
 export const config = parseConfig(
   { model_type: 'gpt2', vocab_size: 13, n_positions: 7, n_embd: 6, n_layer: 1, n_head: 3 },
@@ -38,6 +41,46 @@ export function tinyCheckpoint(step: number): Checkpoint {
   const one = (kind: number) => sourceOf(new Map([['ln_f.bias', new Float32Array(6).fill(10 * step + kind)]]));
   const tiny = { weights: one(0), moment1: one(1), moment2: one(2), shapes: new Map([['ln_f.bias', [6]]]) };
   return { config, ...tiny, state: { format: 'holdfast 1', step } };
+}
+
+const vit = parseConfig(
+  {
+    ...{ model_type: 'vit', image_size: 4, patch_size: 2, num_channels: 1, hidden_size: 2, intermediate_size: 2 },
+    ...{ num_hidden_layers: 1, num_attention_heads: 1, id2label: { 0: 'a', 1: 'b' } },
+  },
+  'test',
+);
+
+/** One of a vision model, with a mean of each step for its images. */
+export function vitCheckpoint(step: number): CheckpointToSave {
+  const { parameters } = makeModel(vit);
+  const source = sourceOf(
+    new Map(parameters.map(({ name, shape }) => [name, new Float32Array(shape.reduce((a, b) => a * b, 1)).fill(step)])),
+  );
+  return {
+    ...{ config: vit, weights: source, moment1: source, moment2: source, state: { format: 'holdfast 1', step } },
+    shapes: new Map(parameters.map(({ name, shape }) => [name, shape])),
+    images: { resize: { height: 4, width: 4, filter: 'bicubic' }, pixels: { factor: 1, mean: [step], std: [2] } },
+  };
+}
+
+const low = withLora(makeModel(vit), { rank: 1, targets: ['query'], modulesToSave: ['classifier'] });
+
+/** One of a run that trains an adapter, and with it the head that tells the classes apart. */
+export function adapterCheckpoint(step: number): CheckpointToSave {
+  const [info] = low.adapters ?? [];
+  assert(info, 'it has one');
+  const names = [...info.linears.flatMap(({ a, b }) => [a, b]), ...info.saved.map(({ name }) => name)];
+  const shapes = new Map(low.parameters.map(({ name, shape }) => [name, shape]));
+  const own = names.map((name) => {
+    const size = entry(shapes, name).reduce((a, b) => a * b, 1);
+    return [name, new Float32Array(size).fill(step)] as const;
+  });
+  const source = sourceOf(new Map(own));
+  return {
+    ...{ config: vit, weights: source, moment1: source, moment2: source, shapes, adapter: { info, base: 'base' } },
+    state: { format: 'holdfast 1', step },
+  };
 }
 
 /** That a folder is the tiny checkpoint of a step, whole. */

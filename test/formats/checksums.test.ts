@@ -7,21 +7,28 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { exportFile } from '../../src/browser/export.ts';
+import type { Exports } from '../../src/browser/exports.ts';
+import { besideAdapter } from '../../src/formats/checkpoint/load.ts';
 import {
+  type CheckpointToSave,
+  loadAdapter,
   loadCheckpoint,
+  loadPreparation,
   loadState,
   loadWeights,
   replaceState,
   saveCheckpoint,
   withWeights,
 } from '../../src/formats/checkpoint.ts';
+import type { BrowserHost } from '../../src/runtime/browser.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { collect, sourceOf } from '../../src/util/tensor-source.ts';
 import { entry } from '../entry.ts';
 import { EVERY_CASE } from '../host.ts';
-import { MemoryFiles } from '../memory-files.ts';
-import { checkpoint, tinyCheckpoint } from './checkpoints.ts';
+import { MemoryFiles, memoryHost } from '../memory-files.ts';
+import { adapterCheckpoint, checkpoint, tinyCheckpoint, vitCheckpoint } from './checkpoints.ts';
 
 const FILES = ['config.json', 'model.safetensors', 'optimizer.safetensors', 'trainer_state.json'];
 const FOLDER = 'run/checkpoint-1';
@@ -68,26 +75,66 @@ test.runIf(process.platform === 'linux')('sha256sum -c finds nothing in what the
   }
 });
 
-test.each([...FILES, 'SHA256SUMS'])('every bit of %s that is another is found, and the file named', async (name) => {
-  const files = new MemoryFiles();
-  // The same sums, made sooner.
-  files.sha256 = async () => {
-    const hash = createHash('sha256');
-    return { update: (bytes) => void hash.update(bytes), hex: () => hash.digest('hex') };
-  };
-  await saveCheckpoint(files, 'run', 1, tinyCheckpoint(1));
-  const bytes = entry(files.contents, `${FOLDER}/${name}`);
-  expect(bytes.length).toBeGreaterThan(30);
-  for (let at = 0; at < bytes.length; at++) {
-    for (let bit = 0; bit < 8; bit++) {
-      if (!EVERY_CASE && bit !== (at * 5) % 8) continue;
-      bytes[at]! ^= 1 << bit;
-      const said = await refusal(loadCheckpoint(files, 'run'));
-      if (!said.includes(name)) expect.fail(`byte ${at}, bit ${bit}: ${said}`);
-      bytes[at]! ^= 1 << bit;
+const asCheckpoint = (files: MemoryFiles) => loadCheckpoint(files, 'run');
+const asAdapter = (files: MemoryFiles) => loadAdapter(files, 'run', adapterCheckpoint(1).config);
+const IMAGES = 'preprocessor_config.json';
+const ADAPTER = ['adapter_config.json', 'adapter_model.safetensors'];
+
+/** What is saved, the files that are another, and what loads them. */
+const kinds: [string, CheckpointToSave, readonly string[], (files: MemoryFiles) => Promise<unknown>][] = [
+  ['a checkpoint', tinyCheckpoint(1), [...FILES, 'SHA256SUMS'], asCheckpoint],
+  ['one of a vision model', vitCheckpoint(1), [IMAGES], asCheckpoint],
+  [
+    'what is done with images',
+    vitCheckpoint(1),
+    [IMAGES],
+    (files) => loadPreparation(files, 'run', vitCheckpoint(1).config),
+  ],
+  ['one of an adapter', adapterCheckpoint(1), ADAPTER, asCheckpoint],
+  ['an adapter with its classes', adapterCheckpoint(1), [...ADAPTER, 'config.json'], asAdapter],
+  ['an adapter’s base', adapterCheckpoint(1), ['adapter_config.json'], (files) => besideAdapter(files, 'run')],
+];
+
+test.each(kinds.flatMap(([what, kind, names, load]) => names.map((name) => ({ what, kind, name, load }))))(
+  '$what: every bit of $name that is another is found, and the file named',
+  async ({ kind, name, load }) => {
+    const files = new MemoryFiles();
+    // The same sums, made sooner.
+    files.sha256 = async () => {
+      const hash = createHash('sha256');
+      return { update: (bytes) => void hash.update(bytes), hex: () => hash.digest('hex') };
+    };
+    await saveCheckpoint(files, 'run', 1, kind);
+    const bytes = entry(files.contents, `${FOLDER}/${name}`);
+    expect(bytes.length).toBeGreaterThan(30);
+    for (let at = 0; at < bytes.length; at++) {
+      for (let bit = 0; bit < 8; bit++) {
+        if (!EVERY_CASE && bit !== (at * 5) % 8) continue;
+        bytes[at]! ^= 1 << bit;
+        const said = await refusal(load(files));
+        if (!said.includes(name)) expect.fail(`byte ${at}, bit ${bit}: ${said}`);
+        bytes[at]! ^= 1 << bit;
+      }
     }
-  }
-  await loadCheckpoint(files, 'run');
+    await load(files);
+  },
+);
+
+test('an adapter that the page exports is the one that was saved, or an error names the file', async () => {
+  const files = new MemoryFiles();
+  await saveCheckpoint(files, 'run', 1, adapterCheckpoint(1));
+  const fileAt = async (path: string) => new File([entry(files.contents, path)], path);
+  const exported = () =>
+    exportFile(
+      { ...memoryHost(files), fileAt } as unknown as BrowserHost,
+      { newPath: async () => 'exported' } as unknown as Exports,
+      { name: 'mine', folder: FOLDER, adapter: FOLDER, base: undefined },
+      { form: 'adapter' },
+    );
+  expect((await exported()).name).toBe('mine-adapter.zip');
+  const bytes = entry(files.contents, `${FOLDER}/adapter_model.safetensors`);
+  bytes[bytes.length - 1]! ^= 1;
+  await expect(exported()).rejects.toThrow(`${FOLDER}/adapter_model.safetensors: its SHA-256 is not the one in`);
 });
 
 describe('what is opened is checked', () => {

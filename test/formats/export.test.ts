@@ -8,7 +8,7 @@ import { afterAll, describe, expect, test } from 'vitest';
 import { run } from '../../src/cli/run.ts';
 import { loadWeights, saveCheckpoint, withWeights } from '../../src/formats/checkpoint.ts';
 import { type ExportOptions, exportModel, type SavedDtype } from '../../src/formats/export.ts';
-import { parse, parseMetadata } from '../../src/formats/safetensors.ts';
+import { parse } from '../../src/formats/safetensors.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import type { Files } from '../../src/runtime/host.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
@@ -16,10 +16,14 @@ import { narrow, widen } from '../../src/util/floats.ts';
 import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { checkpoint, config, parameters, shapes, valuesOf } from './checkpoints.ts';
+import { metadataOf } from './metadata.ts';
 import { hasPython, readByPython } from './python-reader.ts';
 import { fileOf, shardedFolder } from './raw-tensors.ts';
 
 const values = valuesOf(0, 1);
+
+const folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-export-'));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 async function exported(files: Files, from: string, options: Partial<ExportOptions> = {}, out = 'out') {
   const all = { dtype: 'f32', maxShardBytes: 5e9, ...options } as const;
@@ -55,7 +59,7 @@ describe.each(['f32', 'bf16', 'f16'] as const)('as %s', (dtype) => {
     expect(await files.list('out')).toEqual(['config.json', 'model.safetensors']);
     expect(summary.shards).toEqual(['model.safetensors']);
     const bytes = await files.read('out/model.safetensors');
-    expect(Object.fromEntries(parseMetadata(bytes, 'w'))).toEqual({ format: 'pt' });
+    expect(Object.fromEntries(metadataOf(bytes))).toEqual({ format: 'pt' });
     const tensors = parse(bytes, 'w');
     expect(new Set([...tensors.values()].map(({ dtype }) => dtype))).toEqual(new Set([dtype.toUpperCase()]));
     expect(new Map([...tensors].map(([name, { data }]) => [name, data]))).toEqual(rounded(values, dtype));
@@ -80,7 +84,7 @@ describe.each(['f32', 'bf16', 'f16'] as const)('as %s', (dtype) => {
     for (const name of shards) {
       const file = await files.read(`out/${name}`);
       const tensors = parse(file, name);
-      expect(Object.fromEntries(parseMetadata(file, name))).toEqual({ format: 'pt' });
+      expect(Object.fromEntries(metadataOf(file))).toEqual({ format: 'pt' });
       const size = [...tensors.values()].reduce((sum, { data }) => sum + data.length * (dtype === 'f32' ? 4 : 2), 0);
       if (tensors.size > 1) expect(size).toBeLessThanOrEqual(maxShardBytes);
     }
@@ -97,7 +101,10 @@ test('what was not trained is what it was: its bytes, its configuration, its tok
     }),
   );
   const [first, ...rest] = [...halves];
-  const given = { ...config, eos_token_id: 7, bos_token_id: 6, dtype: 'bfloat16', architectures: ['GPT2LMHeadModel'] };
+  const kept = { ...config, eos_token_id: 7, bos_token_id: 6, dtype: 'bfloat16', architectures: ['GPT2LMHeadModel'] };
+  // No longer true of what is written.
+  const packing = { quant_method: 'bitsandbytes', load_in_4bit: true, bnb_4bit_quant_type: 'nf4' };
+  const given = { ...kept, quantization_config: packing };
   const files = new MemoryFiles({
     'm/config.json': JSON.stringify(given),
     'm/tokenizer.json': '{"a": 1}',
@@ -112,7 +119,7 @@ test('what was not trained is what it was: its bytes, its configuration, its tok
     'model.safetensors',
     'tokenizer.json',
   ]);
-  expect(await json(files, 'out/config.json')).toEqual(given);
+  expect(await json(files, 'out/config.json')).toEqual(kept);
   expect(await files.read('out/tokenizer.json')).toEqual(await files.read('m/tokenizer.json'));
   const now = (await files.read('out/model.safetensors')).slice(
     -[...halves.values()].reduce((n, t) => n + t.bytes.length, 0),
@@ -174,6 +181,53 @@ describe('nothing is left behind', () => {
   });
 });
 
+describe('of a folder that two write, on a real disk', () => {
+  const { files } = headlessHost();
+  const at = (...names: string[]) => path.join(folder, ...names);
+
+  /** `meanwhile` is run behind the last tensor of the first. */
+  async function interleaved(out: string, meanwhile: () => Promise<unknown>) {
+    const run = at(`run of ${path.basename(out)}`);
+    await saveCheckpoint(files, run, 1, checkpoint(1));
+    let begun: Promise<unknown> | undefined;
+    const slow = Object.assign(Object.create(files) as Files, {
+      syncFolder: async (path: string) => {
+        begun ??= meanwhile();
+        await begun;
+        await files.syncFolder(path);
+      },
+    });
+    const exporting = () =>
+      withWeights(files, run, (weights, found) => exportModel(slow, out, { weights, ...found }, ALL));
+    return exporting().then(
+      () => 'written',
+      ({ message }) => message,
+    );
+  }
+  const ALL = { dtype: 'f32', maxShardBytes: 5e9 } as const;
+
+  test('the first that ends has it, whole, the other is told so, and nothing is left beside it', async () => {
+    const out = at('both');
+    const run = at('run of both');
+    const other = () => exported(files, run, { maxShardBytes: 300 }, out);
+    expect(await interleaved(out, other)).toBe(`${out}: is there already; name a folder that is not, or an empty one`);
+    expect(await collect((await loadWeights(files, out)).weights)).toEqual(values);
+    expect(readdirSync(out)).toContain('model.safetensors.index.json');
+    expect(readdirSync(folder).filter((name) => name.startsWith('both'))).toEqual(['both']);
+  });
+
+  test('what comes into an empty folder meanwhile stays, and so does a folder of another’s beside it', async () => {
+    const out = at('filled');
+    await files.makeFolder(out);
+    await files.makeFolder(`${out}.partial`);
+    await files.writeAtomic(path.join(`${out}.partial`, 'mine'), '');
+    const message = await interleaved(out, () => files.writeAtomic(path.join(out, 'mine'), ''));
+    expect(message).toContain('is there already');
+    expect(readdirSync(out)).toEqual(['mine']);
+    expect(readdirSync(`${out}.partial`)).toEqual(['mine']);
+  });
+});
+
 describe('holdfast export', () => {
   async function command(files: MemoryFiles, ...args: string[]) {
     let [shown, said] = ['', ''];
@@ -217,9 +271,6 @@ describe('holdfast export', () => {
     expect([...files.contents.keys()]).toEqual(before);
   });
 });
-
-const folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-export-'));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 describe.skipIf(!hasPython)('a reader in Python (skipped where there is no python3)', () => {
   test.each(['f32', 'bf16', 'f16'] as const)('finds the same values, %s', async (dtype) => {

@@ -8,12 +8,15 @@ import {
   readdirSync,
   readFileSync,
   rmSync,
+  statSync,
   symlinkSync,
+  utimesSync,
   writeFileSync,
 } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeEach, describe, expect, test } from 'vitest';
+import { SELF } from '../../src/runtime/headless/processes.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 
@@ -115,6 +118,78 @@ describe('writeStream', () => {
   });
 });
 
+describe('what is being written', () => {
+  const { place, started } = SELF;
+  const dead = () => spawnSync(process.execPath, ['--version']).pid;
+  const partial = (target: string, pid: number, since = started, where = place) =>
+    `${target}.partial-${where}-${pid}-${since}-0`;
+  const inside = () => readdirSync(folder).sort();
+
+  test('lies beside its path under a name of its own, twice at once, too, and the last one counts', async () => {
+    const one = await files.writeStream(file);
+    const other = await files.writeStream(file);
+    expect(inside()).toHaveLength(3);
+    await one.write(Uint8Array.of(49));
+    await other.write(Uint8Array.of(50));
+    await other.commit();
+    await one.commit();
+    expect(readFileSync(file, 'utf8')).toBe('1');
+    expect(inside()).toEqual(['file']);
+  });
+
+  test('goes with the next writer of its path when its own is gone; all else stays', async () => {
+    const gone = partial('file', dead());
+    const kept = [partial('file', process.ppid, ''), partial('other', dead()), 'file.partial', 'file.partial-1'];
+    for (const name of [gone, ...kept]) mkdirSync(path.join(folder, name));
+    await files.writeAtomic(file, 'new');
+    expect(inside()).toEqual(['file', ...kept].sort());
+    for (const name of kept) rmSync(path.join(folder, name), { recursive: true });
+  });
+
+  test('goes from a folder when its writer is gone, or cannot be seen and was not heard of for a day', async () => {
+    const elsewhere = (target: string) => partial(target, process.pid, started, '0123456789ab');
+    const gone = [partial('a', dead()), elsewhere('old')];
+    const kept = [partial('a', process.ppid, ''), partial('b', process.pid), elsewhere('new'), 'c.partial'];
+    for (const name of [...gone, ...kept]) writeFileSync(path.join(folder, name), 'x');
+    const dayAgo = new Date(Date.now() - 25 * 60 * 60 * 1000);
+    for (const name of [elsewhere('old'), partial('b', process.pid)])
+      utimesSync(path.join(folder, name), dayAgo, dayAgo);
+    await files.removePartials(folder);
+    expect(inside()).toEqual(['file', ...kept].sort());
+    for (const name of kept) rmSync(path.join(folder, name));
+  });
+
+  test('is a folder of its own beside its path, which takes the place of an empty folder alone', async () => {
+    const target = path.join(folder, 'new', 'target');
+    const [one, other] = [await files.makePartial(target), await files.makePartial(target)];
+    expect(one).not.toBe(other);
+    for (const partial of [one, other]) expect(path.dirname(partial)).toBe(path.join(folder, 'new'));
+    await files.writeAtomic(path.join(one, 'whose'), 'one');
+    mkdirSync(target);
+    await files.rename(one, target);
+    expect(readdirSync(target)).toEqual(['whose']);
+    await expect(files.rename(other, target)).rejects.toThrow(
+      `cannot rename ${other} to ${target}: something lies in the folder that is there`,
+    );
+    expect(readFileSync(path.join(target, 'whose'), 'utf8')).toBe('one');
+    await expect(files.rename(other, file)).rejects.toThrow(`cannot rename ${other} to ${file}`);
+    expect(readFileSync(file, 'utf8')).toBe('old bytes');
+    rmSync(path.join(folder, 'new'), { recursive: true });
+  });
+
+  test('becomes what a link leads to, and the link stays', async () => {
+    const [real, link] = [path.join(folder, 'real'), path.join(folder, 'link')];
+    mkdirSync(real);
+    symlinkSync(real, link);
+    const partial = await files.makePartial(link);
+    await files.writeAtomic(path.join(partial, 'x'), '');
+    await files.rename(partial, link);
+    expect(readdirSync(real)).toEqual(['x']);
+    expect(inside()).toEqual(['file', 'link', 'real']);
+    for (const name of ['link', 'real']) rmSync(path.join(folder, name), { recursive: true });
+  });
+});
+
 describe('makeFolder', () => {
   test('makes what is missing above it, and takes what is there', async () => {
     const deep = path.join(folder, 'made', 'with', 'all');
@@ -163,6 +238,19 @@ describe('makeFolder', () => {
       }
     },
   );
+});
+
+// A device takes all bytes and refuses to be synced; what is open, Linux lists.
+test.runIf(process.platform === 'linux')('a resumed file that cannot be flushed is closed', async () => {
+  const device = statSync('/dev/full').rdev;
+  const rdevOf = (name: string) => statSync(path.join('/proc/self/fd', name), { throwIfNoEntry: false })?.rdev;
+  const open = () => readdirSync('/proc/self/fd').filter((name) => rdevOf(name) === device).length;
+  symlinkSync('/dev/full', path.join(folder, 'goes.incoming'));
+  const goes = await headlessHost().resumeFile?.(path.join(folder, 'goes'));
+  expect(open()).toBe(1);
+  await expect(goes?.commit()).rejects.toThrow(/^cannot write .*goes: (?:EINVAL|Invalid argument)/);
+  expect(open()).toBe(0);
+  rmSync(path.join(folder, 'goes.incoming'));
 });
 
 test('stat tells files, folders, pipes and all else apart, and what two paths lead to', async () => {

@@ -128,6 +128,13 @@ export class LossyDisk implements Files {
     };
   }
 
+  async makePartial(path: string): Promise<string> {
+    await this.makeFolder(`${path}.partial`);
+    return `${path}.partial`;
+  }
+
+  async removePartials(): Promise<void> {}
+
   async writeAtomic(path: string, bytes: Uint8Array | string): Promise<void> {
     const stream = await this.writeStream(path);
     await stream.write(typeof bytes === 'string' ? new TextEncoder().encode(bytes) : bytes);

@@ -14,6 +14,7 @@ import { fetchModel } from '../../src/formats/remote/remote.ts';
 import { urlFolder } from '../../src/formats/remote/url.ts';
 import { writeZip } from '../../src/formats/zip.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
+import type { ResumedFile } from '../../src/runtime/host.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { collect } from '../../src/util/tensor-source.ts';
 import { MemoryFiles } from '../memory-files.ts';
@@ -123,7 +124,16 @@ describe('from a server', () => {
         };
       },
     };
-    expect(await refusal(fetchModel(host, cut))).toBe('the process ends');
+    const { resumeFile } = host;
+    const resumed = async (path: string) => {
+      const file = (await resumeFile?.(path)) as ResumedFile;
+      const close = async () => {
+        await file.close();
+        throw new HoldfastError('it cannot be closed');
+      };
+      return { ...file, close };
+    };
+    expect(await refusal(fetchModel({ ...host, resumeFile: resumed }, cut))).toBe('the process ends');
     const folder = path.join(host.cacheFolder, 'models', remote.cacheName);
     expect(statSync(path.join(folder, 'model-2.safetensors.incoming')).size).toBe(200);
     expect(existsSync(path.join(folder, 'model-2.safetensors'))).toBe(false);

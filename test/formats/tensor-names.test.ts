@@ -2,7 +2,7 @@
 // type; what says a thing twice is compared, or refused by both names.
 
 import { describe, expect, test } from 'vitest';
-import { checkWeights, loadWeights } from '../../src/formats/checkpoint.ts';
+import { checkWeights, loadAdapter, loadWeights } from '../../src/formats/checkpoint.ts';
 import { type ModelConfig, parseConfig } from '../../src/formats/config.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
@@ -50,6 +50,22 @@ async function load(config: ModelConfig, more: Record<string, Stored>, prefix = 
 }
 
 const bytes = (count: number) => new Uint8Array(count).fill(1);
+
+test('of a ViT, as a bare one has them: without a name of its own before them', async () => {
+  const images = { image_size: 4, patch_size: 2, num_channels: 1, hidden_size: 4, intermediate_size: 6 };
+  const config = { model_type: 'vit', ...images, num_hidden_layers: 2, num_attention_heads: 2 };
+  const model = makeModel(parseConfig(config, 'v'));
+  const values = await collect(initialWeights(model, 1));
+  const stored = new Map(
+    model.parameters
+      .filter(({ name }) => name.startsWith('vit.'))
+      .map(({ name, shape }) => [name.slice('vit.'.length), floats(shape, entry(values, name))]),
+  );
+  for (const name of ['pooler.dense.weight', 'pooler.dense.bias']) stored.set(name, floats([4], new Float32Array(4)));
+  const files = new MemoryFiles({ 'm/config.json': JSON.stringify(config), 'm/model.safetensors': fileOf(stored) });
+  const found = await collect((await loadWeights(files, 'm')).weights);
+  expect(found).toEqual(new Map([...values].filter(([name]) => name.startsWith('vit.'))));
+});
 
 describe('of BERT', () => {
   const [word, bias] = ['bert.embeddings.word_embeddings.weight', 'cls.predictions.bias'];
@@ -152,5 +168,22 @@ test('one weight under two names is an error that names both', async () => {
   const wte = floats([5, 4], new Float32Array(20));
   await expect(load(gpt2, { 'transformer.wte.weight': wte })).rejects.toThrow(
     'm/model.safetensors: wte.weight and transformer.wte.weight are one weight',
+  );
+});
+
+test('and so is one of an adapter', async () => {
+  const name = 'model.layers.0.self_attn.q_proj.lora_A.weight';
+  const a = floats([2, 4], new Float32Array(8));
+  const files = new MemoryFiles({
+    'a/adapter_config.json': JSON.stringify({ peft_type: 'LORA', r: 2, target_modules: ['q_proj'] }),
+    'a/adapter_model.safetensors': fileOf(
+      new Map([
+        [`base_model.model.${name}`, a],
+        [name, a],
+      ]),
+    ),
+  });
+  await expect(loadAdapter(files, 'a', llama)).rejects.toThrow(
+    `a/adapter_model.safetensors: base_model.model.${name} and ${name} are one weight; write it under one of these names`,
   );
 });

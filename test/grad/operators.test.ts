@@ -4,7 +4,7 @@
 
 import { describe, expect, test } from 'vitest';
 import { Graph } from '../../src/graph/graph.ts';
-import { gelu, tanh } from '../../src/graph/operators/activation.ts';
+import { tanh } from '../../src/graph/operators/activation.ts';
 import { add } from '../../src/graph/operators/add.ts';
 import { attention, type Cache, type Mask } from '../../src/graph/operators/attention.ts';
 import { crossEntropyHead } from '../../src/graph/operators/cross-entropy.ts';
@@ -74,10 +74,10 @@ function expectGradients(
 
 const parameter = (name: string, shape: number[]) => makeTensor(name, shape, 'parameter', 'f32', true);
 
-test('gelu and add, with an input that three operators read', () => {
+test('tanh and add, with an input that three operators read', () => {
   const x = parameter('x', [BATCH, SEQ, WIDTH]);
   expectGradients([x, parameter('head', [VOCABULARY, WIDTH])], (g) => {
-    const once = add(g, gelu(g, x), x);
+    const once = add(g, tanh(g, x), x);
     return add(g, once, add(g, once, x));
   });
 });
@@ -125,7 +125,7 @@ test('patches behind a row of their own, at their positions, and the first row o
     (g) => {
       const rows = linear(g, patchRows(g, image, [2, 3]), weight, { bias, stored: 'out,in' });
       const x = withFirstRow(g, rows, first, positions, position);
-      return firstRow(g, add(g, gelu(g, x), x), 'first row');
+      return firstRow(g, add(g, tanh(g, x), x), 'first row');
     },
     [
       [image, values(image.size, 5)],

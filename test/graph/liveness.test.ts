@@ -153,6 +153,22 @@ describe('random programs', () => {
       { numRuns: 100, seed: 3 },
     );
   });
+
+  it('use what stays as well, which no buffer holds where it is larger than one may be', () => {
+    const table = makeTensor('table', [8, 64], 'persistent');
+    const out = makeTensor('out', [64], 'activation');
+    const instructions = [
+      instruction([
+        [table, 'read'],
+        [out, 'write'],
+      ]),
+    ];
+    const program: Program = { name: 'test', instructions, outputs: [out] };
+    expect(place(program, 2048).arenas).toEqual([256]);
+    expect(() => place(program, 2047)).toThrow(
+      new HoldfastError('"table" needs 2048 bytes, this adapter allows 2047 a buffer; use a smaller batch or context'),
+    );
+  });
 });
 
 describe('small programs', () => {

@@ -1,7 +1,7 @@
 // Eviction on traces so small that the best schedule is known by hand; and what the checker of plans refuses.
 
 import { describe, expect, it } from 'vitest';
-import { findGaps, traffic } from '../../src/memory/plan/gaps.ts';
+import { findGaps } from '../../src/memory/plan/gaps.ts';
 import { checkPlan, makePlan, type Plan, printPlan } from '../../src/memory/plan/plan.ts';
 import { planStep } from '../../src/memory/plan/planner.ts';
 import {
@@ -18,6 +18,7 @@ import {
 import { checkTrace, peakDemand, printTrace, slotsUnder, type Trace } from '../../src/memory/plan/trace.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { leading } from '../entry.ts';
+import { traffic } from '../plan/kept-gaps.ts';
 import { slotsOf, traceOf } from '../plan/traces.ts';
 
 const costOf = (trace: Trace, slots: number, decide: (trace: Trace, slots: readonly number[]) => Decision) => {
@@ -33,6 +34,16 @@ describe('policies', () => {
     for (const make of Object.values(ORDERS))
       expect(costOf(trace, 3, by(make(trace, slotsOf(trace, 3))))).toMatchObject({ loads: 0, stores: 0 });
     expect(costOf(trace, 3, planStep)).toEqual({ loads: 0, stores: 0, peakSlots: 3 });
+  });
+
+  it('split a step of more moments than a call takes arguments', () => {
+    const trace = traceOf('a b c');
+    const long: Trace = { ...trace, moments: Array.from({ length: 100_000 }, () => trace.moments).flat() };
+    const order = ORDERS['ZeRO-Offload split'](long, slotsOf(long, 2));
+    const common = { kind: 'parameter', now: 2, arrived: 0, lastUse: 0, nextUse: 3, stepEnd: 3, dirty: false } as const;
+    const resident = (chunk: number) => ({ chunk, ...common });
+    // One of the three stays; of the others, one at a time is there.
+    expect([1, 2].map((chunk) => order(resident(0), resident(chunk)) > 0)).toEqual([true, true]);
   });
 
   it('follow Belady around the end of the step, where LRU loads everything', () => {

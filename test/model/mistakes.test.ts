@@ -8,9 +8,9 @@ import { initialWeights } from '../../src/nn/initialise.ts';
 import type { Generator } from '../../src/train/generator.ts';
 import { Trainer } from '../../src/train/trainer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
-import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+import { collect, sourceOf, type TensorSource } from '../../src/util/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
-import { leading } from '../entry.ts';
+import { entry, leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { batchesOf, leastBudget, SMALLEST, type Work, write } from './runs.ts';
 
@@ -77,6 +77,74 @@ describe.each(['without a budget', 'within a budget'])('%s', (kind) => {
       expect(trainer.step).toBe(0);
       expect(await evaluate()).toBe(before);
       expect((await trainer.start(right)).step).toBe(0);
+    } finally {
+      await trainer.destroy();
+      vi.restoreAllMocks();
+    }
+  });
+
+  test('tensors of another length, a restore while steps run, anything after the end', async () => {
+    const { batch, seq, accumulate, model } = work;
+    const schedule = { decay: 'constant', peak: 1e-3, min: 0, warmup: 0, steps: 9 } as const;
+    const memory = kind === 'within a budget' ? { gpu: leastBudget(device, work) } : {};
+    const trainer = await Trainer.create(device, model, { batch, seq, accumulate, schedule, memory, generates: true });
+    const generator = trainer.generator as Generator;
+    const [right] = leading(1, batchesOf(work));
+    const [one] = right;
+    try {
+      const all = await collect(initialWeights(model, 3));
+      await trainer.setWeights(sourceOf(all));
+      const before = await collect(trainer.values('parameter'));
+      const size = entry(all, 'ln_f.weight').length;
+      const ofLength = (length: number) =>
+        sourceOf(
+          new Map(
+            [...all].map(([name, data]) => [name, new Float32Array(name === 'ln_f.weight' ? length : data.length)]),
+          ),
+        );
+      for (const length of [0, size - 1, size + 1]) {
+        const says = new RegExp(`^ln_f\\.weight has ${size} elements, ${length} were given$`);
+        await expectMistake(() => trainer.setWeights(ofLength(length)), says);
+        await expectMistake(() => trainer.setValues('moment1', ofLength(length)), says);
+      }
+      expect(await collect(trainer.values('parameter'))).toEqual(before);
+      // Of a source that does not know its lengths.
+      const piecewise = (length: number): TensorSource => {
+        const { read } = ofLength(length);
+        return { names: ['ln_f.weight'], read };
+      };
+      await expectMistake(
+        () => trainer.setWeights({ ...piecewise(1), names: [...all.keys()] }),
+        / elements, 1 were given$/,
+      );
+      await expectMistake(() => trainer.setValues('parameter', piecewise(size + 1)), /elements, more were given$/);
+      await trainer.setWeights(sourceOf(all));
+
+      const state = await trainer.state();
+      const step = trainer.start(right);
+      await expectMistake(() => trainer.restore({ ...state, step: 7 }), /^steps are under way; await them .* settle$/);
+      expect((await step).step).toBe(0);
+      expect(trainer.step).toBe(1);
+      await trainer.settle();
+      trainer.restore(state);
+      expect((await trainer.start(right)).step).toBe(0);
+
+      const parameters = trainer.values('parameter');
+      await trainer.destroy();
+      for (const late of [
+        () => trainer.start(right),
+        () => trainer.evaluate(one),
+        () => trainer.setWeights(sourceOf(all)),
+        () => collect(parameters),
+        () => trainer.settle(),
+        () => trainer.state(),
+        () => trainer.restore(state),
+        () => write(generator),
+        () => generator.next(Int32Array.of(1)),
+        ...(memory.gpu === undefined ? [] : [() => trainer.setBudget(2 * (memory.gpu as number))]),
+      ]) {
+        await expectMistake(late, /^this trainer or generator was closed; make another$/);
+      }
     } finally {
       await trainer.destroy();
       vi.restoreAllMocks();

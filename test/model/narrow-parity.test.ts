@@ -5,11 +5,12 @@ import { beforeAll, describe, expect, it, vi } from 'vitest';
 import type { Device } from '../../src/gpu/device.ts';
 import { TRAINING_DTYPES } from '../../src/memory/layout/kinds.ts';
 import { loadCase } from '../../src/parity/reference-case.ts';
-import { type ReplayOptions, replay, replayCase } from '../../src/parity/replay-case.ts';
+import { type ReplayOptions, replay } from '../../src/parity/replay-case.ts';
 import { join } from '../../src/runtime/host.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE, testHost, VERBOSE } from '../host.ts';
+import { replayCase } from '../replay-case.ts';
 
 const FOLDER = 'test/fixtures/reference';
 const SMALLEST = join(FOLDER, 'gpt2-accum4-ignore');
@@ -30,7 +31,7 @@ const WIDTHS: readonly ReplayOptions[] = [...NARROW.map((dtype) => ({ dtype })),
 
 describe.each(WIDTHS)('%o', (widths) => {
   it.each(EVERY_CASE ? cases : ['gpt2-accum4-ignore'])('%s passes', async (name) => {
-    const { metrics, worst, pass, unchecked } = await replayCase(testHost, device, join(FOLDER, name), widths);
+    const { metrics, worst, pass, unchecked } = await replayCase(device, join(FOLDER, name), widths);
     const table = [...metrics].map(
       ([metric, { value, tolerance, multiple, where }]) =>
         `${metric} ${value.toExponential(1)} of ${tolerance.toExponential(1)}, ${multiple.toFixed(3)} ${where}`,

@@ -13,6 +13,7 @@ import { trainRun } from '../../src/train/run.ts';
 import type { RunSettings } from '../../src/train/run-settings.ts';
 import type { SavedState } from '../../src/train/saved-state.ts';
 import { at } from '../../src/util/at.ts';
+import { finishing } from '../../src/util/errors.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { ADAPTER, THOROUGH, testHost } from '../host.ts';
@@ -55,8 +56,13 @@ async function parity(...args: string[]): Promise<{ results: Printed[]; status: 
 }
 
 /** What the command finds of a run, on the device that is open: its pipelines are compiled once. */
-const replayed = async (path: string, sources?: RunSources): Promise<RunVerdict> =>
-  replayRun(await testDevice(), await loadRun(host, path, sources));
+async function replayed(path: string, sources?: RunSources): Promise<RunVerdict> {
+  const run = await loadRun(host, path, sources);
+  return finishing(
+    async () => replayRun(await testDevice(), run),
+    () => run.release(),
+  );
+}
 
 const checkpoint = async (run: string) => (await checkpointsOf(files, run)).at(-1)?.path as string;
 
@@ -128,6 +134,37 @@ describe('has the same bits', () => {
     await expect(parity(orphan)).rejects.toThrow(/orphan: began from the weights in gone, .* name them with --model/);
     expect(await replayed(orphan, { from: 'run' })).toMatchObject({ sameBits: true });
   });
+});
+
+test('a run whose checkpoint is removed while another is replayed is replayed as it was, and its files are let go', async () => {
+  await altered('run', 'living', () => {});
+  const opened: string[] = [];
+  const closed: string[] = [];
+  const counted = Object.assign(new MemoryFiles(), {
+    contents: files.contents,
+    open: async (path: string) => {
+      const file = await files.open(path);
+      opened.push(path);
+      return { ...file, close: async () => void closed.push(path) };
+    },
+  });
+  const lines: string[] = [];
+  const terminal = {
+    ...host.terminal,
+    write(text: string) {
+      lines.push(text);
+      void files.remove('living');
+    },
+  };
+  const command = parityCommand({ ...host, files: counted, terminal }, () => {});
+  await command.parseAsync(['run', 'living', '--json', '--adapter', ADAPTER], { from: 'user' });
+  expect(lines.map((line) => JSON.parse(line))).toMatchObject([
+    { case: 'run', sameBits: true },
+    { case: 'living', sameBits: true },
+  ]);
+  expect(await files.stat('living')).toBeUndefined();
+  expect(opened).toContain('living/model.safetensors');
+  expect(closed.sort()).toEqual(opened.sort());
 });
 
 test.runIf(THOROUGH)('with other kernels it is within what rounding does', async () => {

@@ -4,13 +4,14 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/gpu/device.ts';
 import { loadCase, type ReferenceCase } from '../../src/parity/reference-case.ts';
-import { type ReplayResult, replay, replayCase } from '../../src/parity/replay-case.ts';
+import { type ReplayResult, replay } from '../../src/parity/replay-case.ts';
 import { ALLOWED_MULTIPLE, compareWithReference } from '../../src/parity/verdict.ts';
 import { join } from '../../src/runtime/host.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { entry } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE, THOROUGH, testHost, VERBOSE } from '../host.ts';
+import { replayCase } from '../replay-case.ts';
 import { CASES, expectSameInLeastBudget, IN_LEAST_BUDGET, REFERENCE } from './least-budget.ts';
 
 chooseVariants(11);
@@ -28,7 +29,7 @@ function resident(name: string): Promise<ReplayResult> {
   const known = replays.get(name);
   if (known) return known;
   chooseVariants(CASES.indexOf(name), name === 'gpt2-tiny');
-  const made = replayCase(testHost, device, join(REFERENCE, name));
+  const made = replayCase(device, join(REFERENCE, name));
   replays.set(name, made);
   return made;
 }

@@ -10,7 +10,8 @@ import { launch } from '../browser/driver.ts';
 import { install, type Project } from './install.ts';
 
 const MAIN = `
-import { configOfShape, defaultSettings, openHoldfast } from 'holdfast/browser';
+import { configOfShape, defaultSettings, drawing, openHoldfast } from 'holdfast/browser';
+import 'holdfast/browser/memory-colors.css';
 
 const config = configOfShape({ layers: 1, width: 16, heads: 2, context: 16 });
 const settings = defaultSettings({ config, batch: 2, steps: 2, evalWindows: 4, sampleTokens: 0 });
@@ -24,6 +25,7 @@ const ended = new Promise((resolve, reject) => {
   };
   openHoldfast({ onEvents }).then(({ trainer }) => trainer.start({ settings, memory: { gpu: 4e6, disk: 1e7 } })).catch(reject);
 });
+window.colors = drawing.readColors(document.documentElement);
 window.summary = ended.catch((error) => ({ error: String(error) }));
 `;
 
@@ -69,4 +71,16 @@ test('what Vite makes holds the text and the workers once each', () => {
     'highs.wasm',
     'trainer.js',
   ]);
+});
+
+test('and has the report’s colours of memory, dark where the page is', async () => {
+  const page = await browser.newPage();
+  const colors = async () => {
+    await page.goto(server.resolvedUrls?.local[0] ?? server.resolvedUrls?.network[0] ?? '');
+    return page.evaluate(() => (window as unknown as { colors: object }).colors);
+  };
+  const light = await colors();
+  expect(light).toMatchObject({ gpu: '#2f7ea6', host: '#e6b25c', disk: '#9a8fae', unused: '#efefea' });
+  await page.emulateMedia({ colorScheme: 'dark' });
+  expect(await colors()).toMatchObject({ gpu: '#3f8fb5', unused: '#202427' });
 });

@@ -2,7 +2,8 @@
 
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, test } from 'vitest';
+import { FAMILY_NAMES } from '../../src/formats/families/index.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 /** What is shipped. */
@@ -19,7 +20,7 @@ const linesOf = (file: string) => readFileSync(path.join(ROOT, file), 'utf8').tr
 describe('a source file', () => {
   it('begins with a comment that names what it is', () => {
     const firstLines = new Map(files.map((file) => [file, linesOf(file).find((line) => !line.startsWith('#!'))!]));
-    const isNamed = (line: string) => /^\/\/ (?!(What|Where|Who|How|When|Whether|Why|It|This)\b)/.test(line);
+    const isNamed = (line: string) => /^\/\/ (?!(What|Where|Who|How|When|Whether|Which|Why|It|This)\b)/.test(line);
     expect(files.length).toBeGreaterThan(400);
     expect([...firstLines].filter(([, line]) => !isNamed(line))).toEqual([]);
   });
@@ -27,4 +28,68 @@ describe('a source file', () => {
   it(`has at most ${MOST_LINES} lines`, () => {
     expect(files.filter((file) => linesOf(file).length > MOST_LINES)).toEqual([]);
   });
+});
+
+test('the page imports styles of its own, and of the library those that a door of the package gives', () => {
+  const styles = readdirSync(path.join(ROOT, 'demo'), { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.css'))
+    .flatMap((name) => linesOf(path.join('demo', name)))
+    .flatMap((line) => /@import "(.*)"/.exec(line)?.[1] ?? []);
+  const { exports } = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8'));
+  expect(styles.filter((style) => style.startsWith('../'))).toEqual(['../src/browser/memory-colors.css']);
+  expect(exports).toHaveProperty(['./browser/memory-colors.css'], './dist/browser/memory-colors.css');
+});
+
+describe('a model family', () => {
+  const RECORDS = 'src/formats/families/';
+  /** Lines that compare with a family's name what is none, by their files. */
+  const NO_FAMILY = new Map([
+    // Kinds of tokenizers, as llama.cpp calls them.
+    ['src/formats/gguf/vocabulary/read.ts', 2],
+    ['src/formats/gguf/vocabulary/pre-tokenizer.ts', 1],
+  ]);
+
+  it('is asked for by name in its record alone', () => {
+    const name = `['"](?:${FAMILY_NAMES.join('|')})['"]`;
+    const asks = new RegExp(
+      `model_type\\)?\\s*[!=]==?|switch \\(.*\\bmodel_type\\)|[!=]==?\\s*${name}|${name}\\s*[!=]==?|case ${name}:`,
+    );
+    const found = files
+      .filter((file) => !file.startsWith(RECORDS))
+      .map((file) => {
+        return [file, linesOf(file).filter((line) => asks.test(line)).length] as const;
+      });
+    expect(new Map(found.filter(([, count]) => count > 0))).toEqual(NO_FAMILY);
+  });
+
+  it('has a record that its forward pass and its keys in GGUF files import, and no other file', () => {
+    const own = FAMILY_NAMES.map((family) => family.replace('_text', ''));
+    const imports = new RegExp(`from '[./\\w]*/families/(?:${own.join('|')})\\.ts'`);
+    const found = files.filter(
+      (file) => !file.includes('/families/') && linesOf(file).some((line) => imports.test(line)),
+    );
+    const passes = [...own, 'index'].map((family) => `src/nn/${family}.ts`);
+    expect(found.filter((file) => !passes.includes(file))).toEqual([]);
+    expect(found).toContain('src/nn/index.ts');
+  });
+});
+
+describe('a kernel', () => {
+  it('is known by its name nowhere, and as itself not where programs are lowered', () => {
+    const asks = /\bkernel\.name\s*[!=]==|[!=]==\s*\w*[kK]ernel\.name\b|switch \(.*kernel\.name\)/;
+    expect(files.filter((file) => linesOf(file).some((line) => asks.test(line)))).toEqual([]);
+    const imports = /from '[./]*\/kernels\/(?!(?:kernel|stored)\.ts)/;
+    const lowering = files.filter((file) =>
+      /^src\/engine\/compile\/|^src\/graph\/(?:layer-major|row-slices)/.test(file),
+    );
+    expect(lowering.length).toBeGreaterThan(20);
+    expect(lowering.filter((file) => linesOf(file).some((line) => imports.test(line)))).toEqual([]);
+  });
+});
+
+test('the package’s doors export things by the names that they have; what is of a format has its name added', () => {
+  const renamed = ['src/index.ts', 'src/browser/index.ts'].flatMap((door) =>
+    linesOf(door).flatMap((line) => /\b\w+ as (?!drawing\b)\w+/.exec(line)?.[0] ?? []),
+  );
+  expect(renamed).toEqual(['parse as parseSafetensors', 'serialize as serializeSafetensors']);
 });

@@ -4,10 +4,11 @@ import fc from 'fast-check';
 import type { Highs } from 'highs';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { exactBound, linearBound, loadSolver } from '../../src/memory/plan/bound.ts';
-import { findGaps, freeRoom, type Gaps, overfullRow, traffic } from '../../src/memory/plan/gaps.ts';
+import { findGaps, type Gaps } from '../../src/memory/plan/gaps.ts';
 import { checkPlan, makePlan } from '../../src/memory/plan/plan.ts';
 import { planStep } from '../../src/memory/plan/planner.ts';
 import { follow, ORDERS } from '../../src/memory/plan/policies.ts';
+import { freeRoom, overfullRow, traffic } from './kept-gaps.ts';
 import { problems, slotsOf, traceOf } from './traces.ts';
 
 let highs: Highs;

@@ -1,7 +1,16 @@
 // Block files of the headless host, in whichever runtime the tests run.
 
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readlinkSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
@@ -60,6 +69,27 @@ test('two files of one process are two files', async () => {
   expect(existsSync(b.path)).toBe(true);
   await b.remove();
 });
+
+// Only Linux lists descriptors, and Deno has numbers of its own for them.
+test.runIf(process.platform === 'linux' && !('Deno' in globalThis))(
+  'a file that cannot be closed is an error, and is gone nevertheless',
+  async () => {
+    const file = await open(16);
+    const descriptor = readdirSync('/proc/self/fd').find((name) => linkOf(`/proc/self/fd/${name}`) === file.path);
+    closeSync(Number(descriptor));
+    await expect(file.remove()).rejects.toThrow('EBADF');
+    expect(existsSync(file.path)).toBe(false);
+  },
+);
+
+/** Undefined of what is not there any more. */
+function linkOf(path: string): string | undefined {
+  try {
+    return readlinkSync(path);
+  } catch {
+    return undefined;
+  }
+}
 
 test('what dead processes left is removed; files of living ones, of other machines and all else stay', async () => {
   const { pid: dead } = spawnSync(process.execPath, ['--version']);

@@ -34,7 +34,6 @@ test('no file of src but the hosts and the page’s side touches what only a bro
   });
   const expected = [
     'browser/client.ts',
-    'browser/runs.ts',
     'report/language.ts', // the scripts of the page that it writes
     'report/page/fills.ts',
     'report/page/memory.ts',

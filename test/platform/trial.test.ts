@@ -6,6 +6,7 @@ import { afterEach, expect, test, vi } from 'vitest';
 import { Trial } from '../../src/engine/compile/choices.ts';
 import { gelu } from '../../src/kernels/gelu.ts';
 import type { Variant } from '../../src/kernels/kernel.ts';
+import { matmul } from '../../src/kernels/matmul.ts';
 import { testDevice } from '../harness.ts';
 
 afterEach(() => {
@@ -64,4 +65,13 @@ test('a variant that another has clearly beaten is timed in one round, one that 
   const beaten = await timed(1, 0.1, 0.5);
   expect(beaten.said).toBeLessThan(alone.said * 1.34);
   expect(beaten.took).toBeLessThan(alone.took / 2);
+});
+
+test('a trial whose operands have no room leaves none of their buffers', async () => {
+  const { allocator, gpu } = await testDevice();
+  const before = allocator.bytes;
+  const N = gpu.limits.maxBufferSize;
+  const problem = { layout: 'NN', M: 1, N, K: 1 };
+  await expect(Trial.open(await testDevice(), matmul, problem)).rejects.toThrow('buffer trial b needs');
+  expect(allocator.bytes).toBe(before);
 });

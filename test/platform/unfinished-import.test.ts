@@ -3,7 +3,8 @@
 // first is shown, and nothing is left.
 
 import { createHash } from 'node:crypto';
-import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { Exports } from '../../src/browser/exports.ts';
 import { KeptRuns } from '../../src/browser/kept-runs.ts';
 import { Runs } from '../../src/browser/runs.ts';
 import { parseConfig } from '../../src/formats/config.ts';
@@ -18,7 +19,7 @@ const records = vi.hoisted(() => new Map<string, unknown>());
 vi.mock('idb-keyval', () => ({
   createStore() {},
   get: async (id: string) => records.get(id),
-  set: async (id: string, value: unknown) => records.set(id, value),
+  update: async (id: string, change: (value: unknown) => unknown) => records.set(id, change(records.get(id))),
   del: async (id: string) => records.delete(id),
   entries: async () => [...records],
 }));
@@ -59,6 +60,8 @@ class Hub {
   pieces = Number.POSITIVE_INFINITY;
   /** What new answers wait for. */
   until: Promise<void> | undefined;
+  /** The model whose sums it tells, where that is another. */
+  told: ReadonlyMap<string, Uint8Array> | undefined;
   /** Called when a shard is asked for. */
   begun = () => {};
 
@@ -66,7 +69,7 @@ class Hub {
     if (this.pieces <= 0) throw new TypeError('there is no network');
     const { pathname } = new URL(address);
     if (pathname.startsWith('/api/')) {
-      const siblings = [...this.model].map(([rfilename, file]) => ({
+      const siblings = [...(this.told ?? this.model)].map(([rfilename, file]) => ({
         rfilename,
         ...(rfilename.endsWith('s') && { lfs: { sha256: createHash('sha256').update(file).digest('hex') } }),
       }));
@@ -106,6 +109,8 @@ class Hub {
 /** Files that can be changed so often; then their tab is closed. */
 class Disk extends MemoryFiles {
   #left: number;
+  /** Files of runs cannot be closed, and not removed. */
+  isStuck = false;
 
   constructor(changes = Number.POSITIVE_INFINITY, before = new MemoryFiles()) {
     super(Object.fromEntries(before.contents));
@@ -130,6 +135,7 @@ class Disk extends MemoryFiles {
 
   override async remove(path: string) {
     this.#change();
+    if (this.isStuck && path.startsWith('runs/')) throw new Error('it cannot be removed');
     await super.remove(path);
   }
 
@@ -148,7 +154,9 @@ class Disk extends MemoryFiles {
         this.contents.set(partial, new Uint8Array());
       },
       commit: () => this.rename(partial, path),
-      close: async () => {},
+      close: async () => {
+        if (this.isStuck) throw new Error('it cannot be closed');
+      },
     };
   }
 
@@ -166,7 +174,7 @@ async function tabOn(disk: Disk) {
   };
   const runs = new Runs(host);
   await runs.sweep();
-  const kept = new KeptRuns(host, runs, () => undefined);
+  const kept = new KeptRuns(host, runs, await Exports.open(disk), () => undefined);
   return { runs, bring: () => kept.importModel({ hub: 'owner/one', endpoint: 'https://hub.test' }, undefined) };
 }
 
@@ -292,6 +300,47 @@ test('what proves wrong is not gone on with', async () => {
   await bring();
   expect(hub.asked).toEqual(['a.safetensors 0', 'b.safetensors 0']);
   await expectWhole(disk, runs, hub);
+});
+
+test('a file of another sum than the hub tells is refused when it arrives in one go, too, and is not kept', async () => {
+  hub.told = modelOf(2);
+  const disk = new Disk();
+  const { runs, bring } = await tabOn(disk);
+  await expect(bring()).rejects.toThrow('a.safetensors: what arrived has another SHA-256 than it should');
+  expect(hub.asked).toEqual(['a.safetensors 0']);
+  expect([...disk.contents]).toEqual([]);
+  expect(await runs.list()).toEqual([]);
+});
+
+describe('on a disk that closes and removes no file of a run', () => {
+  test('a lost network is what is told, and the next import goes on', async () => {
+    const disk = new Disk();
+    const { bring } = await tabOn(disk);
+    hub.begun = () => {
+      hub.pieces = 1;
+      disk.isStuck = true;
+    };
+    await expect(bring()).rejects.toThrow(/a\.safetensors: there is no network, 7 times in a row; try again$/);
+    disk.isStuck = false;
+    hub.begun = () => {};
+    hub.pieces = Number.POSITIVE_INFINITY;
+    hub.asked = [];
+    await bring();
+    expect(hub.asked).toEqual([`a.safetensors ${PIECE_BYTES}`, 'b.safetensors 0']);
+  });
+
+  test('a wrong file is what is told, and the next start removes it', async () => {
+    const disk = new Disk();
+    const { bring } = await tabOn(disk);
+    hub.told = modelOf(2);
+    hub.begun = () => {
+      disk.isStuck = true;
+    };
+    await expect(bring()).rejects.toThrow('a.safetensors: what arrived has another SHA-256 than it should');
+    disk.isStuck = false;
+    await tabOn(disk);
+    expect([...disk.contents.keys()].filter((path) => path.startsWith('runs/'))).toEqual([]);
+  });
 });
 
 test('while one import is under way, another of the same is one of its own', async () => {

@@ -5,7 +5,7 @@ import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import type { CollectiveOperation, Operation } from '../../src/engine/compile/lower.ts';
 import { CHANNELS, Communicator } from '../../src/engine/ranks/communicator.ts';
-import { chunkGathersIn, gatheredBytes, isChunkGather } from '../../src/engine/ranks/gather-order.ts';
+import { chunkGathersIn, gatheredBytes, isChunkGather, largestOf } from '../../src/engine/ranks/gather-order.ts';
 import { Gathering, type GatherPort } from '../../src/engine/run/gathering.ts';
 import type { Messages } from '../../src/runtime/host.ts';
 import { at } from '../../src/util/at.ts';
@@ -199,3 +199,8 @@ it('ends on a rank that can read nothing more, which others wait for, and waits 
   );
   expect(ended).toBeGreaterThan(RUNS / 4);
 }, 20_000);
+
+it('a pass may have more gathers than a call takes arguments', () => {
+  const gathers = Array.from({ length: 300_000 }, (_, i) => ({ bytes: 4 * (i % 1000) }));
+  expect([largestOf(gathers), largestOf([])]).toEqual([3996, 0]);
+});

@@ -22,6 +22,10 @@ test('an epoch is as long as its own order makes it; a step belongs to that of i
   expect(steps.filter((step) => counted.endsWith(step))).toEqual([2, 5, 7]);
   expect(steps.filter((step) => counted.beginsWith(step))).toEqual([0, 3, 6, 8]);
   expect(counted.about(10)).toBe(4);
+  // Whatever was asked about before.
+  const all = Array.from({ length: 60 }, (_, i) => i);
+  const backwards = all.toReversed().map((steps) => counted.after(steps));
+  expect(backwards.toReversed()).toEqual(all.map((steps) => epochs().after(steps)));
 });
 
 test('out of a history it is what it was, event by event', () => {
@@ -41,7 +45,11 @@ test('out of a history it is what it was, event by event', () => {
       expect(isBest).toBe(validation < best);
       best = Math.min(best, Number.isNaN(validation) ? best : validation);
     }
-    expect(new RunLog(settings, epochs(), 'out', history).state).toEqual(live.state);
+    const kept = events.map((_, step) => `out/checkpoint-${step + 1}`);
+    expect(new RunLog(settings, epochs(), 'out', history, kept).state).toEqual(live.state);
+    // A checkpoint that is gone is none, whatever it was.
+    const gone = { ...live.state, best_model_checkpoint: null };
+    expect(new RunLog(settings, epochs(), 'out', history, ['out/checkpoint-0']).state).toEqual(gone);
     expect(live.state.best_metric).toBe(best === Number.POSITIVE_INFINITY ? null : best);
     expect(live.state.log_history.map(({ step }) => step)).toEqual(
       live.state.log_history.map(({ step }) => step).toSorted((a, b) => a - b),

@@ -4,12 +4,17 @@
 import { describe, expect, test } from 'vitest';
 import { configOfShape } from '../../src/formats/shape.ts';
 import { runReport } from '../../src/report/run-report.ts';
+import { checkSettings } from '../../src/train/check-settings.ts';
 import { defaultSettings } from '../../src/train/run-settings.ts';
 import { tokenizerFor } from '../../src/train/run-text.ts';
 import { savedSettings, savedState } from '../../src/train/saved-state.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
+import { vitCheckpoint } from '../formats/checkpoints.ts';
 import { memoryHost } from '../memory-files.ts';
 import { CHECKPOINT, changedRun, RUN, SETTINGS, STEPS, savedRun } from '../saved-run.ts';
+
+/** Of the images of a small model. */
+const SIDES = { height: 4, width: 4 };
 
 // biome-ignore lint/suspicious/noExplicitAny: JSON to break
 type Change = (state: any) => unknown;
@@ -216,5 +221,49 @@ describe('refused, by name', () => {
     const found = await refusal(change);
     expect(found.startsWith(`${CHECKPOINT}/trainer_state.json: `), found).toBe(true);
     expect(found).toContain(message);
+  });
+});
+
+describe('what is done with images', () => {
+  const { config, images = {} } = vitCheckpoint(1);
+  const pixels = { factor: 1, mean: [0], std: [1] };
+  const stateWith = async (found: unknown) => {
+    const files = await changedRun((s) => {
+      Object.assign(s, { batches: [0, 0] });
+      Object.assign(s.settings, { config, images: found });
+      Object.assign(s.earlier[0].settings, { config });
+    });
+    await files.writeAtomic(`${CHECKPOINT}/config.json`, JSON.stringify(config));
+    return savedState(memoryHost(files), RUN);
+  };
+
+  test('that suits the model is read as it was', async () => {
+    for (const each of [images, { pixels }, { resize: { height: 9, width: 7, filter: 'bilinear' }, crop: SIDES }])
+      expect((await stateWith(each)).settings.images).toEqual(each);
+  });
+
+  test.each<[object, string]>([
+    [{ crop: { height: 1, width: 1 } }, "crop is 1 x 1; the model's images are of 4 x 4"],
+    [{ resize: { ...SIDES, width: 5, filter: 'bilinear' } }, "resize is 4 x 5; the model's images are of 4 x 4"],
+    [
+      { resize: { height: 3, width: 9, filter: 'bilinear' }, crop: SIDES },
+      'crop is 4 x 4; no more than 3 x 9, to which images are brought',
+    ],
+    [
+      { resize: { height: 1e9, width: 4, filter: 'bilinear' } },
+      'resize.height is 1000000000; it must be a whole number from 1 to 8192',
+    ],
+    [{ pixels: { ...pixels, mean: [] } }, 'pixels.mean is a list of 0; it must be a number for each of the 1 channels'],
+    [{ pixels: { ...pixels, std: [1, 1] } }, 'pixels.std is a list of 2; it must be a number for each of the 1'],
+    [{ pixels: { ...pixels, std: [0] } }, 'pixels makes NaN of a byte; its factor, mean and std must leave finite'],
+    [{ pixels: { ...pixels, factor: 1e38 } }, 'pixels makes Infinity of a byte'],
+    [{ pixels: { ...pixels, factor: null } }, 'pixels.factor is null; it must be a number'],
+  ])('that does not is refused by name: %j', async (found, message) => {
+    await expect(stateWith(found)).rejects.toThrow(`${CHECKPOINT}/trainer_state.json: settings.images.${message}`);
+  });
+
+  test('is held against the model in settings of a page and of a program, too', () => {
+    const settings = { ...SETTINGS, config, images: { crop: { height: 1, width: 1 } } };
+    expect(() => checkSettings(settings)).toThrow("images.crop is 1 x 1; the model's images are of 4 x 4");
   });
 });

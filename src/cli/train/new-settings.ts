@@ -6,13 +6,16 @@ import { findChatTemplate, type TemplateSources } from '../../data/records/find-
 import { holdRecords, type RecordSettings } from '../../data/records/read-records.ts';
 import { isSynthetic } from '../../data/synthetic.ts';
 import { DEFAULT_TOKENIZER, identityOf, tokenizerFrom } from '../../data/tokenizer.ts';
-import { readerOf } from '../../formats/archive.ts';
-import { modelFolder } from '../../formats/checkpoint/folder.ts';
-import { type FoundModel, findModel, type LoadedAdapter, loadAdapter } from '../../formats/checkpoint.ts';
+import {
+  type DescribedAdapter,
+  describeAdapter,
+  type FoundModel,
+  findModel,
+  loadPreparation,
+} from '../../formats/checkpoint.ts';
 import type { ModelConfig } from '../../formats/config.ts';
 import type { ImageShape } from '../../formats/families/family.ts';
-import { FAMILY_NAMES, labelsIn, shapeOf } from '../../formats/families/index.ts';
-import { type ImagePreparation, preparationIn } from '../../formats/preprocessor.ts';
+import { FAMILIES, FAMILY_NAMES, labelsIn, shapeOf } from '../../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../../formats/shape.ts';
 import { findTokenizer } from '../../formats/tokenizer-files.ts';
 import { completeLora } from '../../nn/lora.ts';
@@ -61,16 +64,16 @@ export async function newSettings(
     ? {
         config: configFromFlags({
           ...{ ...flags, model: family ?? DEFAULT_SHAPE.family, vocabSize: await sizeOf(), tied },
-          ...(family === 'vit' && { images: await imagesFromFlags(host, flags) }),
+          ...(family && FAMILIES[family].images && { images: await imagesFromFlags(host, flags) }),
         }),
       }
     : await findModel(host.files, model);
   const tokenizer = flags.tokenizer === BYTES ? undefined : (named ?? own);
-  // A new vision transformer was made for the classes of its images.
+  // A new model of images was made for their classes.
   const adapter = model === undefined ? undefined : await adapterToGoOn(host, flags, foundConfig);
-  const images = from === undefined ? undefined : await imagesOf(host, from, foundConfig);
+  const images = from === undefined ? undefined : await loadPreparation(host.files, from, foundConfig);
   const { config, newHead } =
-    family === 'vit'
+    family && FAMILIES[family].images
       ? { config: foundConfig, newHead: false }
       : await headFor(host, foundConfig, flags.data, { adapter, images });
   const { context } = shapeOf(config);
@@ -143,7 +146,7 @@ function bestFromFlags({
   };
 }
 
-/** What a new vision transformer looks at: the images of the data. Errors: HoldfastError for patches that do not fit them. */
+/** What a new model of images looks at: those of the data. Errors: HoldfastError for patches that do not fit them. */
 async function imagesFromFlags(host: Host, { data, patch = 4 }: TrainFlags): Promise<ImageShape> {
   const { height, width, channels, classes, classNames: names } = await imageFacts(host, data);
   for (const side of [height, width]) {
@@ -151,13 +154,6 @@ async function imagesFromFlags(host: Host, { data, patch = 4 }: TrainFlags): Pro
     throw new HoldfastError(`--patch ${patch}: the images are of ${height} x ${width}; it must divide both`);
   }
   return { image: height === width ? height : [height, width], patch, channels, classes, ...(names && { names }) };
-}
-
-/** What is done with the images of a model. */
-async function imagesOf(host: Host, from: string, config: ModelConfig): Promise<ImagePreparation | undefined> {
-  if (shapeOf(config).vocabulary > 0) return undefined;
-  const files = await readerOf(host.files, from);
-  return preparationIn(files, await modelFolder(files, from), config);
 }
 
 /** How records are learned from; undefined where the data is text. */
@@ -199,10 +195,10 @@ async function adapterToGoOn(
   host: Host,
   { loraFrom }: TrainFlags,
   config: ModelConfig,
-): Promise<LoadedAdapter | undefined> {
+): Promise<DescribedAdapter | undefined> {
   if (loraFrom === undefined) return undefined;
   const path = await localModel(host, loraFrom);
-  return { ...(await loadAdapter(host.files, path, config)), path };
+  return { ...(await describeAdapter(host.files, path, config)), path };
 }
 
 /**
@@ -211,7 +207,7 @@ async function adapterToGoOn(
  */
 function loraSettings(
   flags: TrainFlags,
-  adapter: LoadedAdapter | undefined,
+  adapter: DescribedAdapter | undefined,
   from: string | undefined,
   whole: readonly string[],
 ): LoraSettings | undefined {

@@ -79,7 +79,9 @@ export async function resumeSettings(host: Host, out: string, flags: TrainFlags,
   const changes = Object.fromEntries(CHANGEABLE.filter(given).map((name) => [name, flags[name]]));
   const { epochs: _, ...rest } = saved;
   const base = saved.lora && given('model') && { from: await localModel(host, flags.model) };
-  return { ...(given('steps') ? rest : saved), ...changes, ...base };
+  // As of a new run.
+  const keepBest = given('earlyStoppingPatience') && { keepBest: true };
+  return { ...(given('steps') ? rest : saved), ...keepBest, ...changes, ...base };
 }
 
 const loraKnown = ({ lora }: RunSettings): Partial<Record<keyof TrainFlags, unknown>> => ({

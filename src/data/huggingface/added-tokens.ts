@@ -6,6 +6,7 @@
 import { HoldfastError, shortened } from '../../util/errors.ts';
 import { show } from '../../util/json.ts';
 import { Part } from './part.ts';
+import { escaped } from './patterns.ts';
 
 export interface AddedToken {
   readonly id: number;
@@ -63,7 +64,7 @@ export class TokenFinder {
     this.#tokens = new Map(tokens.map((token) => [spelled(token), token]));
     const names = [...this.#tokens.keys()].filter((name) => name !== '').sort((a, b) => b.length - a.length);
     if (names.length === 0) return;
-    const literals = names.map((name) => name.replace(/[.*+?^${}()|[\]\\/-]/g, '\\$&'));
+    const literals = names.map(escaped);
     this.#pattern = new RegExp(literals.join('|'), 'gu');
   }
 

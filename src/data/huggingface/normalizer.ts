@@ -4,15 +4,17 @@
 
 import { ReplaceNormalizer } from '@huggingface/tokenizers';
 import type { Part } from './part.ts';
-import { isLiteral, patternIn } from './patterns.ts';
+import { escaped, isLiteral, patternIn } from './patterns.ts';
 
 export interface Normalizer {
   apply(text: string): string;
   /** Whether it looks at single characters, composition apart: what is apart in a text then stays apart. */
   readonly local: boolean;
+  /** Whether no text has this in it once it is normalized. */
+  removes(literal: string): boolean;
 }
 
-const NOTHING: Normalizer = { apply: (text) => text, local: true };
+const NOTHING: Normalizer = { apply: (text) => text, local: true, removes: () => false };
 
 export function normalizerOf(part: Part | undefined): Normalizer {
   if (!part) return NOTHING;
@@ -22,7 +24,7 @@ export function normalizerOf(part: Part | undefined): Normalizer {
   return made;
 }
 
-const perText = (apply: (text: string) => string): Normalizer => ({ apply, local: true });
+const perText = (apply: (text: string) => string): Normalizer => ({ ...NOTHING, apply });
 
 const KINDS: ReadonlyMap<string, (part: Part) => Normalizer> = new Map<string, (part: Part) => Normalizer>([
   [
@@ -32,6 +34,7 @@ const KINDS: ReadonlyMap<string, (part: Part) => Normalizer> = new Map<string, (
       return {
         apply: (text) => steps.reduce((found, { apply }) => apply(found), text),
         local: steps.every(({ local }) => local),
+        removes: (literal) => steps.at(-1)?.removes(literal) ?? false,
       };
     },
   ],
@@ -60,7 +63,9 @@ function replace(part: Part): Normalizer {
     () => new ReplaceNormalizer({ type: 'Replace', pattern: { Regex: pattern }, content }),
   );
   const single = /^\\?[\s\S]$/u;
-  return { apply: (text) => normalizer.normalize(text), local: literal && single.test(pattern) };
+  const local = literal && single.test(pattern);
+  const removes = (other: string) => local && pattern === escaped(other) && !content.includes(other);
+  return { apply: (text) => normalizer.normalize(text), local, removes };
 }
 
 /** What the library cannot translate is the file's fault. */

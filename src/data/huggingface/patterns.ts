@@ -30,7 +30,8 @@ export function patternIn(part: Part): string {
 /** Whether the pattern of a part is text to be found as it is. */
 export const isLiteral = (part: Part): boolean => part.part('pattern')?.value('String') !== undefined;
 
-export const escaped = (literal: string): string => literal.replace(/[.*+?^${}()|[\]\\/-]/g, '\\$&');
+/** A literal as a regular expression, also where escapes of other characters are refused. */
+export const escaped = (literal: string): string => literal.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
 
 function checked(regex: string, part: Part): string {
   const plain = regex.replaceAll(CONTRACTIONS, UNFOLDED);

@@ -4,7 +4,7 @@
 
 import { SplitPreTokenizer } from '@huggingface/tokenizers';
 import { byteCharacters } from './byte-characters.ts';
-import { translated } from './normalizer.ts';
+import { type Normalizer, translated } from './normalizer.ts';
 import type { Part } from './part.ts';
 import { alternativesOf, CONTRACTIONS, escaped, GPT2, isLiteral, patternIn } from './patterns.ts';
 
@@ -28,11 +28,19 @@ interface Found {
   byteLevel: boolean;
 }
 
-export function preTokenizerOf(part: Part | undefined): PreTokenizer {
-  const { steps, safe, splits, byteLevel } = part
-    ? read(part)
-    : { steps: [], safe: true, splits: false, byteLevel: false };
+const NOTHING: Found = { steps: [], safe: true, splits: false, byteLevel: false };
+
+/** Of texts that went through the normalizer. */
+export function preTokenizerOf(part: Part | undefined, normalizer: Normalizer): PreTokenizer {
+  const found = part ? read(part) : NOTHING;
+  const { steps, safe, splits, byteLevel } = part && findsNothing(part, normalizer) ? NOTHING : found;
   return { steps, byteLevel, separates: safe && splits, splits };
+}
+
+/** Gemma splits by spaces, of which its normalizer leaves none. */
+function findsNothing(part: Part, normalizer: Normalizer): boolean {
+  const literal = part.type === 'Split' && part.value('invert') !== true && part.part('pattern')?.value('String');
+  return typeof literal === 'string' && normalizer.removes(literal);
 }
 
 const PUNCTUATION = String.raw`[\p{P}!-\/:-@\[-\x60{-~]`;

@@ -50,7 +50,7 @@ export class HuggingFaceTokenizer implements Tokenizer {
     this.files = files;
     this.identity = identityOf(files);
     this.#normalizer = normalizerOf(root.part('normalizer'));
-    const split: PreTokenizer = preTokenizerOf(root.part('pre_tokenizer'));
+    const split: PreTokenizer = preTokenizerOf(root.part('pre_tokenizer'), this.#normalizer);
     this.#byteLevel = split.byteLevel;
     this.#steps = split.byteLevel ? split.steps.slice(0, -1) : split.steps;
     const model = root.part('model') ?? root.refuse('model', undefined, 'an object');

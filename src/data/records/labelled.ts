@@ -4,12 +4,12 @@
 // Invariant: a record that is given has a text and a label, and all labels of a reading are names, or all are numbers.
 
 import * as v from 'valibot';
+import { MOST_CLASSES } from '../../formats/families/labels.ts';
 import type { ReadingHost } from '../../runtime/host.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
 import { check, isObject, object, type Schema, show, text } from '../../util/json.ts';
 import { type DataClasses, type Label, sortedNames } from '../classes.ts';
-import { filesOf } from '../corpus.ts';
-import { firstRecord, type LineOptions, recordFilesOf, recordsOf } from './lines.ts';
+import { firstRecord, type LineOptions, ownFilesOf, recordFilesOf, recordsOf } from './lines.ts';
 
 /** A record as it is read. */
 export interface LabelledRecord {
@@ -46,7 +46,7 @@ const fieldsIn = (value: unknown): Fields | undefined =>
 
 /** Whether the sources begin with a record that has a text and a label. */
 export async function holdLabelled(host: ReadingHost, sources: readonly string[]): Promise<boolean> {
-  for await (const { path, kind } of filesOf(host.files, sources)) {
+  for await (const { path, kind } of ownFilesOf(host.files, sources)) {
     if (kind !== 'file') return false;
     const first = await firstRecord(host.files, path);
     return isObject(first?.value) && Object.hasOwn(first.value, LABEL) && fieldsIn(first.value) !== undefined;
@@ -85,13 +85,17 @@ export async function* labelledRecords(
   if (kind === undefined) throw new HoldfastError(`${shortened(sources.join(', '))}: no records; name a file of them`);
 }
 
-/** The classes that records are of. Errors: as `labelledRecords`. */
+/** The classes that records are of. Errors: as `labelledRecords`, and for more classes than are told apart. */
 export async function recordClasses(host: ReadingHost, sources: readonly string[]): Promise<DataClasses> {
   const places = new Map<string, string>();
   let count = 0;
   for await (const { at, label } of labelledRecords(host, sources)) {
     if (typeof label === 'number') count = Math.max(count, label + 1);
     else if (!places.has(label)) places.set(label, at);
+    if (Math.max(count, places.size) <= MOST_CLASSES) continue;
+    const problem =
+      typeof label === 'number' ? `label is ${label}, and classes are numbered from 0 on` : 'one class more';
+    throw new HoldfastError(`${at}: ${problem}; ${MOST_CLASSES} at most are told apart`);
   }
   return places.size > 0 ? { kind: 'named', names: sortedNames(places.keys()), places } : { kind: 'numbered', count };
 }

@@ -8,7 +8,7 @@ import type { Files } from '../../runtime/host.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { parseJSON } from '../../util/json.ts';
-import { filesOf } from '../corpus.ts';
+import { filesOf, type SourceFile } from '../corpus.ts';
 
 /** A value as it lies in a file. */
 export interface FoundRecord {
@@ -38,12 +38,28 @@ export interface RecordFile {
   readonly bytes: number;
 }
 
-/** The files that sources stand for, in order. Errors: HoldfastError for what is none. */
+const HIDDEN = /(?:^|[/\\])\.[^/\\]*$/;
+const HEAD_BYTES = 4096;
+
+/** The files that sources stand for, without what systems leave in folders: hidden files, and those that begin as binary ones. */
+export async function* ownFilesOf(
+  files: Pick<Files, 'stat' | 'list' | 'readRange'>,
+  sources: readonly string[],
+): AsyncGenerator<SourceFile> {
+  for await (const file of filesOf(files, sources)) {
+    const { path, isFound, kind, bytes } = file;
+    if (isFound && HIDDEN.test(path)) continue;
+    const head = isFound && kind === 'file' && (await files.readRange(path, 0, Math.min(bytes, HEAD_BYTES)));
+    if (!head || head.indexOf(0) < 0) yield file;
+  }
+}
+
+/** The files of records that sources stand for, in order. Errors: HoldfastError for what is none. */
 export async function* recordFilesOf(
-  files: Pick<Files, 'stat' | 'list'>,
+  files: Pick<Files, 'stat' | 'list' | 'readRange'>,
   sources: readonly string[],
 ): AsyncGenerator<RecordFile> {
-  for await (const { path, kind, bytes } of filesOf(files, sources)) {
+  for await (const { path, kind, bytes } of ownFilesOf(files, sources)) {
     if (kind !== 'file') throw new HoldfastError(`${path}: records are read from files; write them into one`);
     yield { path, bytes };
   }

@@ -9,13 +9,12 @@ import type { Host } from '../../runtime/host.ts';
 import { HoldfastError, messageOf, shortened } from '../../util/errors.ts';
 import { list, number, object, oneOf, optional, type Schema } from '../../util/json.ts';
 import { wholeNumber } from '../../util/range.ts';
-import { filesOf } from '../corpus.ts';
 import { Documents, type DocumentText, type DocumentTokenizer, encodeDocument } from '../documents.ts';
 import { PART_SIZES, type RecordEncoding, readRecords } from '../record-cache.ts';
 import type { TextIdentity, TokenizingOptions } from '../tokenized-text.ts';
 import type { Tokenizer } from '../tokenizer.ts';
 import { ChatRenderer, type ChatTemplate, chatTemplateSchema } from './chat-template.ts';
-import { type FoundRecord, firstRecord, recordsOf } from './lines.ts';
+import { type FoundRecord, firstRecord, ownFilesOf, recordsOf } from './lines.ts';
 import { type Example, exampleOf, SHAPE_NAMES, type ShapeName, shapeAt, shapeOf } from './shapes.ts';
 import { TurnFinder } from './turns.ts';
 
@@ -45,13 +44,13 @@ const RECORD_FILE = /\.(jsonl|ndjson)$/i;
 
 /**
  * Whether the sources are files of records: each begins with a record of a known shape. Folders are records where all of
- * their files are. Errors: HoldfastError where some sources are records and some are text.
+ * their files are, but for what systems leave there. Errors: HoldfastError where some sources are records and some are text.
  */
 export async function holdRecords(host: Host, sources: readonly string[]): Promise<boolean> {
   let text: string | undefined;
   let records: string | undefined;
   let isMixedFolder = false;
-  for await (const { path, isFound, kind } of filesOf(host.files, sources)) {
+  for await (const { path, isFound, kind } of ownFilesOf(host.files, sources)) {
     const isRecords = kind === 'file' && ((!isFound && RECORD_FILE.test(path)) || (await beginsWithRecord(host, path)));
     if (isRecords) records ??= path;
     else {
@@ -84,7 +83,7 @@ export interface ReadDocuments {
 }
 
 /** The number goes up where the same records become other documents than before. */
-const FORMAT = 'holdfast documents 2';
+const FORMAT = 'holdfast documents 3';
 
 type Figures = Pick<ReadDocuments, 'shapes' | 'leftOut'>;
 

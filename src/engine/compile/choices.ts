@@ -14,13 +14,13 @@ import type { DispatchOperation } from './lower.ts';
 /** Problem key -> variant name, as saved with a run. */
 export type ChoiceRecord = Record<string, string>;
 
-/** A trial's round repeats the dispatch for about so long, so that the clock's grain does not matter, ... */
+/** A trial's round repeats the dispatch for about so long, so that the clock's grain does not matter. */
 const TRIAL_MS = 4;
-/** ... and for so many times what an answer alone takes: a browser may look only now and then whether the GPU is done. */
+/** It repeats it for so many times what an answer alone takes, too: a browser may look only now and then whether the GPU is done. */
 const TRIAL_ANSWERS = 8;
-/** More than that of a round is not worth a choice, ... */
+/** A round is no longer than this: more is not worth a choice. */
 const MOST_TRIAL_MS = 250;
-/** ... nor more dispatches. */
+/** A round has no more dispatches than these. */
 const MOST_DISPATCHES = 1024;
 const TRIAL_ROUNDS = 3;
 /** A variant that took so many times what the fastest takes needs no further round: trials are waited for before a first step. */
@@ -128,23 +128,29 @@ export class Trial {
   readonly #device: Device;
   readonly #kernel: AnyKernel;
   readonly #problem: object;
-  readonly #buffers: Record<string, GPUBuffer>;
+  readonly #buffers: Record<string, GPUBuffer> = {};
   /** Milliseconds of the answer that nothing was computed. */
   #answer: number | undefined;
 
+  /** Errors: HoldfastError where an operand's buffer cannot be had; none is left of the others then. */
   static async open(device: Device, kernel: AnyKernel, problem: object): Promise<Trial> {
-    const buffers: Record<string, GPUBuffer> = {};
-    for (const [name, { size, type }] of Object.entries(kernel.operands(problem))) {
-      buffers[name] = device.allocator.create(`trial ${name}`, size * ELEMENT_TYPES[type], GPUBufferUsage.STORAGE);
+    const trial = new Trial(device, kernel, problem);
+    try {
+      for (const [name, { size, type }] of Object.entries(kernel.operands(problem))) {
+        const bytes = size * ELEMENT_TYPES[type];
+        trial.#buffers[name] = device.allocator.create(`trial ${name}`, bytes, GPUBufferUsage.STORAGE);
+      }
+      return trial;
+    } catch (error) {
+      trial.close();
+      throw error;
     }
-    return new Trial(device, kernel, problem, buffers);
   }
 
-  private constructor(device: Device, kernel: AnyKernel, problem: object, buffers: Record<string, GPUBuffer>) {
+  private constructor(device: Device, kernel: AnyKernel, problem: object) {
     this.#device = device;
     this.#kernel = kernel;
     this.#problem = problem;
-    this.#buffers = buffers;
   }
 
   /**

@@ -2,9 +2,7 @@
 // in several tiles cuts its problem. Instructions are lowered by them (lower.ts), and counted by them (tally.ts).
 
 import type { ChunkInstruction, Tensor, TensorInstruction } from '../../graph/program.ts';
-import type { EmbeddingBackwardProblem } from '../../kernels/embedding.ts';
 import type { Access } from '../../kernels/kernel.ts';
-import type { MatmulProblem } from '../../kernels/matmul.ts';
 import { type ChunkElement, storedBytes } from '../../kernels/stored.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { elementBytesOf, indicesIn, KINDS } from '../../memory/layout/kinds.ts';
@@ -48,7 +46,7 @@ export function placesOf(instruction: TensorInstruction, map: ChunkMap): Places 
   const fixed: Record<string, Tensor | ChunkRange> = {};
   const uses: Use[] = [];
   let tiled: Places['tiled'];
-  for (const [name, { size, access }] of Object.entries(kernel.operands(problem))) {
+  for (const [name, { size, access, start = 0, replaces }] of Object.entries(kernel.operands(problem))) {
     const tensor = operands[name];
     assert(tensor, `${label}: ${kernel.name} got no ${name}`);
     if (tensor.role !== 'parameter' && tensor.role !== 'gradient') {
@@ -57,7 +55,7 @@ export function placesOf(instruction: TensorInstruction, map: ChunkMap): Places 
     }
     const list = map.listOf(tensor.role, tensor.name);
     const all = map.pieces(tensor.name, list.kind);
-    const how = { list, access: replaces(instruction, name) ? 'write' : access } as const;
+    const how = { list, access: replaces ? 'write' : access } as const;
     if (all.length === 1) {
       const [piece] = all as [Piece];
       fixed[name] = rangeOf(list, piece.chunk, piece);
@@ -65,8 +63,7 @@ export function placesOf(instruction: TensorInstruction, map: ChunkMap): Places 
       continue;
     }
     assert(!tiled, `${label}: ${kernel.name} has two operands in tiles, ${tiled?.name} and ${name}`);
-    const from = startOf(instruction, name);
-    tiled = { name, ...how, pieces: all.filter(({ first, size: held }) => first < size && from < first + held) };
+    tiled = { name, ...how, pieces: all.filter(({ first, size: held }) => first < size && start < first + held) };
   }
   return { operands: fixed, uses, ...(tiled && { tiled }) };
 }
@@ -95,19 +92,4 @@ export function rangeOf(
 ): ChunkRange {
   const { element } = KINDS[kind];
   return { chunk: first + index, offset: offset * elementBytesOf(kind), bytes: storedBytes(element, size), element };
-}
-
-/** Operands say where they end; only products, and gradients of some rows of a table, also start somewhere else than at 0. */
-function startOf({ kernel, problem }: TensorInstruction, name: string): number {
-  if (kernel.name === 'embeddingBackward') {
-    const { fromRow = 0, width } = problem as EmbeddingBackwardProblem;
-    return name === 'dweight' ? fromRow * width : 0;
-  }
-  if (kernel.name !== 'matmul') return 0;
-  return (problem as MatmulProblem)[`${name}Offset` as 'aOffset' | 'bOffset' | 'cOffset'] ?? 0;
-}
-
-/** A part of a product that is not added to is replaced: `update` speaks of the elements around it. */
-function replaces({ kernel, problem }: TensorInstruction, name: string): boolean {
-  return kernel.name === 'matmul' && name === 'c' && !(problem as MatmulProblem).accumulate;
 }

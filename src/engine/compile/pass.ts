@@ -2,7 +2,7 @@
 // of operations and, beside it, their trace: one operation is one moment. Worked out on paper, with no GPU; the
 // executor then does exactly this, and warm-up checks that it did.
 //
-// Non-model bytes are one constant: activations are placed once.
+// Activations are placed once, and of each moment it is known how many chunks have room beside them (fit.ts).
 
 import type { MicroBatches, OneProgram } from '../../graph/layer-major.ts';
 import type { Phase, Program, Tensor } from '../../graph/program.ts';

@@ -8,12 +8,14 @@
 import type { Tensor } from '../../graph/program.ts';
 import { bytesOf, holderOf } from '../../graph/program.ts';
 import { chunkCount } from '../../memory/plan/trace.ts';
+import { at } from '../../util/at.ts';
+import { assert } from '../../util/errors.ts';
 import type { Operation } from '../compile/lower.ts';
 import { isChunkRange } from '../compile/operand-places.ts';
 import type { StashPiece } from '../compile/stash-ids.ts';
-import { type ActivationHistory, type ActivationState, activationCode } from './chunk-codes.ts';
+import { type ActivationHistory, type ActivationState, activationCode, type RunLengths } from './chunk-codes.ts';
 import type { CopyPlace, Recording } from './recording.ts';
-import { runsOf } from './run-writer.ts';
+import { RunWriter, runsOf } from './run-writer.ts';
 
 /** Smaller ones, as a share of the largest, are not told apart: statistics of norms. */
 const LEAST_SHARE = 1 / 64;
@@ -32,62 +34,104 @@ interface Kept {
   readonly later?: { readonly life: Life; readonly state: 'again' | 'back' };
   /** Where it lies below, between the two. */
   readonly pieces: readonly StashPiece[];
-  /** Moments at which operators use it. */
+  /** Moments at which operators use it, in their order. */
   readonly uses: ReadonlySet<number>;
 }
 
-/** Of a run that was not cut short. */
+/** Of a run that was not cut short. What it takes goes by the activations and their uses, not by moments times activations. */
 export function activationHistory(recording: Recording): ActivationHistory {
   const { operations, starts } = recording.pass;
   const whereAt = placesBelow(recording);
-  const alive = new Float64Array(operations.length);
-  const parts = starts.map((start, i) => {
-    const end = starts[i + 1] ?? operations.length;
-    return keptIn(operations, start, end, alive);
-  });
-  const largest = parts.flat().reduce((most, { tensor }) => Math.max(most, bytesOf(tensor)), 0);
-  const found = new Map<string, { readonly bytes: number; readonly codes: Uint8Array }>();
-  for (const part of parts) {
-    for (const kept of part) {
-      const { name } = kept.tensor;
-      const bytes = bytesOf(kept.tensor);
-      if (bytes < LEAST_SHARE * largest) continue;
-      const absent = () => new Uint8Array(operations.length).fill(activationCode('absent', false));
-      const activation = found.get(name) ?? { bytes, codes: absent() };
-      found.set(name, activation);
-      tell(kept, activation.codes, whereAt, (m) => {
-        alive[m] = (alive[m] ?? 0) - bytes;
-      });
-    }
+  const alive = new ByteSum(operations.length);
+  const kept = starts.flatMap((start, i) => keptIn(operations, start, starts[i + 1] ?? operations.length, alive));
+  const largest = kept.reduce((most, { tensor }) => Math.max(most, bytesOf(tensor)), 0);
+  const found = new Map<string, { readonly bytes: number; readonly codes: CodeWriter }>();
+  for (const one of kept) {
+    const { name } = one.tensor;
+    const bytes = bytesOf(one.tensor);
+    if (bytes < LEAST_SHARE * largest) continue;
+    const activation = found.get(name) ?? { bytes, codes: new CodeWriter() };
+    found.set(name, activation);
+    tell(one, activation.codes, whereAt);
+    for (const { first, last } of [one.life, ...(one.later ? [one.later.life] : [])]) alive.add(first, last, -bytes);
   }
   return {
     tensors: [...found].map(([name, { bytes }]) => ({ name, bytes })),
-    codes: [...found.values()].map(({ codes }) => runsOf(codes)),
-    working: runsOf(alive),
+    codes: [...found.values()].map(({ codes }) => codes.end(operations.length)),
+    working: runsOf(alive.sums()),
   };
 }
 
-/** Writes what becomes of an activation. `here` is called with the moments at which it is on the GPU. */
+/** Writes what becomes of an activation, behind what became of it in the micro-batches before. */
 function tell(
   { life, later, pieces, uses }: Kept,
-  codes: Uint8Array,
+  codes: CodeWriter,
   whereAt: (id: number, m: number) => CopyPlace,
-  here: (m: number) => void,
 ): void {
-  const put = (m: number, state: ActivationState) => {
-    codes[m] = activationCode(state, uses.has(m));
-  };
-  for (let m = life.first; m <= life.last; m++) {
-    put(m, 'kept');
-    here(m);
-  }
+  codes.write(life.first, life.last, 'kept', uses);
   if (!later) return;
-  for (let m = life.last + 1; m < later.life.first; m++) {
-    put(m, later.state === 'again' ? 'given up' : belowOf(pieces.map(({ id }) => whereAt(id, m))));
+  const between = { first: life.last + 1, last: later.life.first - 1 };
+  if (later.state === 'again') codes.write(between.first, between.last, 'given up', uses);
+  else {
+    for (let m = between.first; m <= between.last; m++) {
+      codes.write(m, m, belowOf(pieces.map(({ id }) => whereAt(id, m))), uses);
+    }
   }
-  for (let m = later.life.first; m <= later.life.last; m++) {
-    put(m, later.state);
-    here(m);
+  codes.write(later.life.first, later.life.last, later.state, uses);
+}
+
+/** The codes of an activation, moment after moment: absent where nothing was written. */
+class CodeWriter {
+  readonly #runs = new RunWriter();
+  /** The first moment that is not written. */
+  #next = 0;
+
+  /** It is in this state from `first` to `last`. `uses`: moments, in their order. */
+  write(first: number, last: number, state: ActivationState, uses: Iterable<number>): void {
+    assert(first >= this.#next, 'what becomes of an activation is told in order');
+    if (last < first) return;
+    this.#until(first, 'absent');
+    for (const m of uses) {
+      if (m < first || m > last) continue;
+      this.#until(m, state);
+      this.#runs.from(m, activationCode(state, true));
+      this.#next = m + 1;
+    }
+    this.#until(last + 1, state);
+  }
+
+  end(moments: number): RunLengths {
+    this.#until(moments, 'absent');
+    return this.#runs.end(moments);
+  }
+
+  #until(m: number, state: ActivationState): void {
+    if (this.#next < m) this.#runs.from(this.#next, activationCode(state, false));
+    this.#next = m;
+  }
+}
+
+/** A sum of bytes over the moments, by its changes. */
+class ByteSum {
+  readonly #changes: Float64Array;
+
+  constructor(moments: number) {
+    this.#changes = new Float64Array(moments + 1);
+  }
+
+  /** From `first` to `last` there are so many more. */
+  add(first: number, last: number, bytes: number): void {
+    this.#changes[first] = at(this.#changes, first) + bytes;
+    this.#changes[last + 1] = at(this.#changes, last + 1) - bytes;
+  }
+
+  /** At each moment. */
+  sums(): Float64Array {
+    let sum = 0;
+    return this.#changes.subarray(0, -1).map((change) => {
+      sum += change;
+      return sum;
+    });
   }
 }
 
@@ -101,7 +145,7 @@ function belowOf(places: readonly CopyPlace[]): ActivationState {
  * The activations that the forward pass of a micro-batch makes and its backward pass uses, in the order in which they are
  * made. `alive`: to the bytes that are alive at each moment comes what is alive here.
  */
-function keptIn(operations: readonly Operation[], start: number, end: number, alive: Float64Array): Kept[] {
+function keptIn(operations: readonly Operation[], start: number, end: number, alive: ByteSum): Kept[] {
   const lives = new Map<Tensor, Life>();
   const uses = new Map<Tensor, Set<number>>();
   const madeForward = new Set<Tensor>();
@@ -124,9 +168,7 @@ function keptIn(operations: readonly Operation[], start: number, end: number, al
       if (operation.op === 'fetch') later.set(root, { life, state: 'back' });
     }
   }
-  for (const [tensor, { first, last }] of lives) {
-    for (let m = first; m <= last; m++) alive[m] = (alive[m] ?? 0) + bytesOf(tensor);
-  }
+  for (const [tensor, { first, last }] of lives) alive.add(first, last, bytesOf(tensor));
   return [...lives].flatMap(([tensor, life]) => {
     if (tensor.standsFor || !madeForward.has(tensor) || !usedBackward.has(tensor)) return [];
     const found = later.get(tensor);

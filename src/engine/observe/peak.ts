@@ -90,9 +90,9 @@ export const copy: Kernel<{ size: number }> = {
 const INVOCATIONS = 1 << 19;
 /** A CPU is full with far fewer, each of which costs it as much to begin as hundreds of multiply-adds. */
 const SOFTWARE_INVOCATIONS = 1 << 14;
-/** One dispatch must take this long, so that its launch does not count, ... */
+/** One dispatch must take this long, so that its launch does not count. */
 const LONG_ENOUGH_MS = 20;
-/** ... and with rounds four times as many must not gain more than this, so that what is not arithmetic does not count. */
+/** A dispatch with four times as many rounds must not gain more than this, so that what is not arithmetic does not count. */
 const LAST_GAIN = 1.03;
 /** More than this of one dispatch is not asked of an adapter. */
 const TOO_LONG_MS = 200;

@@ -52,6 +52,10 @@ export function chunkGathersIn(operations: readonly Operation[]): ChunkGather[] 
 /** Bytes of host memory for what is gathered in these passes, which run one at a time. */
 export const gatheredBytes = (passes: readonly { readonly operations: readonly Operation[] }[]): number =>
   passes.reduce((most, { operations }) => {
-    const sizes = chunkGathersIn(operations).map(({ bytes }) => bytes);
-    return Math.max(most, Math.min(GATHERED_AT_ONCE, sizes.length) * Math.max(0, ...sizes));
+    const gathers = chunkGathersIn(operations);
+    return Math.max(most, Math.min(GATHERED_AT_ONCE, gathers.length) * largestOf(gathers));
   }, 0);
+
+/** Bytes of the largest; 0 where there is none. */
+export const largestOf = (gathers: readonly Pick<ChunkGather, 'bytes'>[]): number =>
+  gathers.reduce((most, { bytes }) => Math.max(most, bytes), 0);

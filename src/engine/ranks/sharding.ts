@@ -1,4 +1,4 @@
-// Which rank has what of a model's data (Rajbhandari et al. 2020): every chunk index of what trains has an owner, and a stage
+// The dealing of a model's data to ranks (Rajbhandari et al. 2020): every chunk index of what trains has an owner, and a stage
 // of ZeRO says of which kinds the owner alone keeps the value. States of a value across ranks: `duplicated`, all ranks have
 // it; `partial`, the sum of what they have is meant; `shard`, its owner has it.
 

@@ -1,4 +1,4 @@
-// Which rank writes each tensor of a checkpoint. A tensor is written whole, as other libraries read it, so that one rank has to
+// The rank that writes each tensor of a checkpoint. A tensor is written whole, as other libraries read it, so that one rank has to
 // have all of it: the one with the most, while it has less than its share to write; else the one with the least to write. Pure.
 //
 // Invariant: no rank writes more than its share of all and one tensor.

@@ -15,6 +15,7 @@ import {
   type ChunkGatherOperation,
   chunkGathersIn,
   GATHERED_AT_ONCE,
+  largestOf,
 } from '../ranks/gather-order.ts';
 
 /** What gathers need of a rank's GPU and of what waits. */
@@ -71,7 +72,7 @@ export class Gathering {
     known.set(operations, gathers);
     this.#gathers = gathers;
     this.#turn = 0;
-    const size = Math.max(0, ...gathers.map(({ bytes }) => bytes));
+    const size = largestOf(gathers);
     this.#rooms.slice(0, gathers.length).forEach((room, i) => {
       if (room.length < size) this.#rooms[i] = new Uint8Array(size);
     });

@@ -163,6 +163,11 @@ export class Session<P extends Passes = Passes> {
     return this.#over;
   }
 
+  /** Errors: why the session is over. */
+  check(): void {
+    if (this.#over) throw this.#over.reason;
+  }
+
   /** From now on everything fails for this reason, or for an earlier one. */
   end(reason: unknown): void {
     this.#over ??= { reason };
@@ -172,7 +177,7 @@ export class Session<P extends Passes = Passes> {
   /** Runs `work` when everything before it has been encoded: passes never mix. Errors: the session is over. */
   exclusive<T>(work: () => Promise<T>): Promise<T> {
     return this.mutex.exclusive(() => {
-      if (this.#over) throw this.#over.reason;
+      this.check();
       return work();
     });
   }
@@ -349,7 +354,7 @@ export class Session<P extends Passes = Passes> {
   /** The last work of all, behind recoveries that came between. Errors of earlier work were told where it was awaited. */
   async #finish(): Promise<void> {
     const last = async () => {
-      this.#over ??= { reason: new HoldfastError('internal: this session is closed, and its buffers are gone') };
+      this.#over ??= { reason: new HoldfastError('this trainer or generator was closed; make another') };
       await this.executor.settle();
       await this.ring.idle();
     };

@@ -20,9 +20,9 @@ export class Staging {
   readonly #down: readonly GPUBuffer[];
   readonly #up: readonly GPUBuffer[];
   readonly #free: GPUBuffer[];
-  /** Those that are filled next, in the order in which the GPU is done with them; ... */
+  /** Those that are filled next, in the order in which the GPU is done with them. */
   readonly #emptying: Emptying[] = [];
-  /** ... and those that are filled, their copies encoded, but not submitted. */
+  /** Those that are filled, their copies encoded, but not submitted. */
   #filled: { readonly buffer: GPUBuffer; readonly taken: (() => void) | undefined }[] = [];
 
   constructor(device: Device, { down, up }: StagingSize, chunkBytes: number) {

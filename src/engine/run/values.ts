@@ -55,13 +55,19 @@ function homesOf(map: ChunkMap, kind: Kind, name: string): Homes {
   return { written: [own], read: [own] };
 }
 
-/** Sets every tensor that the source has; what lies in the same chunks and is not in it keeps its value. */
+/**
+ * Sets every tensor that the source has; what lies in the same chunks and is not in it keeps its value. Errors: HoldfastError
+ * for a tensor of another length, before anything is changed where the source knows it beforehand.
+ */
 export async function setTensors(map: ChunkMap, kind: Kind, source: TensorSource, values: ChunkValues): Promise<void> {
   const given = new Set(source.names);
   const tensors = map.names(kind).flatMap((name) => {
     if (!given.has(name)) return [];
     const homes = homesOf(map, kind, name).written;
-    return [{ name, homes, reader: readerOf(source, name, homes) }];
+    const reader = readerOf(source, name, homes);
+    const count = reader?.count ?? source.count?.(name);
+    if (count !== undefined) checkCount(name, homes, count);
+    return [{ name, homes, reader }];
   });
   // A chunk that is filled beside another must not keep it from its room.
   const isSingle = tensors.every(({ homes }) => homes.length === 1);
@@ -73,7 +79,7 @@ export async function setTensors(map: ChunkMap, kind: Kind, source: TensorSource
   try {
     for (const { name, homes, reader } of tensors) {
       if (reader) {
-        await readTensor(name, homes[0], reader, open[0]);
+        await readTensor(homes[0], reader, open[0]);
         continue;
       }
       const { value: parts } = await streams.next();
@@ -85,6 +91,13 @@ export async function setTensors(map: ChunkMap, kind: Kind, source: TensorSource
     for (const each of open) await each.abandon();
     await streams.return();
   }
+}
+
+const elementsOf = ([{ pieces }]: Homes['written']): number => pieces.reduce((sum, { size }) => sum + size, 0);
+
+function checkCount(name: string, homes: Homes['written'], given: number): void {
+  const count = elementsOf(homes);
+  if (given !== count) throw new HoldfastError(`${name} has ${count} elements, ${given} were given`);
 }
 
 /** What brings a tensor to its chunks with no piece between, where one list takes it as it is read. */
@@ -99,12 +112,7 @@ function readerOf(
 /** Elements that are read at once: what stays in a processor's cache while it is widened. */
 const PART_ELEMENTS = 2 ** 18;
 
-async function readTensor(name: string, { list, pieces }: Home, reader: TensorReader, open: OpenChunk): Promise<void> {
-  const last = pieces.at(-1);
-  assert(
-    last && reader.count === last.first + last.size,
-    `${name} has ${reader.count} elements, its chunks have others`,
-  );
+async function readTensor({ list, pieces }: Home, reader: TensorReader, open: OpenChunk): Promise<void> {
   const width = elementBytesOf(list.kind);
   for (const { chunk, offset, first, size } of pieces) {
     const bytes = await open.bytesOf(list.first + chunk);
@@ -131,7 +139,7 @@ async function setTensor(
     for (let taken = 0; taken < brought; ) {
       while (done === (pieces[next]?.first ?? 0) + (pieces[next]?.size ?? 0)) next++;
       const piece = pieces[next];
-      assert(piece, `${name} has fewer elements than were given`);
+      if (!piece) throw new HoldfastError(`${name} has ${done} elements, more were given`);
       const count = Math.min(brought - taken, piece.first + piece.size - done);
       for (const [i, home] of homes.entries()) {
         const { chunk, offset } = home.pieces[next] ?? piece;
@@ -145,8 +153,7 @@ async function setTensor(
       done += count;
     }
   }
-  const last = pieces.at(-1);
-  assert(last && done === last.first + last.size, `${name} has more elements than the ${done} that were given`);
+  checkCount(name, homes, done);
 }
 
 /** The tensors of a kind, as they are when they are read; `read` brings bytes of a chunk from a byte on. */

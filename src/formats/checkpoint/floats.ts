@@ -5,6 +5,7 @@ import { assert, HoldfastError, shortened } from '../../util/errors.ts';
 import type { TensorReader, TensorSource } from '../../util/tensor-source.ts';
 import { READ_TYPE_NAMES } from '../gguf/tensor-types.ts';
 import type { StoredTensors } from './model-tensors.ts';
+import { removed } from './opening.ts';
 
 /** What is read as floats, the blocks of bitsandbytes and GGUF among them. */
 const FLOATS: readonly string[] = ['F32', 'F16', 'BF16', 'NF4', ...READ_TYPE_NAMES];
@@ -30,9 +31,7 @@ export function floatsOf(
   };
   const failed = async (path: string, error: unknown): Promise<unknown> => {
     if (await files.stat(path)) return error;
-    return new HoldfastError(
-      `${folder}: was removed while it was read, as a run that goes on removes its older checkpoints; load again`,
-    );
+    return removed(folder);
   };
   async function* whileThere<P>(path: string, pieces: AsyncIterable<P>): AsyncGenerator<P, void> {
     try {

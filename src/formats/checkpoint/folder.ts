@@ -165,8 +165,12 @@ export async function adapterFolder(files: FolderReader, path: string): Promise<
       `${join(path, name)}: an adapter as ${writer} writes it; PEFT's layout is read (${ADAPTER_FILES.join(', ')}), convert it`,
     );
   }
-  const latest = (await checkpointsOf(files, path)).at(-1)?.path;
-  return latest !== undefined && (await isAdapter(files, latest)) ? latest : undefined;
+  for (;;) {
+    const latest = (await checkpointsOf(files, path)).at(-1)?.path;
+    if (latest === undefined || (await hasWeights(files, latest))) return undefined;
+    // One with neither has gone, because a newer one is there.
+    if (await isAdapter(files, latest)) return latest;
+  }
 }
 
 const FOREIGN_ADAPTERS = [

@@ -1,21 +1,22 @@
 // Loading: the weights of a model, or a whole checkpoint to go on from, out of a run, a folder or a zip. Every file that
 // is used is checked against the folder's sums first; tensors are read from the files when they are asked for.
 //
-// A run that goes on replaces its checkpoints while they are read: the opening is begun again with what is there then.
-// `withWeights` keeps the files open, so that what it opened stays; other sources say that their folder has gone.
+// Of a run that goes on (opening.ts) `withWeights` and `holdCheckpoint` keep the files open, so that what they opened stays,
+// and an adapter is read at once; other sources say that their folder has gone.
 
 import { savedName } from '../../nn/modules-to-save.ts';
 import { type Files, type FolderReader, join } from '../../runtime/host.ts';
-import { HoldfastError } from '../../util/errors.ts';
+import { finishing, HoldfastError } from '../../util/errors.ts';
 import { parseJSON } from '../../util/json.ts';
 import type { StoredElement } from '../../util/stored-elements.ts';
-import type { TensorSource } from '../../util/tensor-source.ts';
+import { collect, sourceOf, type TensorSource } from '../../util/tensor-source.ts';
 import { readerOf } from '../archive.ts';
 import type { Checkpoint, LoadedCheckpoint, LoadedState, SavedWeights, Shapes } from '../checkpoint.ts';
 import { dropoutIn, type ModelConfig, parseConfig } from '../config.ts';
-import { familyOf, labelsIn } from '../families/index.ts';
+import { familyOf, imagesIn, labelsIn } from '../families/index.ts';
 import { classesOf, type Labels, labelsOf, unnamedLabels } from '../families/labels.ts';
 import { type AdapterConfig, nameOfStored, parseAdapterConfig } from '../peft.ts';
+import { type ImagePreparation, preparationIn } from '../preprocessor.ts';
 import { TensorFile } from '../safetensors.ts';
 import { type TokenizerFiles, tokenizerIn, tokenizerNames } from '../tokenizer-files.ts';
 import { checkSums } from './checksums.ts';
@@ -24,22 +25,18 @@ import {
   ADAPTER_CONFIG,
   ADAPTER_FILES,
   ADAPTER_WEIGHTS,
-  adapterFolder,
   CONFIG,
   hasWeights,
   isAdapter,
   MOMENTS,
-  modelFolder,
   OTHER_CHECKPOINT,
+  PREPROCESSOR,
   STATE,
-  SUMS,
   WEIGHTS,
 } from './folder.ts';
-import { ModelTensors, openFiles, openTensors, type StoredTensors, weightFiles } from './model-tensors.ts';
-import { MOMENT1, MOMENT2, weightNames } from './tensor-names.ts';
-
-/** Checkpoints that may be replaced while they are opened, one after the other. */
-const MOST_REPLACED = 20;
+import { ModelTensors, openFiles, openTensors, type StoredTensors } from './model-tensors.ts';
+import { type FoundFolder, openHeld, opening, openingAdapter } from './opening.ts';
+import { MOMENT1, MOMENT2, namesOnce, weightNames } from './tensor-names.ts';
 
 /**
  * The weights in a folder: a checkpoint, a run (its latest checkpoint), or any Hugging Face folder with
@@ -54,12 +51,6 @@ export async function loadWeights(from: FolderReader, folder: string, as?: Model
 /** What a model of this configuration is opened as, where that is another one. */
 export type Wanted = (config: ModelConfig) => ModelConfig | Promise<ModelConfig>;
 
-/** Where a model was found: a folder of `files`, which may be the inside of a zip. */
-export interface FoundFolder {
-  readonly files: FolderReader;
-  readonly folder: string;
-}
-
 /** Lends the weights to `use`: they stay readable until it is over, also where their run removes the checkpoint. */
 export async function withWeights<T>(
   from: Files,
@@ -67,21 +58,8 @@ export async function withWeights<T>(
   use: (weights: SavedWeights, found: FoundFolder) => Promise<T>,
   as?: Wanted,
 ): Promise<T> {
-  const files = await readerOf(from, name);
-  const { weights, folder, release } = await opening(files, name, async (folder) => {
-    const { held, release } = files === from ? await hold(from, folder) : { held: files, release: async () => {} };
-    try {
-      return { weights: await weightsIn(held, folder, as), folder, release };
-    } catch (error) {
-      await release();
-      throw error;
-    }
-  });
-  try {
-    return await use(weights, { files, folder });
-  } finally {
-    await release();
-  }
+  const { opened, found, release } = await openHeld(from, name, (files, folder) => weightsIn(files, folder, as));
+  return finishing(() => use(opened, found), release);
 }
 
 /**
@@ -90,12 +68,19 @@ export async function withWeights<T>(
  */
 export async function loadCheckpoint(from: Files, folder: string): Promise<LoadedCheckpoint> {
   const files = await readerOf(from, folder);
-  return opening(files, folder, async (at) => {
-    await checkSums(files, at, [MOMENTS, STATE]);
-    const loaded = (await isAdapter(files, at)) ? await trainedAdapterIn(files, at) : await weightsIn(files, at);
-    const state = await jsonIn(files, at, STATE);
-    return { ...loaded, ...(await momentsIn(files, at, loaded)), state, path: at };
-  });
+  return opening(files, folder, (at) => checkpointIn(files, at));
+}
+
+/** A checkpoint whose files are kept open. */
+export interface HeldCheckpoint extends LoadedCheckpoint {
+  /** Closes them: nothing of it may be read after. */
+  release(): Promise<void>;
+}
+
+/** As `loadCheckpoint`; it stays readable until it is released, also where its run removes it. */
+export async function holdCheckpoint(from: Files, folder: string): Promise<HeldCheckpoint> {
+  const { opened, release } = await openHeld(from, folder, checkpointIn);
+  return { ...opened, release };
 }
 
 /**
@@ -114,6 +99,17 @@ export async function loadState(from: Files, folder: string): Promise<LoadedStat
 export async function loadTokenizer(from: FolderReader, folder: string): Promise<TokenizerFiles | undefined> {
   const files = await readerOf(from, folder);
   return opening(files, folder, (at) => checkedTokenizer(files, at, folder));
+}
+
+/** What is done with the images of the model that a name stands for, as a file beside it says, if one does. Errors: as `loadWeights`. */
+export async function loadPreparation(
+  from: FolderReader,
+  name: string,
+  config: ModelConfig,
+): Promise<ImagePreparation | undefined> {
+  if (!imagesIn(config)) return undefined;
+  const files = await readerOf(from, name);
+  return opening(files, name, (at) => preparationIn(files, at, config));
 }
 
 export interface FoundModel {
@@ -151,7 +147,7 @@ const notAModel = (folder: string) =>
 
 /** An adapter in PEFT's layout. */
 export interface LoadedAdapter extends AdapterConfig {
-  /** By the names of its parameters here, where it is the default one. */
+  /** By the names of its parameters here, where it is the default one; in memory. */
   readonly weights: TensorSource;
   /** Of every tensor in `weights`. */
   readonly shapes: Shapes;
@@ -161,25 +157,43 @@ export interface LoadedAdapter extends AdapterConfig {
   readonly path: string;
 }
 
+/** An adapter without its weights. */
+export type DescribedAdapter = Omit<LoadedAdapter, 'weights'>;
+
 /**
  * The adapter in a folder of PEFT's, or in the latest checkpoint of a run that trains one; `config` is its model's. Errors:
  * HoldfastError where there is none, and naming what is missing, damaged or not supported.
  */
-export async function loadAdapter(from: FolderReader, folder: string, config: ModelConfig): Promise<LoadedAdapter> {
+export const loadAdapter = (from: FolderReader, folder: string, config: ModelConfig): Promise<LoadedAdapter> =>
+  openAdapter(from, folder, config, async (adapter) => ({
+    ...adapter,
+    weights: sourceOf(await collect(adapter.weights)),
+  }));
+
+/** What the adapter is that `loadAdapter` loads: of its weights, the header alone is read. Errors: as there. */
+export const describeAdapter = (from: FolderReader, folder: string, config: ModelConfig): Promise<DescribedAdapter> =>
+  openAdapter(from, folder, config, async ({ weights: _, ...adapter }) => adapter);
+
+async function openAdapter<T>(
+  from: FolderReader,
+  folder: string,
+  config: ModelConfig,
+  use: (adapter: LoadedAdapter) => Promise<T>,
+): Promise<T> {
   const files = await readerOf(from, folder);
-  const at = await adapterFolder(files, folder);
-  if (at === undefined)
-    throw new HoldfastError(`${folder}: there is no adapter; name a folder with ${ADAPTER_FILES.join(' and ')}`);
-  return adapterIn(files, at, config);
+  const found = await openingAdapter(files, folder, async (at) => use(await adapterIn(files, at, config)));
+  if (found) return found;
+  throw new HoldfastError(`${folder}: there is no adapter; name a folder with ${ADAPTER_FILES.join(' and ')}`);
 }
 
 /** What lies beside the adapter in a folder; undefined where the folder has none. */
 export async function besideAdapter(from: Files, folder: string): Promise<BesideAdapter | undefined> {
   const files = await readerOf(from, folder);
-  const at = await adapterFolder(files, folder);
-  if (at === undefined) return undefined;
-  const { base } = parseAdapterConfig(await jsonIn(files, at, ADAPTER_CONFIG), join(at, ADAPTER_CONFIG));
-  return { base, tokenizer: await checkedTokenizer(files, at, folder) };
+  return openingAdapter(files, folder, async (at) => {
+    await checkSums(files, at, [ADAPTER_CONFIG]);
+    const { base } = parseAdapterConfig(await jsonIn(files, at, ADAPTER_CONFIG), join(at, ADAPTER_CONFIG));
+    return { base, tokenizer: await checkedTokenizer(files, at, folder) };
+  });
 }
 
 /** What an adapter says of the model that it belongs to. */
@@ -195,7 +209,7 @@ async function adapterIn(files: FolderReader, folder: string, config: ModelConfi
   const parsed = parseAdapterConfig(await jsonIn(files, folder, ADAPTER_CONFIG), join(folder, ADAPTER_CONFIG));
   const path = join(folder, ADAPTER_WEIGHTS);
   const file = new ModelTensors(path, [await TensorFile.open(files, path)]);
-  const names = new Map([...file.entries.keys()].map((stored) => [nameOfStored(stored, config), stored]));
+  const names = namesOnce(file, (stored) => nameOfStored(stored, config));
   const shapes = new Map([...names].map(([name, stored]) => [name, shapeOf(file, stored)]));
   const labels = await labelsBeside(files, folder, config, shapes);
   return { ...parsed, weights: floatsOf(files, folder, file, names), shapes, ...(labels && { labels }), path: folder };
@@ -212,11 +226,20 @@ async function labelsBeside(
   const [count] = shapes.get(savedName(`${head}.weight`)) ?? [];
   if (count === undefined) return undefined;
   if (await files.stat(join(folder, CONFIG))) {
+    await checkSums(files, folder, [CONFIG]);
     const labels = labelsIn(await configIn(files, folder));
     if (labels && classesOf(labels) === count) return labels;
   }
   const own = labelsIn(base);
   return own && classesOf(own) === count ? own : labelsOf(unnamedLabels(count));
+}
+
+async function checkpointIn(files: FolderReader, folder: string): Promise<LoadedCheckpoint> {
+  await checkSums(files, folder, [MOMENTS, STATE, PREPROCESSOR]);
+  const isTrained = await isAdapter(files, folder);
+  const loaded = isTrained ? await trainedAdapterIn(files, folder) : await weightsIn(files, folder);
+  const state = await jsonIn(files, folder, STATE);
+  return { ...loaded, ...(await momentsIn(files, folder, loaded)), state, path: folder };
 }
 
 async function trainedAdapterIn(
@@ -289,68 +312,4 @@ async function jsonIn(files: FolderReader, folder: string, name: string): Promis
 
 function shapeOf(tensors: StoredTensors, stored: string): readonly number[] {
   return tensors.entries.get(stored)?.shape ?? [];
-}
-
-// ---- A run that goes on ----------------------------------------------------------------------------------------
-
-/** Opens the folder that a name stands for; where it is replaced or removed meanwhile, the one it stands for then. */
-async function opening<T>(files: FolderReader, folder: string, open: (at: string) => Promise<T>): Promise<T> {
-  for (let attempt = 0; ; attempt++) {
-    const at = await modelFolder(files, folder);
-    const before = await identity(files, at);
-    try {
-      return await open(at);
-    } catch (error) {
-      const same = before !== undefined && before === (await identity(files, at));
-      if (same || attempt === MOST_REPLACED) throw error;
-    }
-  }
-}
-
-/** Tells two checkpoints of one name apart; undefined where there is none any more. */
-async function identity(files: FolderReader, folder: string): Promise<string | undefined> {
-  try {
-    return new TextDecoder().decode(await files.read(join(folder, SUMS)));
-  } catch {
-    return (await files.stat(folder)) ? '' : undefined;
-  }
-}
-
-/** The files of a model, kept open: a reader of that folder alone, until it is released. */
-async function hold(files: Files, folder: string): Promise<{ held: FolderReader; release: () => Promise<void> }> {
-  const open = new Map<string, Awaited<ReturnType<Files['open']>>>();
-  const release = async () => {
-    for (const file of open.values()) await file.close();
-  };
-  try {
-    for (const name of [
-      CONFIG,
-      ...(await weightFiles(files, folder)),
-      ...(await tokenizerNames(files, folder)),
-      SUMS,
-    ]) {
-      const path = join(folder, name);
-      // What is missing is named where it is asked for.
-      if (await files.stat(path)) open.set(path, await files.open(path));
-    }
-  } catch (error) {
-    await release();
-    throw error;
-  }
-  const at = (path: string) => {
-    const file = open.get(path);
-    if (!file) throw new HoldfastError(`cannot read ${path}: it does not exist`);
-    return file;
-  };
-  const held: FolderReader = {
-    read: (path) => at(path).readRange(0, at(path).bytes),
-    readRange: (path, ...range) => at(path).readRange(...range),
-    async stat(path) {
-      const file = open.get(path);
-      return file ? { kind: 'file', bytes: file.bytes } : files.stat(path);
-    },
-    list: (path) => files.list(path),
-    sha256: () => files.sha256(),
-  };
-  return { held, release };
 }

@@ -7,7 +7,7 @@
 // the first does all of this; the others write their shards (shards.ts) into the folder between.
 
 import { type Files, join } from '../../runtime/host.ts';
-import { assert } from '../../util/errors.ts';
+import { assert, HoldfastError } from '../../util/errors.ts';
 import { parseJSON } from '../../util/json.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
 import type { CheckpointToSave } from '../checkpoint.ts';
@@ -50,7 +50,7 @@ export interface SaveOptions {
 
 /**
  * Writes `run`/checkpoint-`step`, then removes all others but one. Returns its path. An error, of the disk or of a
- * source, is passed on; what was whole before still is.
+ * source, is passed on, as is HoldfastError for a tensor without a shape, or not of it; what was whole before still is.
  */
 export async function saveCheckpoint(
   files: Files,
@@ -129,7 +129,7 @@ function tensorsOf(
 ): OwnedTensor[] {
   return source.names.map((name) => {
     const shape = shapes.get(name);
-    assert(shape, `the checkpoint has no shape for ${name}`);
+    if (!shape) throw new HoldfastError(`the checkpoint has no shape for ${name}; give it in shapes`);
     return { parameter: name, tensor: { name: nameOf(name), dtype, shape, read: () => source.read(name) } };
   });
 }

@@ -20,18 +20,11 @@ export async function weightNames(tensors: StoredTensors, config: ModelConfig): 
   const family = familyOf(config);
   const { prefix, buffers, head, embedding, copies = {}, renamed = [] } = family.stored;
   const unused = family.unused?.(config);
-  const names = new Map<string, string>();
-  for (const stored of tensors.entries.keys()) {
+  const names = namesOnce(tensors, (stored) => {
     const own = stored.startsWith(prefix) ? stored.slice(prefix.length) : stored;
     const name = renamed.reduce((found, [part, now]) => found.replace(part, now), own);
-    if (buffers.test(name) || unused?.test(name)) continue;
-    const other = names.get(name);
-    if (other !== undefined)
-      throw new HoldfastError(
-        `${tensors.path}: ${shortened(other)} and ${shortened(stored)} are one weight; write it under one of these names`,
-      );
-    names.set(name, stored);
-  }
+    return buffers.test(name) || unused?.test(name) ? undefined : name;
+  });
   const isTied = 'tie_word_embeddings' in config && config.tie_word_embeddings;
   for (const [copy, original] of Object.entries({ ...(isTied && { [head]: embedding }), ...copies })) {
     const [one, other] = [names.get(copy), names.get(original)];
@@ -41,6 +34,28 @@ export async function weightNames(tensors: StoredTensors, config: ModelConfig): 
       throw new HoldfastError(`${tensors.path}: ${one} is not ${other}, to which its config.json ties it; ${fix}`);
     }
     names.delete(copy);
+  }
+  return names;
+}
+
+/**
+ * The stored names of tensors by the names that they have here, without those that have none. Errors: HoldfastError for two
+ * of one name.
+ */
+export function namesOnce(
+  { path, entries }: Pick<StoredTensors, 'path' | 'entries'>,
+  nameOf: (stored: string) => string | undefined,
+): Map<string, string> {
+  const names = new Map<string, string>();
+  for (const stored of entries.keys()) {
+    const name = nameOf(stored);
+    if (name === undefined) continue;
+    const other = names.get(name);
+    if (other !== undefined)
+      throw new HoldfastError(
+        `${path}: ${shortened(other)} and ${shortened(stored)} are one weight; write it under one of these names`,
+      );
+    names.set(name, stored);
   }
   return names;
 }

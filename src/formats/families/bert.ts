@@ -117,6 +117,7 @@ export const BERT: Family<BertConfig> = {
   classifier: {
     labels: bertLabels,
     tells: (config, labels) => ({ ...config, architectures: [CLASSIFIER], ...labels }),
+    isBare,
     head: 'classifier',
     // A masked language model is saved without.
     lacking: 'bert.pooler',

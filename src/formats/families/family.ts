@@ -32,6 +32,13 @@ export interface FamilyShape extends Omit<ModelShape, 'headSize' | 'classes'> {
   readonly images?: ImageShape | undefined;
 }
 
+/** Images of one size. */
+export interface ImageSize {
+  readonly channels: number;
+  readonly height: number;
+  readonly width: number;
+}
+
 /** Images, and the classes that are told apart in them. */
 export interface ImageShape {
   /** Rows and columns. */
@@ -67,6 +74,8 @@ export interface Family<C> {
   readonly linears?: LinearLayout;
   /** Tensors, by their names here, that its files may hold and its forward pass has no use for. @default none */
   unused?(config: C): RegExp;
+  /** The images that its models look at. @default none */
+  images?(config: C): ImageSize;
   /** Of a family that may tell classes apart. */
   readonly classifier?: FamilyClassifier<C>;
 }
@@ -77,6 +86,8 @@ export interface FamilyClassifier<C> {
   labels(config: C): Labels | undefined;
   /** The model, telling these apart in place of what its head was for. */
   tells(config: C, labels: Labels): C;
+  /** Whether the model has no head, and so tells nothing: a classifier is made of it. @default it has one */
+  isBare?(config: C): boolean;
   /** The module of its head, which is drawn anew for other classes. */
   readonly head: string;
   /** A module besides that is drawn where a file of another head has none. @default none */

@@ -1,30 +1,19 @@
 // The table of model families, by Hugging Face's `model_type`.
 
 import { HoldfastError } from '../../util/errors.ts';
-import { BERT, type BertConfig } from './bert.ts';
-import type { Family, ModelShape } from './family.ts';
-import { GEMMA3, type Gemma3Config } from './gemma3.ts';
-import { GPT2, type GPT2Config } from './gpt2.ts';
+import { BERT } from './bert.ts';
+import type { FamilyName, ModelConfig } from './configs.ts';
+import type { Family, ImageSize, ModelShape } from './family.ts';
+import { GEMMA3 } from './gemma3.ts';
+import { GPT2 } from './gpt2.ts';
 import type { Labels } from './labels.ts';
-import { LLAMA, type LlamaConfig } from './llama.ts';
-import { MISTRAL, type MistralConfig } from './mistral.ts';
-import { QWEN2, type Qwen2Config } from './qwen2.ts';
-import { QWEN3, type Qwen3Config } from './qwen3.ts';
-import { VIT, type ViTConfig } from './vit.ts';
+import { LLAMA } from './llama.ts';
+import { MISTRAL } from './mistral.ts';
+import { QWEN2 } from './qwen2.ts';
+import { QWEN3 } from './qwen3.ts';
+import { VIT } from './vit.ts';
 
-/** The configuration of a model: what its `model_type` says. */
-export type ModelConfig =
-  | GPT2Config
-  | LlamaConfig
-  | MistralConfig
-  | Qwen2Config
-  | Qwen3Config
-  | Gemma3Config
-  | BertConfig
-  | ViTConfig;
-
-/** A model family, as `model_type` names it. */
-export type FamilyName = ModelConfig['model_type'];
+export type { FamilyName, ModelConfig } from './configs.ts';
 
 /** The record of each family. */
 export const FAMILIES: { readonly [F in FamilyName]: Family<Extract<ModelConfig, { model_type: F }>> } = {
@@ -42,6 +31,9 @@ export const FAMILIES: { readonly [F in FamilyName]: Family<Extract<ModelConfig,
 export const FAMILY_NAMES = Object.keys(FAMILIES) as FamilyName[];
 
 export const familyOf = (config: ModelConfig): Family<ModelConfig> => FAMILIES[config.model_type];
+
+/** The images that a model looks at; undefined of one that reads text. */
+export const imagesIn = (config: ModelConfig): ImageSize | undefined => familyOf(config).images?.(config);
 
 /** The classes that a model tells apart; undefined of one that does something else. */
 export const labelsIn = (config: ModelConfig): Labels | undefined => familyOf(config).classifier?.labels(config);

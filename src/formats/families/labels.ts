@@ -22,12 +22,15 @@ export const unnamedLabels = (count: number): string[] => Array.from({ length: c
 /** How many there are. */
 export const classesOf = ({ id2label }: Labels): number => Object.keys(id2label).length;
 
+/** That are told apart. */
+export const MOST_CLASSES = 2 ** 16;
+
 /** What Hugging Face computes with one output is a regression, and with this word one class of several. */
 const PROBLEM = 'single_label_classification';
 
 /**
- * Where only their number is there, or nothing: two. Errors: HoldfastError for names that are not numbered from 0 on, and for
- * a problem other than one class of several.
+ * Where only their number is there, or nothing: two. Errors: HoldfastError for names that are not numbered from 0 on, for
+ * more classes than are told apart, and for a problem other than one class of several.
  */
 export function parseLabels(fields: Fields): Labels {
   const labels = namedLabels(fields);
@@ -42,8 +45,11 @@ export function parseLabels(fields: Fields): Labels {
 
 function namedLabels(fields: Fields): Labels {
   const named = fields.object('id2label');
-  if (!named) return labelsOf(unnamedLabels(fields.count('num_labels', 2)));
-  const entries = Object.entries(named);
+  const entries = Object.entries(named ?? {});
+  const count = named ? entries.length : fields.count('num_labels', 2);
+  if (count > MOST_CLASSES)
+    fields.refuse(`${named ? 'id2label' : 'num_labels'} is of ${count} classes; supported: ${MOST_CLASSES} at most`);
+  if (!named) return labelsOf(unnamedLabels(count));
   const names = entries.map((_, i) => {
     const name = named[String(i)];
     return typeof name === 'string'

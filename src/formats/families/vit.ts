@@ -7,16 +7,16 @@ import type { Fields } from './fields.ts';
 import { classesOf, type Labels, labelsOf, parseLabels, unnamedLabels } from './labels.ts';
 
 /** Both sides, or height and width. */
-export type ImageSize = number | readonly [height: number, width: number];
+export type Sides = number | readonly [height: number, width: number];
 
 /** ViT with a head for classes, by the field names of Hugging Face. */
 export interface ViTConfig extends EncoderConfig, Labels {
   /** The family. */
   model_type: 'vit';
   /** Of an image: multiples of the patch's. @default 224 */
-  image_size: ImageSize;
+  image_size: Sides;
   /** Of a patch. @default 16 */
-  patch_size: ImageSize;
+  patch_size: Sides;
   /** Numbers of a pixel. @default 3 */
   num_channels: number;
   /** Whether q, k and v have biases. @default true */
@@ -24,7 +24,7 @@ export interface ViTConfig extends EncoderConfig, Labels {
 }
 
 /** Height and width. */
-export const sidesOf = (size: ImageSize): readonly [number, number] => (typeof size === 'number' ? [size, size] : size);
+export const sidesOf = (size: Sides): readonly [number, number] => (typeof size === 'number' ? [size, size] : size);
 
 /** The patches of an image. */
 export function patchesOf({ image_size, patch_size }: Pick<ViTConfig, 'image_size' | 'patch_size'>): number {
@@ -101,7 +101,18 @@ export const VIT: Family<ViTConfig> = {
       ],
     };
   },
-  stored: { prefix: '', buffers: /^$/, head: 'classifier.weight', embedding: 'vit.embeddings.cls_token' },
+  stored: {
+    prefix: '',
+    buffers: /^$/,
+    head: 'classifier.weight',
+    embedding: 'vit.embeddings.cls_token',
+    // As a bare one has them.
+    renamed: [[/^(?=(?:embeddings|encoder|layernorm|pooler)\.)/, 'vit.']],
+  },
+  images({ image_size, num_channels: channels }) {
+    const [height, width] = sidesOf(image_size);
+    return { channels, height, width };
+  },
   // Of a ViTModel's own head.
   unused: () => /^vit\.pooler\./,
   classifier: {

@@ -10,6 +10,7 @@ import type { TensorSource } from '../../util/tensor-source.ts';
 import { finiteWeights } from '../checkpoint/finite.ts';
 import type { Shapes } from '../checkpoint.ts';
 import { elements } from '../safetensors-header.ts';
+import type { TokenizerFiles } from '../tokenizer-files.ts';
 import { arranged, arrangedShape, type TensorArrangement } from './arrange.ts';
 import { encoded } from './encode.ts';
 import { ruleOf } from './families/family.ts';
@@ -37,6 +38,8 @@ export interface GGUFModel {
   readonly shapes: Shapes;
   readonly files: FolderReader;
   readonly folder: string;
+  /** What an adapter brings along: it comes before what lies in the folder. */
+  readonly tokenizer?: TokenizerFiles | undefined;
 }
 
 export interface GGUFOptions {
@@ -74,9 +77,8 @@ export async function exportGGUF(
   const [, folder = '', file = ''] = /^(.*?)([^/\\]*)$/s.exec(out) ?? [];
   const beside = join(folder, 'Modelfile');
   if (file === '') throw new HoldfastError(`${JSON.stringify(out)} names no file; give one, as model.gguf`);
-  for (const path of modelfile ? [out, beside] : [out]) {
-    if (await files.stat(path)) throw new HoldfastError(`${path}: is there already; name a file that is not`);
-  }
+  const written = modelfile ? [out, beside] : [out];
+  await checkFree(files, written);
   const vocabulary = await vocabularyOf(model);
   const tensors = plan(model, type);
   const header = makeHeader(metadataOf(model, type, vocabulary), tensors);
@@ -89,6 +91,7 @@ export async function exportGGUF(
     );
   }
   const stream = await files.writeStream(out);
+  let besideIsOwn = false;
   try {
     await stream.write(header);
     for (const tensor of tensors) {
@@ -102,11 +105,16 @@ export async function exportGGUF(
       assert(written === size, `${tensor.name} has ${written} bytes, not ${size}`);
       await stream.write(new Uint8Array(paddingAfter(size)));
     }
-    if (modelfileText !== undefined) await files.writeAtomic(beside, modelfileText);
+    // What came meanwhile stays.
+    await checkFree(files, written);
+    if (modelfileText !== undefined) {
+      await files.writeAtomic(beside, modelfileText);
+      besideIsOwn = true;
+    }
     await stream.commit();
   } catch (error) {
     await stream.abort();
-    if (modelfileText !== undefined) await files.remove(beside).catch(() => {});
+    if (besideIsOwn) await files.remove(beside).catch(() => {});
     throw error;
   }
   return {
@@ -115,6 +123,13 @@ export async function exportGGUF(
     fallbacks: TENSOR_TYPES[type].blockElements > 1 ? tensors.filter((tensor) => tensor.type === 'F16').length : 0,
     ...(modelfileText !== undefined && { modelfile: beside }),
   };
+}
+
+/** Errors: HoldfastError where something is there already. */
+async function checkFree(files: Files, paths: readonly string[]): Promise<void> {
+  for (const path of paths) {
+    if (await files.stat(path)) throw new HoldfastError(`${path}: is there already; name a file that is not`);
+  }
 }
 
 function paddedBytes({ type, shape }: ListedTensor): number {
@@ -178,12 +193,14 @@ function sizeLabel(parameters: number): string {
   return `${count < 9.95 ? count.toFixed(1) : Math.round(count)}${letter}`;
 }
 
-/** Of the model's folder; of one without a tokenizer.json, the bytes. Errors: HoldfastError where neither is the model's. */
-async function vocabularyOf({ name, config, files, folder }: GGUFModel): Promise<Vocabulary> {
+/** Of an adapter that brings one along, or of the model's folder; of one without a tokenizer.json, the bytes. Errors: HoldfastError where neither is the model's. */
+async function vocabularyOf({ name, config, files, folder, tokenizer }: GGUFModel): Promise<Vocabulary> {
   const contents = new Map<string, Uint8Array>();
   for (const each of VOCABULARY_FILES) {
     const path = join(folder, each);
-    if ((await files.stat(path))?.kind === 'file') contents.set(each, await files.read(path));
+    const brought = tokenizer?.contents.get(each);
+    if (brought) contents.set(each, brought);
+    else if ((await files.stat(path))?.kind === 'file') contents.set(each, await files.read(path));
   }
   if (contents.has('tokenizer.json')) return huggingFaceVocabulary(contents, name);
   if (config.vocab_size === BYTES.tokens.length) return BYTES;

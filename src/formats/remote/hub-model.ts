@@ -88,7 +88,7 @@ export async function openHubModel(
 function nothingIn(repo: string, names: readonly string[]): HoldfastError {
   const files = names.filter((name) => /^[^/]+\.gguf$/i.test(name));
   if (files.length > 0) {
-    const shown = files.slice(0, SHOWN).map((name) => `${repo}/${name}`);
+    const shown = files.slice(0, SHOWN).map((name) => shortened(`${repo}/${name}`));
     const more = files.length > SHOWN ? `, or another of its ${files.length}` : '';
     return new HoldfastError(`${repo}: has GGUF files; name one of them: ${shown.join(', ')}${more}`);
   }

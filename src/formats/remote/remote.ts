@@ -6,7 +6,7 @@
 
 import { type Files, type Host, join, type ResumedFile } from '../../runtime/host.ts';
 import { formatBytes } from '../../util/bytes.ts';
-import { assert, HoldfastError, messageOf } from '../../util/errors.ts';
+import { assert, finishing, HoldfastError, messageOf } from '../../util/errors.ts';
 import { accept, namesTo, number, object, text } from '../../util/json.ts';
 import { wholeNumber } from '../../util/range.ts';
 import { sumOf } from '../checkpoint/checksums.ts';
@@ -139,21 +139,22 @@ async function bringFile(
   if (isSame && (await files.stat(path))?.bytes === file.bytes) return true;
   const target = await resumeFile(path);
   let open = true;
-  try {
-    if (!isSame) {
-      await target.restart();
-      const { [name]: _, ...others } = sources;
-      const { version, bytes } = file;
-      const now = version === undefined ? others : { ...others, [name]: { version, bytes } };
-      // Before the first byte: what lies there is never taken for another version's.
-      await files.writeAtomic(join(folder, SOURCES), JSON.stringify(now));
-    }
-    await download(file, target, isSame ? target.written : 0, (written) => progress(name, written, file.bytes));
-    open = false;
-    await target.commit();
-  } finally {
-    if (open) await target.close();
-  }
+  await finishing(
+    async () => {
+      if (!isSame) {
+        await target.restart();
+        const { [name]: _, ...others } = sources;
+        const { version, bytes } = file;
+        const now = version === undefined ? others : { ...others, [name]: { version, bytes } };
+        // Before the first byte: what lies there is never taken for another version's.
+        await files.writeAtomic(join(folder, SOURCES), JSON.stringify(now));
+      }
+      await download(file, target, isSame ? target.written : 0, (written) => progress(name, written, file.bytes));
+      open = false;
+      await target.commit();
+    },
+    () => open && target.close(),
+  );
   if (file.sha256 !== undefined && (await sumOf(files, path)) !== file.sha256) {
     await files.remove(path);
     throw new HoldfastError(`${file.place}: what arrived has another SHA-256 than it should; try again`);

@@ -1,24 +1,10 @@
 // The elementwise operators of the feed-forward layer, for where no matmul epilogue carries them, and tanh.
 
 import { type GateActivation, geglu, gegluBackward, swiglu, swigluBackward } from '../../kernels/gated.ts';
-import { geluBackward, gelu as geluKernel } from '../../kernels/gelu.ts';
 import { tanhBackward, tanh as tanhKernel } from '../../kernels/tanh.ts';
 import type { Graph } from '../graph.ts';
 import type { Tensor } from '../program.ts';
 import { addGradient } from './add.ts';
-
-/** GELU in the tanh form that GPT-2 uses. x -> y, same shape. */
-export function gelu(g: Graph, x: Tensor, label = 'gelu'): Tensor {
-  const y = g.activation(label, x.shape, [x]);
-  g.emit(geluKernel, { size: x.size }, { x, y }, label);
-  g.onBackward(y, (dy) => {
-    if (!x.wantsGradient) return;
-    const dx = g.activation(`d ${label}`, x.shape);
-    g.emit(geluBackward, { size: x.size }, { dy, x, dx }, label);
-    if (!g.aliasGradient(x, dx)) addGradient(g, x, dx, label);
-  });
-  return y;
-}
 
 /** x -> y, same shape. */
 export function tanh(g: Graph, x: Tensor, label = 'tanh'): Tensor {

@@ -48,7 +48,11 @@ export function windowsIn(
   moments: number,
 ): SlotWindow[][] {
   const byArena = new Map<number, Occupied[]>();
-  for (const one of occupied) byArena.set(one.arena, [...(byArena.get(one.arena) ?? []), one]);
+  for (const one of occupied) {
+    const those = byArena.get(one.arena) ?? [];
+    those.push(one);
+    byArena.set(one.arena, those);
+  }
   return ranges.map(({ arena, offset }) => {
     const taken = (byArena.get(arena) ?? []).filter(
       (one) => one.offset < offset + chunkBytes && offset < one.offset + one.bytes,

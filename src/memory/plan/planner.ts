@@ -16,11 +16,14 @@ export function planStep(trace: Trace, slots: readonly number[]): Decision {
   const gaps = findGaps(trace, slots);
   const state = stateOf(gaps);
   belady(state);
+  const decision = { steps: 1, gaps, keep: state.keep };
+  // Where all fits, nothing is to be exchanged, whatever the number of rows and chunks.
+  if (state.keep.every((kept) => kept === 1)) return decision;
   const exchange = new Exchange(state);
   exchange.fill();
   exchange.improve();
   exchange.shake();
-  return { steps: 1, gaps, keep: state.keep };
+  return decision;
 }
 
 const MOST_LAPS = 6;
@@ -346,8 +349,9 @@ class Exchange {
       this.#exchange(gap, room);
     }
     this.#log = undefined;
-    if (epoch.missing === 0 && this.#cost < before - this.#tie / 2) outer?.push(...log);
-    else for (const gap of log.reverse()) this.#set(gap, this.#keep[gap.index] ? 0 : 1);
+    if (epoch.missing === 0 && this.#cost < before - this.#tie / 2) {
+      for (const gap of log) outer?.push(gap);
+    } else for (const gap of log.reverse()) this.#set(gap, this.#keep[gap.index] ? 0 : 1);
     this.#log = outer;
   }
 }

@@ -64,7 +64,7 @@ export function staticSplit(trace: Trace, slots: readonly number[]): Order {
     first: 0,
     chunks: 0,
   };
-  let stay = Math.min(parameters.chunks, ...slots);
+  let stay = slots.reduce((least, count) => Math.min(least, count), parameters.chunks);
   const belongs = (chunk: number) => chunk >= parameters.first && chunk < parameters.first + stay;
   const fits = () =>
     trace.moments.every(

@@ -39,8 +39,6 @@ export interface Moment {
   readonly fetches?: readonly number[];
   /** GPU memory that is not chunks, until the next moment. */
   readonly nonModelBytes: number;
-  /** Measured; absent in a dry run. */
-  readonly milliseconds?: number;
 }
 
 /** Chunks of one kind: ids `first` to `first + chunks - 1`. */
@@ -135,13 +133,12 @@ const SIGN: Record<AccessMode, string> = { read: '', write: '+', overwrite: '!' 
 
 /** One moment a line: `12 first micro-batch matmul h.0.mlp: parameter 1, gradient 1+ (non-model 1000 B)`. */
 export function printTrace(trace: Trace): string {
-  const lines = trace.moments.map(({ label, accesses, onHost = [], frees, nonModelBytes, milliseconds }, m) => {
+  const lines = trace.moments.map(({ label, accesses, onHost = [], frees, nonModelBytes }, m) => {
     const shown = ({ chunk, mode, tier }: ChunkAccess) =>
       `${chunkName(trace, chunk)}${SIGN[mode]}${tier === 'host' ? ' (host)' : ''}`;
     const list = [...accesses, ...onHost].map(shown).join(', ');
     const freed = frees.length > 0 ? `, frees ${frees.map((chunk) => chunkName(trace, chunk)).join(', ')}` : '';
-    const time = milliseconds === undefined ? '' : `, ${milliseconds} ms`;
-    return `${String(m).padStart(5)} ${label}: ${list || 'nothing'}${freed} (non-model ${nonModelBytes} B${time})`;
+    return `${String(m).padStart(5)} ${label}: ${list || 'nothing'}${freed} (non-model ${nonModelBytes} B)`;
   });
   const lists = trace.lists.map(({ kind, chunks }) => `${chunks} ${kind}`).join(', ');
   return [`chunks of ${trace.chunkBytes} bytes: ${lists}; + write, ! overwrite`, ...lines].join('\n');

@@ -24,7 +24,7 @@ export async function openBlockFile(link: DiskLink, folder: string, bytes: numbe
   const remove = () => parent.removeEntry(name).catch(() => {});
   let file: number;
   try {
-    file = await link.disk.create(path, bytes);
+    file = await link.ask((disk) => disk.create(path, bytes));
   } catch (error) {
     await remove();
     throw nameOf(error) === 'QuotaExceededError'
@@ -37,7 +37,7 @@ export async function openBlockFile(link: DiskLink, folder: string, bytes: numbe
     read: (offset, into) => link.read(file, offset, into),
     write: (offset, from) => link.write(file, offset, from),
     async remove() {
-      await link.disk.close(file, false);
+      await link.ask((disk) => disk.close(file, false));
       await remove();
     },
   };

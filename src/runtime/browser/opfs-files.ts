@@ -10,6 +10,11 @@ import type { DiskLink } from './disk-link.ts';
 import { find, openFolder, renameFolder, splitPath } from './opfs.ts';
 import { fileError } from './room.ts';
 
+const PARTIAL = /\.partial-[0-9a-f-]{36}$/;
+
+/** Of what is being written beside `path`. */
+const partialOf = (path: string): string => `${path}.partial-${crypto.randomUUID()}`;
+
 export async function fileAt(path: string): Promise<FileSystemFileHandle> {
   const [folder, name] = splitPath(path);
   return (await openFolder(folder)).getFileHandle(name);
@@ -59,13 +64,12 @@ export class OpfsFiles implements Files {
   }
 
   async writeStream(path: string): Promise<WriteStream> {
-    const { disk } = this.#link;
-    const partial = `${path}.partial-${crypto.randomUUID()}`;
+    const partial = partialOf(path);
     const attempt = <T>(work: () => Promise<T>) => this.#attempt(`cannot write ${path}`, work);
     const [folder, name] = splitPath(path);
     // As everywhere, a folder that is missing is an error, not made.
     await attempt(() => openFolder(folder));
-    const file = await attempt(() => disk.create(partial, 0));
+    const file = await attempt(() => this.#link.ask((disk) => disk.create(partial, 0)));
     let open = true;
     let at = 0;
     return {
@@ -77,11 +81,11 @@ export class OpfsFiles implements Files {
       commit: () =>
         attempt(async () => {
           open = false;
-          await disk.close(file, true);
+          await this.#link.ask((disk) => disk.close(file, true));
           await (await fileAt(partial)).move(name);
         }),
       abort: async () => {
-        if (open) await disk.close(file, false).catch(() => {});
+        if (open) await this.#link.ask((disk) => disk.close(file, false)).catch(() => {});
         await this.remove(partial).catch(() => {});
       },
     };
@@ -92,12 +96,11 @@ export class OpfsFiles implements Files {
    * and `close` alone.
    */
   async resume(path: string): Promise<ResumedFile> {
-    const { disk } = this.#link;
     const partial = `${path}.incoming`;
     const attempt = <T>(work: () => Promise<T>) => this.#attempt(`cannot write ${path}`, work);
     const [folder, name] = splitPath(path);
     await attempt(() => openFolder(folder));
-    const { file, bytes: written } = await attempt(() => disk.resume(partial));
+    const { file, bytes: written } = await attempt(() => this.#link.ask((disk) => disk.resume(partial)));
     let at = written;
     return {
       written,
@@ -108,15 +111,15 @@ export class OpfsFiles implements Files {
         }),
       restart: () =>
         attempt(async () => {
-          await disk.empty(file);
+          await this.#link.ask((disk) => disk.empty(file));
           at = 0;
         }),
       commit: () =>
         attempt(async () => {
-          await disk.close(file, true);
+          await this.#link.ask((disk) => disk.close(file, true));
           await (await fileAt(partial)).move(name);
         }),
-      close: () => attempt(() => disk.close(file, true)),
+      close: () => attempt(() => this.#link.ask((disk) => disk.close(file, true))),
     };
   }
 
@@ -154,8 +157,28 @@ export class OpfsFiles implements Files {
       if (!source) throw new Error('it does not exist');
       const [folder, name] = splitPath(to);
       if (source.kind === 'file') return source.move(await openFolder(folder), name);
-      if (await find(to)) throw new Error(`${to} is there already`);
+      const there = await find(to);
+      if (there?.kind === 'file' || (there && (await this.list(to)).length > 0))
+        throw new Error(`${to} is there already`);
       return renameFolder(from, to, (path, text) => this.writeAtomic(path, text));
+    });
+  }
+
+  async makePartial(path: string): Promise<string> {
+    const partial = partialOf(path);
+    await this.makeFolder(partial);
+    return partial;
+  }
+
+  /** Files alone: of a folder it cannot be told whether someone writes into it. */
+  removePartials(folder: string): Promise<void> {
+    return this.#attempt(`cannot remove what is left in ${folder}`, async () => {
+      const parent = await openFolder(folder);
+      for (const name of await this.list(folder)) {
+        if (!PARTIAL.test(name) || (await find(`${folder}/${name}`))?.kind !== 'file') continue;
+        // A file that a living worker has open refuses to be removed: what goes was left by one that is gone.
+        await parent.removeEntry(name).catch(() => {});
+      }
     });
   }
 

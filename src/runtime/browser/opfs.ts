@@ -5,6 +5,8 @@
 //
 // Invariant: nothing outside the folder `holdfast` of the site's file system is touched.
 
+import { accept, object, type Schema, text } from '../../util/json.ts';
+
 const ROOT = 'holdfast';
 /** What is being renamed, at the top of the tree. */
 const NOTE = '.renaming';
@@ -55,6 +57,8 @@ interface Renaming {
   readonly to: string;
 }
 
+const RENAMING: Schema<Renaming> = object({ from: text, to: text });
+
 /** `writeNote` writes a small file whole or not at all. */
 export async function renameFolder(
   from: string,
@@ -75,8 +79,22 @@ export async function finishRenames(): Promise<void> {
 
 async function finish(): Promise<void> {
   const note = await find(NOTE);
-  if (note?.kind === 'file') await carryOut(JSON.parse(await (await note.getFile()).text()));
+  if (note?.kind !== 'file') return;
+  const renaming = readNote(await (await note.getFile()).text());
+  if (renaming) await carryOut(renaming);
+  else await removeNote();
 }
+
+/** Undefined for one that is damaged, as a loss of power may leave it. */
+function readNote(json: string): Renaming | undefined {
+  try {
+    return accept(RENAMING, JSON.parse(json));
+  } catch {
+    return undefined;
+  }
+}
+
+const removeNote = async () => (await openRoot()).removeEntry(NOTE);
 
 /** Any number of times, from wherever it was cut off. */
 async function carryOut({ from, to }: Renaming): Promise<void> {
@@ -86,7 +104,7 @@ async function carryOut({ from, to }: Renaming): Promise<void> {
     const [folder, name] = splitPath(from);
     await (await openFolder(folder)).removeEntry(name, { recursive: true });
   }
-  await (await openRoot()).removeEntry(NOTE);
+  await removeNote();
 }
 
 async function moveAll(from: FileSystemDirectoryHandle, to: FileSystemDirectoryHandle): Promise<void> {

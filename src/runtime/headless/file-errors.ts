@@ -14,6 +14,7 @@ const REASONS: Readonly<Record<string, string>> = {
   EPERM: 'the system does not permit it',
   EISDIR: 'it is a folder',
   ENOTDIR: 'a part of its path is not a folder',
+  ENOTEMPTY: 'something lies in the folder that is there',
   ENOSPC: 'the disk is full',
   EDQUOT: 'the disk quota is used up',
   EROFS: 'the file system is read-only',

@@ -23,6 +23,33 @@ const BOOT = contentOf('/proc/sys/kernel/random/boot_id').replaceAll('-', '').sl
 /** Of this process. */
 export const SELF: ProcessIdentity = { pid: process.pid, place: placeName(), started: startOf(process.pid).started };
 
+/** A process in a name of what it makes, and a number: three groups of a regular expression. */
+export const OWNER = '([0-9a-f]{12})-(\\d+)-([0-9a-f.]*)-\\d+';
+
+/** The process that those groups name. */
+export function ownerIn([place = '', pid, started = '']: readonly (string | undefined)[]): ProcessIdentity {
+  return { place, pid: Number(pid), started };
+}
+
+/**
+ * Makes a file or folder under a name with this process in it: numbers are counted up until one is free, since threads of one
+ * process use some. Errors: those of `make`, but for EEXIST.
+ */
+export async function makeOwn<T>(
+  pathOf: (owner: string) => string,
+  make: (path: string) => Promise<T>,
+): Promise<{ readonly path: string; readonly made: T }> {
+  const { place, pid, started } = SELF;
+  for (let number = 0; ; number++) {
+    const path = pathOf(`${place}-${pid}-${started}-${number}`);
+    try {
+      return { path, made: await make(path) };
+    } catch (error) {
+      if (codeOf(error) !== 'EEXIST') throw error;
+    }
+  }
+}
+
 /** Whether the process has ended for certain. */
 export function isGone({ pid, place, started }: ProcessIdentity): boolean {
   if (place !== SELF.place) return false;

@@ -2,6 +2,7 @@
 // target until all of it is there. Not for two writers at once.
 
 import * as fs from 'node:fs/promises';
+import { finishing } from '../../util/errors.ts';
 import type { ResumedFile } from '../host.ts';
 import { fileError } from './file-errors.ts';
 
@@ -22,8 +23,10 @@ export async function resumeFile(path: string): Promise<ResumedFile> {
     restart: () => attempt(() => handle.truncate(0)),
     commit: () =>
       attempt(async () => {
-        await handle.sync();
-        await handle.close();
+        await finishing(
+          () => handle.sync(),
+          () => handle.close(),
+        );
         await fs.rename(partial, path);
       }),
     close: () => attempt(() => handle.close()),

@@ -5,11 +5,11 @@ import * as fs from 'node:fs/promises';
 import path from 'node:path';
 import process from 'node:process';
 import { formatBytes } from '../../util/bytes.ts';
-import { HoldfastError } from '../../util/errors.ts';
+import { finishing, HoldfastError } from '../../util/errors.ts';
 import type { BlockFile } from '../host.ts';
 import { codeOf, fileError } from './file-errors.ts';
 import { freeBytes, makeFolders } from './folders.ts';
-import { isGone, SELF } from './processes.ts';
+import { isGone, makeOwn, OWNER, ownerIn } from './processes.ts';
 
 /** See Host. */
 export async function openBlockFile(folder: string, bytes: number): Promise<BlockFile> {
@@ -22,15 +22,17 @@ export async function openBlockFile(folder: string, bytes: number): Promise<Bloc
   const free = await freeBytes(folder);
   if (free < bytes) throw tooSmall(folder, free, bytes);
   const { file, handle } = await createFile(folder);
-  const remove = async () => {
-    await handle.close();
-    await fs.rm(file, { force: true });
-  };
+  const remove = () =>
+    finishing(
+      () => handle.close(),
+      () => fs.rm(file, { force: true }),
+    );
   try {
     await handle.truncate(bytes);
     await reserve(handle, bytes);
   } catch (error) {
-    await remove();
+    // The error above is the one that matters.
+    await remove().catch(() => {});
     if (codeOf(error) === 'ENOSPC') throw tooSmall(folder, Math.min(await freeBytes(folder), bytes), bytes);
     throw fileError(`cannot make ${file} ${bytes} bytes long`, error);
   }
@@ -52,27 +54,25 @@ function tooSmall(folder: string, free: number, bytes: number): HoldfastError {
 
 // ---- Names -----------------------------------------------------------------------------------------------
 
-const NAME = /^holdfast-tier-([0-9a-f]{12})-(\d+)-([0-9a-f.]*)-\d+\.bin$/;
+const NAME = new RegExp(`^holdfast-tier-${OWNER}\\.bin$`);
 
-/** Numbers are counted up until one is free: threads of one process use some. */
 async function createFile(folder: string): Promise<{ file: string; handle: fs.FileHandle }> {
-  for (let number = 0; ; number++) {
-    const { place, pid, started } = SELF;
-    const file = path.join(folder, `holdfast-tier-${place}-${pid}-${started}-${number}.bin`);
-    try {
-      return { file, handle: await fs.open(file, 'wx+', 0o600) };
-    } catch (error) {
-      if (codeOf(error) !== 'EEXIST') throw fileError(`cannot create ${file}`, error);
-    }
+  try {
+    const { path: file, made: handle } = await makeOwn(
+      (owner) => path.join(folder, `holdfast-tier-${owner}.bin`),
+      (file) => fs.open(file, 'wx+', 0o600),
+    );
+    return { file, handle };
+  } catch (error) {
+    throw fileError(`cannot create a file in ${folder}`, error);
   }
 }
 
 async function removeStaleFiles(folder: string): Promise<void> {
   try {
     for (const name of await fs.readdir(folder)) {
-      const [, place, pid, started] = NAME.exec(name) ?? [];
-      if (place === undefined || started === undefined) continue;
-      if (isGone({ place, pid: Number(pid), started })) await fs.rm(path.join(folder, name), { force: true });
+      const [, ...owner] = NAME.exec(name) ?? [];
+      if (owner.length > 0 && isGone(ownerIn(owner))) await fs.rm(path.join(folder, name), { force: true });
     }
   } catch (error) {
     throw fileError(`cannot remove what ended processes left in ${folder}`, error);

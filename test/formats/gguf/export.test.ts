@@ -150,6 +150,19 @@ describe('holdfast export --gguf', () => {
     expect(new TextDecoder().decode(await files.read('Modelfile'))).toBe('mine');
   });
 
+  test.each(['out.gguf', 'Modelfile'])('nor is one that comes meanwhile: %s', async (name) => {
+    const files = await savedRun();
+    const { writeStream } = files;
+    files.writeStream = async (at) => {
+      if (at === 'out.gguf') files.contents.set(name, new TextEncoder().encode('mine'));
+      return writeStream.call(files, at);
+    };
+    const { said } = await command(files, ['run', '--out', 'out.gguf', '--gguf', 'F16', '--modelfile']);
+    expect(said).toBe(`holdfast: ${name}: is there already; name a file that is not\n`);
+    expect(new TextDecoder().decode(await files.read(name))).toBe('mine');
+    expect([...files.contents.keys()].filter((path) => !path.startsWith('run/'))).toEqual([name]);
+  });
+
   test('without a tokenizer, tokens that are no bytes are refused', async () => {
     const files = new MemoryFiles();
     await saveCheckpoint(files, 'run', 1, checkpoint(1));
@@ -259,6 +272,22 @@ test('a vocabulary of any size is read again, whole', async () => {
     const found = (await readGGUF(makeHeader(metadata, []))).metadata;
     for (const [key, { value }] of metadata) expect(found[key], key).toEqual(value);
   }
+});
+
+test('a tokenizer that an adapter brings along comes before the one in the folder', async () => {
+  const bytes = (json: unknown) => new TextEncoder().encode(JSON.stringify(json));
+  const added_tokens = [{ id: 255, content: '<|im_end|>', special: true }];
+  const contents = new Map([
+    ['tokenizer.json', bytes({ ...wordsTokenizer(255), added_tokens })],
+    ['tokenizer_config.json', bytes({ eos_token: '<|im_end|>', chat_template: 'its own' })],
+  ]);
+  const tokenizer = { path: 'adapter', sha256: '', contents };
+  const files = new MemoryFiles();
+  const model = { ...modelOf(config, values, shapes), tokenizer };
+  await exportGGUF(files, 'x', model, { type: 'F32', modelfile: false });
+  const { metadata } = await readGGUF(await files.read('x'));
+  expect(metadata).toMatchObject({ 'tokenizer.chat_template': 'its own', 'tokenizer.ggml.eos_token_id': 255 });
+  expect(metadata['tokenizer.ggml.tokens']).toEqual([...Object.keys(wordsTokenizer(255).model.vocab), '<|im_end|>']);
 });
 
 test('the same model is the same bytes, whatever the pieces', async () => {

@@ -7,7 +7,18 @@ import type { GGUFValue } from '../../../src/formats/gguf/read-header.ts';
 import { huggingFaceVocabulary } from '../../../src/formats/gguf/vocabulary/huggingface.ts';
 import { tokenizerFilesOf } from '../../../src/formats/gguf/vocabulary/read.ts';
 import { BYTES, vocabularyMetadata } from '../../../src/formats/gguf/vocabulary/vocabulary.ts';
-import { filesOf, gpt2, hardTexts, type Json, LLAMA3, llama2, made, QWEN, withPattern } from '../../data/tokenizers.ts';
+import {
+  filesOf,
+  gpt2,
+  hardTexts,
+  type Json,
+  LLAMA3,
+  llama2,
+  made,
+  QWEN,
+  SMALL,
+  withPattern,
+} from '../../data/tokenizers.ts';
 
 /** What a file with this vocabulary says, in rows of which some are left over. */
 function metadataOf(json: Json, companions: Record<string, unknown> = {}): Map<string, GGUFValue> {
@@ -56,6 +67,16 @@ test('special tokens, the end of turns and the template are those of the file', 
   expect(found.specials).toMatchObject({ bos: 1, eos: [2] });
   expect(found.addsBos).toBe(true);
   expect(new Map(tokenizerFilesOf(metadata, 'm')).get('chat_template.jinja')).toBe('{{ bos_token }}');
+});
+
+test('where a file does not say, BOS is what llama.cpp has for the way to cut a text', () => {
+  const metadata = metadataOf(SMALL, { 'tokenizer_config.json': { bos_token: '<|endoftext|>' } });
+  metadata.delete('tokenizer.ggml.add_bos_token');
+  const names = ['gpt-2', 'llama-bpe', 'llama3', 'llama-v3', 'smaug-bpe', 'qwen2', 'tekken', 'gpt-4o', 'smollm'];
+  const adding = names.filter((pre) => reread(metadata.set('tokenizer.ggml.pre', pre)).addsBos);
+  expect(adding).toEqual(['llama-bpe', 'llama3', 'llama-v3', 'tekken']);
+  metadata.set('tokenizer.ggml.pre', 'llama-bpe').set('tokenizer.ggml.add_bos_token', false);
+  expect(reread(metadata).addsBos).toBe(false);
 });
 
 test('bytes have no tokenizer', () => {

@@ -25,14 +25,16 @@ interface Way {
   readonly pattern: string;
   /** Whether a piece that is a token as it is stays one, whatever the merges make of it. */
   readonly ignoresMerges: boolean;
+  /** Whether texts begin with BOS where a file does not say. */
+  readonly addsBos?: boolean;
 }
 
 const WAYS: readonly Way[] = [
   { pre: 'gpt-2', pattern: GPT2, ignoresMerges: false },
-  { pre: 'llama-bpe', pattern: modern(String.raw`\p{N}{1,3}`), ignoresMerges: true },
+  { pre: 'llama-bpe', pattern: modern(String.raw`\p{N}{1,3}`), ignoresMerges: true, addsBos: true },
   { pre: 'smaug-bpe', pattern: modern(String.raw`\p{N}{1,3}`), ignoresMerges: false },
   { pre: 'qwen2', pattern: modern(String.raw`\p{N}`), ignoresMerges: false },
-  { pre: 'tekken', pattern: cased('', String.raw`\p{N}`), ignoresMerges: true },
+  { pre: 'tekken', pattern: cased('', String.raw`\p{N}`), ignoresMerges: true, addsBos: true },
   { pre: 'gpt-4o', pattern: cased(`${CONTRACTIONS}?`, String.raw`\p{N}{1,3}`), ignoresMerges: false },
 ];
 
@@ -74,6 +76,8 @@ export function preOf(
 /** What llama.cpp's way of that name is in a tokenizer.json. */
 export interface NamedSteps {
   readonly ignoresMerges: boolean;
+  /** Whether texts begin with BOS where a file does not say. */
+  readonly addsBos: boolean;
   /** Qwen's is NFC; llama.cpp has none. */
   readonly normalizer: Readonly<Record<string, unknown>> | null;
   readonly steps: Readonly<Record<string, unknown>>;
@@ -95,15 +99,17 @@ export function preTokenizerOf(name: string, fail: (problem: string) => never): 
   if (pre === 'smollm')
     return {
       ignoresMerges: false,
+      addsBos: false,
       normalizer: null,
       steps: sequence({ type: 'Digits', individual_digits: true }, bytes(true)),
     };
   const way = WAYS.find((each) => each.pre === pre);
   if (!way) return fail(`pre is ${show(name)}; supported: ${WAYS.map((each) => each.pre).join(', ')}, smollm`);
-  const { pattern, ignoresMerges } = way;
-  if (pattern === GPT2) return { ignoresMerges, normalizer: null, steps: bytes(true) };
+  const { pattern, ignoresMerges, addsBos = false } = way;
+  if (pattern === GPT2) return { ignoresMerges, addsBos, normalizer: null, steps: bytes(true) };
   const split = { type: 'Split', pattern: { Regex: pattern }, behavior: 'Isolated', invert: false };
-  return { ignoresMerges, normalizer: pre === 'qwen2' ? { type: 'NFC' } : null, steps: sequence(split, bytes(false)) };
+  const normalizer = pre === 'qwen2' ? { type: 'NFC' } : null;
+  return { ignoresMerges, addsBos, normalizer, steps: sequence(split, bytes(false)) };
 }
 
 /** Of one Split that keeps what its pattern finds as pieces of their own. */

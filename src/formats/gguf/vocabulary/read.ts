@@ -35,7 +35,9 @@ export function tokenizerFilesOf(metadata: Metadata, path: string): (readonly [n
     if (!special && kinds[id] !== TOKEN.userDefined) return [];
     return [{ id, content, single_word: false, lstrip: false, rstrip: false, normalized: false, special }];
   });
-  const parts = isByteLevel ? byteLevel(merges, vocab, keys) : sentencePiece(tokens, kinds, vocab, keys);
+  const { addsBos, ...parts } = isByteLevel
+    ? byteLevel(merges, vocab, keys)
+    : sentencePiece(tokens, kinds, vocab, keys);
   const tokenizer = { version: '1.0', truncation: null, padding: null, added_tokens: added, ...parts };
   const named = (key: string) => {
     const id = keys.number(`${key}_token_id`);
@@ -45,7 +47,7 @@ export function tokenizerFilesOf(metadata: Metadata, path: string): (readonly [n
   const chatTemplate = metadata.get('tokenizer.chat_template');
   const config = {
     ...{ bos_token: named('bos'), eos_token: named('eos'), pad_token: named('padding'), unk_token: named('unknown') },
-    add_bos_token: keys.flag('add_bos_token', !isByteLevel),
+    add_bos_token: keys.flag('add_bos_token', addsBos),
     add_eos_token: keys.flag('add_eos_token', false),
   };
   return [
@@ -68,8 +70,11 @@ function vocabOf(tokens: readonly string[], kinds: readonly number[], keys: Voca
 }
 
 function byteLevel(merges: readonly string[], vocab: ReadonlyMap<string, number>, keys: VocabularyKeys) {
-  const { ignoresMerges, normalizer, steps } = preTokenizerOf(keys.text('pre'), (problem) => keys.fail(problem));
+  const { ignoresMerges, addsBos, normalizer, steps } = preTokenizerOf(keys.text('pre'), (problem) =>
+    keys.fail(problem),
+  );
   return {
+    addsBos,
     normalizer,
     pre_tokenizer: steps,
     post_processor: null,
@@ -114,6 +119,7 @@ function sentencePiece(
   const unknown = kinds.indexOf(TOKEN.unknown);
   const replace = (pattern: string, content: string) => ({ type: 'Replace', pattern: { String: pattern }, content });
   return {
+    addsBos: true,
     normalizer: {
       type: 'Sequence',
       normalizers: [...(prefix ? [{ type: 'Prepend', prepend: SPACE }] : []), replace(' ', SPACE)],

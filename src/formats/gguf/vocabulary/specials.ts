@@ -1,4 +1,4 @@
-// Which tokens begin and end a text, out of what lies beside a tokenizer.json: the tokenizer's own configuration first, then what
+// The tokens that begin and end a text, out of what lies beside a tokenizer.json: the tokenizer's own configuration first, then what
 // generation goes by.
 //
 // Invariant: each is a token that there is.

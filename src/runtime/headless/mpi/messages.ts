@@ -14,9 +14,9 @@ import { beginMpi, type MpiLibrary, type MpiRequest } from './library.ts';
 
 /** MPI counts bytes in 31 bits. */
 const LONGEST = 2 ** 30;
-/** Looks at what is under way before the first nap, ... */
+/** Looks at what is under way before the first nap. */
 const LOOKS = 8;
-/** ... and between naps. A dispatch on a software adapter takes longer. */
+/** The length of a nap between two looks. A dispatch on a software adapter takes longer. */
 const NAP_MS = 0.05;
 /** For the launcher to read a rank's last words. */
 const HEARD_MS = 200;

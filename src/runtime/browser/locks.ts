@@ -1,0 +1,22 @@
+// Web Locks of this site: each ends when it is released, or with the worker that holds it, whatever ends that.
+
+/** Ends the hold on a lock. */
+export type Release = () => void;
+
+/** Holds a lock. Undefined where it is held already, here or in another tab. */
+export function holdLock(name: string): Promise<Release | undefined> {
+  return new Promise((resolve, reject) => {
+    const held = (lock: Lock | null): Promise<void> | undefined => {
+      if (lock) return new Promise((release) => resolve(release));
+      resolve(undefined);
+      return undefined;
+    };
+    navigator.locks.request(name, { ifAvailable: true }, held).catch(reject);
+  });
+}
+
+/** The names of those that are held, here and in other tabs. */
+export async function heldLocks(): Promise<ReadonlySet<string>> {
+  const { held = [] } = await navigator.locks.query();
+  return new Set(held.map(({ name }) => name ?? ''));
+}

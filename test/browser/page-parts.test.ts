@@ -1,0 +1,230 @@
+// Parts of the demo page in its own markup, one by one: what each shows of answers that come late, or in another order than
+// they were asked for. The worker is one that answers when the test does.
+
+import { expect, test } from 'vitest';
+import '../../demo/style.css';
+import { RunCurves } from '../../demo/curve-data.ts';
+import { type Compared, Curves } from '../../demo/curves.ts';
+import markup from '../../demo/index.html?raw';
+import { Live } from '../../demo/live.ts';
+import { MemoryPanel } from '../../demo/memory-panel.ts';
+import { RunList, type RunListEvents } from '../../demo/runs.ts';
+import { Seeing } from '../../demo/seeing.ts';
+import type { Training } from '../../demo/training.ts';
+import { Writing } from '../../demo/writing.ts';
+import type { Holdfast, RunInfo, RunSettings, StepEvent } from '../../src/browser/index.ts';
+import { type Deferred, deferred } from '../../src/util/deferred.ts';
+
+type Trainer = Holdfast['trainer'];
+
+document.body.innerHTML = /<body[^>]*>([\s\S]*)<\/body>/.exec(markup)?.[1] ?? '';
+for (const script of document.body.querySelectorAll('script')) script.remove();
+const byId = (id: string) => document.getElementById(id) as HTMLElement;
+const press = (id: string) => byId(id).click();
+
+interface Question {
+  readonly name: string;
+  readonly given: readonly unknown[];
+  readonly answer: Deferred<unknown>;
+}
+
+/** Answers at once where `known` has an answer, else when the test does. */
+function worker(known: Readonly<Record<string, unknown>> = {}) {
+  const asked: Question[] = [];
+  const trainer = new Proxy(
+    {},
+    {
+      get:
+        (_, name: string) =>
+        (...given: unknown[]) => {
+          const answer = deferred<unknown>();
+          if (name in known) answer.resolve(known[name]);
+          else asked.push({ name, given, answer });
+          return answer.promise;
+        },
+    },
+  ) as Trainer;
+  return { trainer, of: (name: string) => asked.filter((question) => question.name === name) };
+}
+
+/** All that follows from what was answered. */
+const settled = () => new Promise((resolve) => setTimeout(resolve));
+
+const run = (id: string, more: Partial<RunInfo> = {}) =>
+  ({ id, name: id, savedStep: 10, status: 'finished', open: 'no', created: 1, ...more }) as RunInfo;
+const metrics = (step: number): StepEvent =>
+  ({ step, loss: 2, lr: 0.1, gradNorm: 1, tokensPerSecond: 100 }) as StepEvent;
+const history = { steps: [metrics(0), metrics(1)], validations: [{ step: 1, loss: 3, accuracy: 0.5 }], samples: [] };
+
+test('of a run that has no curves, none of another are shown', async () => {
+  const curves = new Curves();
+  const drawn = () =>
+    ['loss', 'speed', 'norm', 'rate'].map((name) => byId(`chart-${name}`).querySelectorAll('.uplot').length);
+  curves.show(RunCurves.of(history), []);
+  await expect.poll(drawn).toEqual([1, 1, 1, 1]);
+  await expect.poll(() => byId('chart-accuracy').hidden).toBe(false);
+  expect(byId('chart-speed').querySelector('output')?.ariaLive).toBe('off');
+  expect(byId('curves-empty').hidden).toBe(true);
+  curves.show(new RunCurves(), []);
+  await expect.poll(drawn).toEqual([0, 0, 0, 0]);
+  expect(byId('chart-accuracy').hidden).toBe(true);
+  expect(byId('curves-empty').hidden).toBe(false);
+  expect(byId('chart-speed').textContent).toBe('Tokens/s');
+  curves.show(RunCurves.of(history), []);
+  await expect.poll(drawn).toEqual([1, 1, 1, 1]);
+  expect(byId('chart-speed').querySelector('output')?.textContent).toBe('100');
+});
+
+test('a loss that is no number has no bits', async () => {
+  const curves = RunCurves.of({ ...history, steps: [{ ...metrics(0), loss: Number.NaN }] });
+  new Live().show({ curves, steps: 10, tokensPerStep: 1, phase: 'training' } as Training);
+  await expect.poll(() => byId('now-speed').textContent).toBe('100');
+  expect(byId('now-loss').nextElementSibling?.textContent).toBe('');
+});
+
+test('a prompt of any length stays within a narrow page', () => {
+  const prompt = byId('next-prompt');
+  document.body.style.width = '300px';
+  const { right: edge } = byId('next-title').getBoundingClientRect();
+  prompt.textContent = 'word '.repeat(50) + 'x'.repeat(200);
+  expect(Math.max(...[...prompt.getClientRects()].map(({ right }) => right))).toBeLessThanOrEqual(edge + 1);
+  prompt.textContent = document.body.style.width = '';
+});
+
+test('a text of one run says nothing above another’s, and is written no further', async () => {
+  const { trainer, of } = worker({ voiceOf: { chats: false, adapter: true } });
+  const writing = new Writing(() => trainer);
+  writing.show('a', new RunCurves());
+  await settled();
+  (byId('adapters').querySelector('input[value=both]') as HTMLInputElement).checked = true;
+  press('write');
+  expect(of('sample')).toHaveLength(1);
+  expect(byId('sample-title').textContent).toBe('writing …');
+  writing.show('b', new RunCurves());
+  of('sample')[0]?.answer.resolve('a text');
+  await settled();
+  expect(byId('sample-title').textContent).toBe('no sample yet');
+  expect(of('sample')).toHaveLength(1);
+  expect((byId('write') as HTMLButtonElement).disabled).toBe(false);
+});
+
+test('a question to two sides that is left is not put to the second', async () => {
+  const { trainer, of } = worker({ voiceOf: { chats: true, adapter: true } });
+  const writing = new Writing(() => trainer);
+  writing.show('a', new RunCurves());
+  await settled();
+  (byId('adapters').querySelector('input[value=both]') as HTMLInputElement).checked = true;
+  (byId('prompt') as HTMLInputElement).value = 'who?';
+  press('write');
+  await settled();
+  expect(of('chat')).toHaveLength(1);
+  writing.show('b', new RunCurves());
+  of('chat')[0]?.answer.reject(new Error('of the run before'));
+  await settled();
+  expect(of('chat')).toHaveLength(1);
+  expect(byId('sample-title').textContent).not.toContain('before');
+});
+
+test('a picture that was cleared is not told, and what went wrong with another is not said of it', async () => {
+  const { trainer, of } = worker();
+  const seeing = new Seeing(() => trainer);
+  const vit = { settings: { config: { model_type: 'vit' } } as RunSettings };
+  const hint = byId('seeing-note').textContent;
+  seeing.show(run('a', vit), false);
+  press('picture-invert');
+  expect(of('classify')).toHaveLength(1);
+  press('picture-clear');
+  of('classify')[0]?.answer.reject(new Error('of the run before'));
+  await settled();
+  expect(of('classify')).toHaveLength(1);
+  expect(byId('seeing-note').textContent).toBe(hint);
+});
+
+test('policies that were compared for one run are not shown in the view of another', async () => {
+  const { trainer, of } = worker();
+  const panel = new MemoryPanel({ wanted: async () => {}, picture: async () => undefined });
+  const shown: unknown[] = [];
+  panel.view.compare = (figures) => void shown.push(figures);
+  panel.show({ gpu: 1000 });
+  const compared = panel.compare(trainer, {} as RunSettings);
+  panel.clear();
+  of('comparePolicies')[0]?.answer.resolve(['of the run before']);
+  await compared;
+  expect(shown).toEqual([]);
+  expect(of('compareActivations')).toEqual([]);
+});
+
+test('runs that are compared have a colour each, also when chosen at once', async () => {
+  const runs = ['a', 'b', 'c', 'd', 'e'].map((id) => run(id));
+  const { list, found, problems } = await listOf(worker({ runs, history }).trainer);
+  for (const box of list.querySelectorAll<HTMLInputElement>('input[type=checkbox]')) box.click();
+  await settled();
+  expect(new Set(found.compared.map(({ color }) => color)).size).toBe(4);
+  expect(problems.join()).toMatch(/4 runs are compared already/);
+  byId('runs').replaceChildren();
+});
+
+test('a run that was chosen for comparison and left out again, before its curves came, is left out', async () => {
+  const { trainer, of } = worker({ runs: [run('a')] });
+  const { list, found } = await listOf(trainer);
+  const box = list.querySelector('input[type=checkbox]') as HTMLInputElement;
+  box.click();
+  box.click();
+  of('history')[0]?.answer.resolve(history);
+  await settled();
+  expect(found.compared).toEqual([]);
+});
+
+test('what had the focus in the list has it when the list is drawn again', async () => {
+  const { list, runs } = await listOf(worker({ runs: [run('a'), run('b')] }).trainer);
+  const summaries = () => list.querySelectorAll('summary');
+  summaries()[1]?.focus();
+  const before = document.activeElement;
+  runs.show('a', true);
+  expect(document.activeElement).toBe(summaries()[1]);
+  expect(document.activeElement).not.toBe(before);
+});
+
+test('a run that is shown and was removed is told to be gone; one that is open is not', async () => {
+  const { trainer, of } = worker();
+  const { runs, found } = await listOf(trainer, of('runs'));
+  runs.show('a', true);
+  const refresh = async (left: RunInfo[]) => {
+    const refreshed = runs.refresh();
+    of('runs').at(-1)?.answer.resolve(left);
+    await refreshed;
+  };
+  await refresh([]);
+  runs.show('a', false);
+  await refresh([run('a')]);
+  expect(found.gone).toBe(0);
+  await refresh([run('b')]);
+  expect(found.gone).toBe(1);
+});
+
+/** The list of runs, with what it told; drawn, unless its runs are still to come. */
+async function listOf(trainer: Trainer, toCome?: readonly Question[]) {
+  const found = { compared: [] as readonly Compared[], gone: 0 };
+  const problems: string[] = [];
+  const attempt = (work: () => Promise<unknown>) =>
+    work().then(
+      () => {},
+      (error: Error) => void problems.push(error.message),
+    );
+  const events: RunListEvents = {
+    look: async () => {},
+    goOn: async () => {},
+    use: async () => {},
+    compared: (others) => {
+      found.compared = others;
+    },
+    gone: () => {
+      found.gone++;
+    },
+    attempt,
+    say: () => {},
+  };
+  const runs = new RunList(() => trainer, events);
+  if (!toCome) await runs.refresh();
+  return { runs, list: byId('runs'), found, problems };
+}

@@ -1,0 +1,40 @@
+// What a command says of a file that is no good: one line, and nothing in it that steers a terminal. No device.
+
+import { expect, test } from 'vitest';
+import { MemoryFiles } from '../memory-files.ts';
+import { CHECKPOINT, RUN, savedRun } from '../saved-run.ts';
+import { inProcess } from './in-process.ts';
+
+const STEERING = '\u001b]0;x\u0007\u0085\u009b31m\u2028';
+
+/** The files of a run whose state is changed. */
+async function runWith(change: (state: Record<string, unknown>) => void): Promise<MemoryFiles> {
+  const { files } = await savedRun();
+  const path = `${CHECKPOINT}/trainer_state.json`;
+  const state = JSON.parse(new TextDecoder().decode(await files.read(path)));
+  change(state);
+  await files.writeAtomic(path, JSON.stringify(state));
+  await files.remove(`${CHECKPOINT}/SHA256SUMS`);
+  return files;
+}
+
+test.each([
+  [
+    'a field’s name',
+    (state: Record<string, unknown>) => Object.assign(state, { choices: { [STEERING]: 5 } }),
+    'is 5; it must be',
+  ],
+  ['a value', (state: Record<string, unknown>) => Object.assign(state, { batches: STEERING }), 'it must be'],
+])('in %s of a state', async (_, change, said) => {
+  const line = await inProcess(await runWith(change), ['train', '--resume', '--out', RUN]);
+  expect(line.status).toBe(2);
+  expect(line.said).toContain(said);
+  expect(line.said).toMatch(/^holdfast: [^\p{Cc}\p{Zl}\p{Zp}]+\n$/u);
+});
+
+test('in the name of a file', async () => {
+  const files = new MemoryFiles({ [`${STEERING}/config.json`]: '{' });
+  const line = await inProcess(files, ['eval', STEERING, '--data', 'text.txt']);
+  expect(line.status).toBe(2);
+  expect(line.said).toMatch(/^holdfast: [^\p{Cc}\p{Zl}\p{Zp}]+\n$/u);
+});

@@ -113,7 +113,7 @@ async function outcomeOf(
         await trainer.setValues(kind, sourceOf(moved));
       }
     }
-    const finalLoss = await trainer.evaluate(joined(at(batches, 0)));
+    const finalLoss = await trainer.evaluate(joinedMicroBatches(at(batches, 0)));
     const weights = await collect(trainer.values('parameter'));
     if (reference.activations.has('final_logits')) {
       activations.set('final_logits', (await inspect(weights)).get('logits') as Float32Array<ArrayBuffer>);
@@ -129,7 +129,7 @@ async function outcomeOf(
 }
 
 /** The micro-batches of a step as one batch. */
-export function joined(micros: readonly Batch[]): Batch {
+export function joinedMicroBatches(micros: readonly Batch[]): Batch {
   const [first] = micros;
   assert(first, 'a step has a micro-batch');
   const { batch, seq, ...arrays } = first;

@@ -4,7 +4,7 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { loadCase, type ReferenceCase } from '../../src/parity/reference-case.ts';
-import { joined } from '../../src/parity/replay-case.ts';
+import { joinedMicroBatches } from '../../src/parity/replay-case.ts';
 import { type StepMetrics, Trainer } from '../../src/train/trainer.ts';
 import { at } from '../../src/util/at.ts';
 import { collect, sourceOf, type TensorSource, type Values } from '../../src/util/tensor-source.ts';
@@ -52,7 +52,7 @@ function asLargeBatch(reference: ReferenceCase): ReferenceCase {
     ...reference,
     batch: reference.batch * reference.accumulate,
     accumulate: 1,
-    batches: reference.batches.map((micros) => [joined(micros)]),
+    batches: reference.batches.map((micros) => [joinedMicroBatches(micros)]),
   };
 }
 

@@ -8,7 +8,7 @@ import { EXCHANGE_AXES, type GridShape } from '../../src/engine/ranks/grid.ts';
 import type { ZeroStage } from '../../src/engine/ranks/sharding.ts';
 import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import { joined } from '../../src/parity/replay-case.ts';
+import { joinedMicroBatches } from '../../src/parity/replay-case.ts';
 import type { Generator } from '../../src/train/generator.ts';
 import type { Trainer } from '../../src/train/trainer.ts';
 import { at } from '../../src/util/at.ts';
@@ -69,7 +69,7 @@ async function trainTogether(trainer: Trainer, work: Work): Promise<Outcome> {
   }
   expectCounted(trainer, micros.length);
   // Of one batch, and of more than neighbours may be apart.
-  const evaluations = [at(micros, micros.length - 1)[0], joined(micros.flat())];
+  const evaluations = [at(micros, micros.length - 1)[0], joinedMicroBatches(micros.flat())];
   const losses = [];
   for (const batch of evaluations) losses.push(await trainer.evaluate(batch));
   const texts = work.between ? [await write(trainer.generator as Generator)] : [];

@@ -11,7 +11,7 @@ import type { Device } from '../../src/gpu/device.ts';
 import type { ActivationDtype } from '../../src/graph/narrow-activations.ts';
 import { splitModel, wholeOf } from '../../src/nn/tensor-parallel.ts';
 import { loadCase, type ReferenceCase } from '../../src/parity/reference-case.ts';
-import { joined } from '../../src/parity/replay-case.ts';
+import { joinedMicroBatches } from '../../src/parity/replay-case.ts';
 import { compareWithReference } from '../../src/parity/verdict.ts';
 import { type StepMetrics, Trainer } from '../../src/train/trainer.ts';
 import { at } from '../../src/util/at.ts';
@@ -89,7 +89,7 @@ export async function trainOnRanks(
           const looks = stage === 0 && reference.gradients.has(step);
           metrics.push(await trainer.start(micros, looks ? { inspect } : {}));
         }
-        const finalLoss = await trainer.evaluate(joined(at(reference.batches, 0)));
+        const finalLoss = await trainer.evaluate(joinedMicroBatches(at(reference.batches, 0)));
         // Rank 0 has all of it.
         const isWhole = hasWeights(trainer) && tensor * pipeline === 1;
         const own: Values = isWhole ? await collect(trainer.values('parameter')) : new Map();
@@ -109,7 +109,7 @@ export async function trainOnRanks(
           networkBytes(session.fit.passes[name]?.operations ?? [], ranks.grid[axis], axis);
         const { sent, received } = bytesOf('step');
         const [each, once] = [bytesOf('evaluate'), bytesOf('evaluated')];
-        const passes = Math.ceil(joined(at(reference.batches, 0)).batch / reference.batch);
+        const passes = Math.ceil(joinedMicroBatches(at(reference.batches, 0)).batch / reference.batch);
         expect(ranks.step[axis].ledger, axis).toEqual({
           sentBytes: steps * sent + passes * each.sent + once.sent,
           receivedBytes: steps * received + passes * each.received + once.received,

@@ -27,7 +27,7 @@ import {
 import { modelfileOf } from './modelfile.ts';
 import { TENSOR_TYPES, type TensorType, tensorBytes, typeFor } from './tensor-types.ts';
 import { huggingFaceVocabulary, VOCABULARY_FILES } from './vocabulary/huggingface.ts';
-import { BYTES, type Vocabulary, vocabularyMetadata } from './vocabulary/vocabulary.ts';
+import { BYTE_VOCABULARY, type Vocabulary, vocabularyMetadata } from './vocabulary/vocabulary.ts';
 
 /** Weights, and the folder that they were found in. */
 export interface GGUFModel {
@@ -203,7 +203,7 @@ async function vocabularyOf({ name, config, files, folder, tokenizer }: GGUFMode
     else if ((await files.stat(path))?.kind === 'file') contents.set(each, await files.read(path));
   }
   if (contents.has('tokenizer.json')) return huggingFaceVocabulary(contents, name);
-  if (config.vocab_size === BYTES.tokens.length) return BYTES;
+  if (config.vocab_size === BYTE_VOCABULARY.tokens.length) return BYTE_VOCABULARY;
   throw new HoldfastError(
     `${name}: there is no tokenizer.json, and ${config.vocab_size} tokens are not bytes; put the model's tokenizer.json beside its weights`,
   );

@@ -4,7 +4,7 @@
 import { describe, expect, test } from 'vitest';
 import { ChatRenderer, type ChatTemplate } from '../../../src/data/records/chat-template.ts';
 import { modelfileOf } from '../../../src/formats/gguf/modelfile.ts';
-import { BYTES } from '../../../src/formats/gguf/vocabulary/vocabulary.ts';
+import { BYTE_VOCABULARY } from '../../../src/formats/gguf/vocabulary/vocabulary.ts';
 import { entry } from '../../entry.ts';
 
 /** In the structure of the published ones, written anew, without what Ollama does not know: dates and default systems. */
@@ -41,7 +41,7 @@ function partsOf(modelfile: string) {
 
 const modelfile = (chatTemplate: string | undefined, eos = '') =>
   modelfileOf('m.gguf', {
-    ...{ ...BYTES, tokens: [{ text: eos, kind: 3 }], specials: { eos: 0, addBos: true, addEos: false } },
+    ...{ ...BYTE_VOCABULARY, tokens: [{ text: eos, kind: 3 }], specials: { eos: 0, addBos: true, addEos: false } },
     ...(chatTemplate !== undefined && { chatTemplate }),
   });
 

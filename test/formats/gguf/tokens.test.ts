@@ -6,7 +6,7 @@ import { HuggingFaceTokenizer } from '../../../src/data/huggingface/tokenizer.ts
 import type { GGUFValue } from '../../../src/formats/gguf/read-header.ts';
 import { huggingFaceVocabulary } from '../../../src/formats/gguf/vocabulary/huggingface.ts';
 import { tokenizerFilesOf } from '../../../src/formats/gguf/vocabulary/read.ts';
-import { BYTES, vocabularyMetadata } from '../../../src/formats/gguf/vocabulary/vocabulary.ts';
+import { BYTE_VOCABULARY, vocabularyMetadata } from '../../../src/formats/gguf/vocabulary/vocabulary.ts';
 import {
   filesOf,
   gpt2,
@@ -80,7 +80,7 @@ test('where a file does not say, BOS is what llama.cpp has for the way to cut a 
 });
 
 test('bytes have no tokenizer', () => {
-  const metadata = [...vocabularyMetadata(BYTES, 256, 'm')].map(([key, { value }]) => [key, value] as const);
+  const metadata = [...vocabularyMetadata(BYTE_VOCABULARY, 256, 'm')].map(([key, { value }]) => [key, value] as const);
   expect(tokenizerFilesOf(new Map(metadata), 'm')).toEqual([]);
 });
 

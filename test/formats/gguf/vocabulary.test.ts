@@ -4,7 +4,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { huggingFaceVocabulary } from '../../../src/formats/gguf/vocabulary/huggingface.ts';
-import { BYTES, TOKEN, vocabularyMetadata } from '../../../src/formats/gguf/vocabulary/vocabulary.ts';
+import { BYTE_VOCABULARY, TOKEN, vocabularyMetadata } from '../../../src/formats/gguf/vocabulary/vocabulary.ts';
 import { byteLevel } from './models.ts';
 
 type Json = Readonly<Record<string, unknown>>;
@@ -135,7 +135,7 @@ describe('byte-level', () => {
 });
 
 test('bytes: token i is byte i, by the characters that byte-level tokenizers have for them', () => {
-  const metadata = vocabularyMetadata(BYTES, 256, 'm');
+  const metadata = vocabularyMetadata(BYTE_VOCABULARY, 256, 'm');
   const tokens = metadata.get('tokenizer.ggml.tokens')?.value as string[];
   expect(new Set(tokens).size).toBe(256);
   expect(tokens[0x41]).toBe('A');

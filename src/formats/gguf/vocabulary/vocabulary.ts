@@ -43,7 +43,7 @@ export interface Specials {
  * The bytes, each as the character that stands for it. Byte 0, which no text has, ends one: without a name for it llama.cpp would
  * take byte 11. Nothing is merged, so any way to cut does; Qwen 2's leaves spaces before punctuation alone.
  */
-export const BYTES: Vocabulary = {
+export const BYTE_VOCABULARY: Vocabulary = {
   model: 'gpt2',
   pre: 'qwen2',
   tokens: BYTE_CHARACTERS.map((text) => ({ text, kind: TOKEN.normal })),

@@ -49,7 +49,7 @@ export interface Measured<P extends Passes = Passes> {
   readonly held: number;
 }
 
-export interface Candidate<P extends Passes = Passes> extends Measured<P> {
+export interface FitCandidate<P extends Passes = Passes> extends Measured<P> {
   /** All of nonModel. */
   readonly other: number;
   /** Chunks that one operator needs at once. */
@@ -59,7 +59,7 @@ export interface Candidate<P extends Passes = Passes> extends Measured<P> {
 }
 
 /** What must go down at once: the chunks that an update on the GPU completes together, where each step's state is kept below. */
-export const leastStaging = ({ durable, workload, completed }: Candidate): StagingSize => ({
+export const leastStaging = ({ durable, workload, completed }: FitCandidate): StagingSize => ({
   down: durable && !updatesOnHost(workload) ? completed : 1,
   up: 1,
 });
@@ -86,14 +86,14 @@ export const candidate = <P extends Passes>(
   placements: readonly Placement[],
   chunkBytes: number,
   durable: boolean,
-): Candidate<P> => measured(workload, mapOf(workload, chunkBytes), placements, durable);
+): FitCandidate<P> => measured(workload, mapOf(workload, chunkBytes), placements, durable);
 
 export function measured<P extends Passes>(
   workload: Workload<P>,
   map: ChunkMap,
   placements: readonly Placement[],
   durable: boolean,
-): Candidate<P> {
+): FitCandidate<P> {
   const counted = countedOn(workload, map);
   const { atOnce, completed, stashes, onGPU } = counted;
   const nonModel = nonModelMemory(workload, placements, counted);
@@ -105,7 +105,7 @@ export function measured<P extends Passes>(
 }
 
 /** The passes of a candidate, with all of its micro-batches. */
-export const passesOf = <P extends Passes>({ workload, map }: Candidate<P>): P =>
+export const passesOf = <P extends Passes>({ workload, map }: FitCandidate<P>): P =>
   workload.isShared ? sketchOf(workload, map) : workload.passes(map);
 
 /** What a workload takes on the chunks of a layout, wherever its activations lie. */
@@ -154,7 +154,7 @@ function sketchOf<P extends Passes>(workload: Workload<P>, map: ChunkMap): P {
   return passes;
 }
 
-export function leastPeak(found: Candidate): number {
+export function leastPeak(found: FitCandidate): number {
   const { map, other, atOnce } = found;
   const { down, up } = leastStaging(found);
   return other + (Math.min(atOnce, map.count) + down + up) * map.chunkBytes;

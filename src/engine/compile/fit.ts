@@ -16,8 +16,8 @@ import { assert, HoldfastError } from '../../util/errors.ts';
 import { priceOf } from '../simulate/price.ts';
 import {
   arenaBytes,
-  type Candidate,
   candidate,
+  type FitCandidate,
   leastPeak,
   leastStaging,
   measured,
@@ -152,7 +152,7 @@ function sameChunks<P extends Passes>(
   workload: Workload<P>,
   limits: AdapterLimits,
   tight: boolean,
-): Candidate<P> {
+): FitCandidate<P> {
   const placements = placeAll(workload, limits, tight);
   return measured(workload, found.map, placements, found.durable);
 }
@@ -163,7 +163,7 @@ export const leastBudget = (found: Fit, limits: AdapterLimits, options: FitOptio
 
 interface LeastRefit<P extends Passes> {
   readonly bytes: number;
-  readonly candidate: Candidate<P>;
+  readonly candidate: FitCandidate<P>;
   /** As of `Least`. */
   readonly sparing?: Workload<P>;
 }
@@ -223,7 +223,7 @@ export function refitMemory<P extends Passes>(
 }
 
 /** Deals the room that a budget leaves for chunks to slots and staging. */
-function sized<P extends Passes>(found: Candidate<P>, budget: number | undefined): Fit<P> {
+function sized<P extends Passes>(found: FitCandidate<P>, budget: number | undefined): Fit<P> {
   const { map, other, atOnce, residents } = found;
   const least = leastStaging(found);
   const passes = passesOf(found);
@@ -246,7 +246,7 @@ const holdsAll = ({ main, open }: FreeRanges, slots: number): boolean =>
   main.update !== undefined && heldAt(main.trace).every((held, m) => held <= slots + at(open, m));
 
 function withSlots<P extends Passes>(
-  found: Candidate<P>,
+  found: FitCandidate<P>,
   passes: P,
   slots: number,
   staging: StagingSize,
@@ -284,7 +284,7 @@ function withSlots<P extends Passes>(
 
 const NO_EXTRA_SLOTS: FoundSlots = { ranges: [], of: new Map() };
 
-function freeRangesOf({ workload, placements, map }: Candidate, passes: Passes): FreeRanges {
+function freeRangesOf({ workload, placements, map }: FitCandidate, passes: Passes): FreeRanges {
   const outputs = new Set(workload.programs.flatMap((program) => program.outputs));
   return freeRanges(passes, placements, outputs, map.chunkBytes);
 }

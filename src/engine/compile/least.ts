@@ -6,7 +6,7 @@
 import { bytesBelow, leastHostBytes, type RoomBelow } from '../../memory/tiers/shares.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import { arenaBytes, type Candidate, candidate, leastChunks, leastPeak, needBelow, placeAll } from './candidate.ts';
+import { arenaBytes, candidate, type FitCandidate, leastChunks, leastPeak, needBelow, placeAll } from './candidate.ts';
 import { chunkSizes, leastBytesOf, mapOf } from './chunk-sizes.ts';
 import type { Passes } from './pass.ts';
 import { sparingWay, uniformWays } from './ways.ts';
@@ -33,7 +33,7 @@ export const isDurable = (workload: Workload, recovery: Recovery): boolean =>
   workload.training && !workload.inBackward && (recovery === 'step' || updatesOnHost(workload));
 
 /** Whether there is room below the GPU for all chunks and the activations that lie there; without the latter, others say. */
-export const fitsBelow = (found: Candidate, below: RoomBelow | undefined): boolean =>
+export const fitsBelow = (found: FitCandidate, below: RoomBelow | undefined): boolean =>
   found.stashes.length === 0 || below === undefined || below.holds(needBelow(found));
 
 /** The smallest budget that `fitMemory` accepts, in bytes. */

@@ -18,7 +18,7 @@ export interface Shelf {
 }
 
 /** The homes of one kind: of chunks and activations by their numbers. */
-export interface Column {
+export interface KindColumn {
   readonly kind: string;
   readonly members: readonly number[];
   readonly x: number;
@@ -62,7 +62,7 @@ export class Shelves {
   readonly pitch: number;
   readonly placePitch: number;
   readonly shelves: readonly Shelf[];
-  readonly columns: readonly Column[];
+  readonly columns: readonly KindColumn[];
   readonly #shape: ShelfShape;
   /** Cells in a row of slots or of staging. */
   readonly #across: number;

@@ -21,7 +21,7 @@ import { type StepPrograms, traceStep } from './step-programs.ts';
 import { type TrainingPasses, trainingWorkload } from './training-workload.ts';
 
 /** What would be trained. */
-export interface Compared {
+export interface ComparedTraining {
   readonly model: Model;
   readonly batch: number;
   readonly context: number;
@@ -81,7 +81,7 @@ interface Way {
  * Errors: HoldfastError for a model that no fit is found for.
  */
 export function compareActivations(
-  compared: Compared,
+  compared: ComparedTraining,
   machine: Machine,
   hostBytes: number,
   budget?: number,

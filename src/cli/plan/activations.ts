@@ -3,7 +3,7 @@
 
 import { memoryOf } from '../../engine/simulate/machine.ts';
 import type { Host } from '../../runtime/host.ts';
-import { type Compared, compareActivations, type PolicyStep } from '../../train/activation-comparison.ts';
+import { type ComparedTraining, compareActivations, type PolicyStep } from '../../train/activation-comparison.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { machineNamed } from './machine.ts';
 import { duration } from './words.ts';
@@ -22,7 +22,7 @@ export interface ActivationFlags {
 export async function compareOnActivations(
   host: Host,
   what: string,
-  compared: Compared,
+  compared: ComparedTraining,
   { hardware: [name = DEFAULT_MACHINE] = [], hostMemory, gpuMemory, json = false }: ActivationFlags,
 ): Promise<void> {
   const { write } = host.terminal;

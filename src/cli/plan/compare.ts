@@ -9,7 +9,7 @@ import { FAMILIES, type FamilyName, shapeOf } from '../../formats/families/index
 import { mapChunks } from '../../memory/layout/chunk-map.ts';
 import { type MomentDtype, trainedElementBytes } from '../../memory/layout/kinds.ts';
 import { chunkRange } from '../../memory/layout/layout.ts';
-import { type Compared, compare, movedChunks, PLANNER, ratioTo } from '../../memory/plan/compare.ts';
+import { compare, movedChunks, PLANNER, type PlanComparison, ratioTo } from '../../memory/plan/compare.ts';
 import { ORDERS } from '../../memory/plan/policies.ts';
 import { chunkCount, slotsUnder, type Trace } from '../../memory/plan/trace.ts';
 import { makeModel } from '../../nn/index.ts';
@@ -70,7 +70,7 @@ export function printComparison(host: Host, highs: Highs, json: boolean, moments
   const policies = [PLANNER, ...Object.keys(ORDERS)];
   const widths = policies.map((name) => Math.max(7, name.length));
   const columns = (values: readonly string[]) => values.map((value, i) => value.padStart(at(widths, i))).join('  ');
-  const results: Compared[] = [];
+  const results: PlanComparison[] = [];
   if (!json) {
     write('Chunks moved per step as a multiple of the linear bound; * proven to be the optimum\n');
     write(`model  layers  micro-batches  budget  chunks   bound   exact  ${columns(policies)}\n`);

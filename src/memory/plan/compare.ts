@@ -11,7 +11,7 @@ import type { Trace } from './trace.ts';
 
 export const PLANNER = 'Holdfast';
 
-export interface Compared {
+export interface PlanComparison {
   /** Chunks moved per step, both ways: no schedule moves fewer. */
   readonly linear: number;
   /** The fewest that a schedule moves; absent where the time did not suffice to prove it. */
@@ -21,7 +21,7 @@ export interface Compared {
 }
 
 /** `seconds`: for the exact optimum, where the planner does not reach the linear bound anyway. */
-export function compare(highs: Highs, trace: Trace, slots: readonly number[], seconds: number): Compared {
+export function compare(highs: Highs, trace: Trace, slots: readonly number[], seconds: number): PlanComparison {
   const costs = new Map<string, PlanCost>([
     [PLANNER, checkPlan(trace, makePlan(PLANNER, planStep(trace, slots)), slots)],
   ]);

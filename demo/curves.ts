@@ -7,7 +7,7 @@ import { type RunCurves, spread, type Thinned } from './curve-data.ts';
 import { byId } from './page.ts';
 
 /** A run that is compared with the one that is looked at. */
-export interface Compared {
+export interface ComparedRun {
   readonly name: string;
   readonly color: string;
   readonly curves: RunCurves;
@@ -23,7 +23,7 @@ export class Curves {
   readonly #accuracy: Chart;
   readonly #small: readonly { chart: Chart; field: 'tokensPerSecond' | 'gradNorm' | 'lr' }[];
   #run: RunCurves | undefined;
-  #others: readonly Compared[] = [];
+  #others: readonly ComparedRun[] = [];
   #timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor() {
@@ -38,7 +38,7 @@ export class Curves {
     ];
   }
 
-  show(run: RunCurves, others: readonly Compared[]): void {
+  show(run: RunCurves, others: readonly ComparedRun[]): void {
     this.#run = run;
     this.#others = others;
     this.changed();
@@ -75,7 +75,7 @@ export class Curves {
     );
   }
 
-  #drawLoss(run: RunCurves, own: Thinned, others: readonly (Compared & { thinned: Thinned })[]): void {
+  #drawLoss(run: RunCurves, own: Thinned, others: readonly (ComparedRun & { thinned: Thinned })[]): void {
     const x = union([own.x, run.validations.map(({ step }) => step), ...others.map(({ thinned }) => thinned.x)]);
     const on = (from: readonly number[], values: drawing.Column): drawing.Column =>
       spread(

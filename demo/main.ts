@@ -13,7 +13,7 @@ import {
   shapeOf,
 } from '../src/browser/index.ts';
 import { ClassData } from './class-data.ts';
-import { type Compared, Curves } from './curves.ts';
+import { type ComparedRun, Curves } from './curves.ts';
 import { DataPanel } from './data.ts';
 import { takeDrops } from './drop.ts';
 import { isolate } from './isolation.ts';
@@ -69,7 +69,7 @@ const runs = new RunList(() => (holdfast as Holdfast).trainer, {
   attempt: (work) => attempt(work),
   say: (text) => notes.say(text),
 });
-let compared: readonly Compared[] = [];
+let compared: readonly ComparedRun[] = [];
 let holdfast: Holdfast | undefined;
 let training: Training | undefined;
 /** Whether a run is being made ready that is not open yet. */

@@ -11,7 +11,7 @@ import {
 } from '../src/browser/index.ts';
 import { at } from './at.ts';
 import { RunCurves } from './curve-data.ts';
-import type { Compared } from './curves.ts';
+import type { ComparedRun } from './curves.ts';
 import { ask } from './dialogs.ts';
 import { ago, whole } from './figures.ts';
 import { byId, make, save } from './page.ts';
@@ -25,7 +25,7 @@ export interface RunListEvents {
   goOn(run: RunInfo): Promise<void>;
   /** Takes its weights as the model to train. */
   use(run: RunInfo): Promise<void>;
-  compared(others: readonly Compared[]): void;
+  compared(others: readonly ComparedRun[]): void;
   /** The run that is shown was removed, here or in another tab. */
   gone(): void;
   /** Runs something and says what goes wrong. */
@@ -40,7 +40,7 @@ export class RunList {
   readonly #empty = byId('runs-empty', HTMLElement);
   readonly #trainer: () => Trainer;
   readonly #events: RunListEvents;
-  readonly #compared = new Map<string, Compared>();
+  readonly #compared = new Map<string, ComparedRun>();
   #runs: readonly RunInfo[] = [];
   /** The run that the page shows, and whether it is open here. */
   #shown: { id: string | undefined; open: boolean } = { id: undefined, open: false };

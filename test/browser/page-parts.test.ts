@@ -4,7 +4,7 @@
 import { expect, test } from 'vitest';
 import '../../demo/style.css';
 import { RunCurves } from '../../demo/curve-data.ts';
-import { type Compared, Curves } from '../../demo/curves.ts';
+import { type ComparedRun, Curves } from '../../demo/curves.ts';
 import markup from '../../demo/index.html?raw';
 import { Live } from '../../demo/live.ts';
 import { MemoryPanel } from '../../demo/memory-panel.ts';
@@ -204,7 +204,7 @@ test('a run that is shown and was removed is told to be gone; one that is open i
 
 /** The list of runs, with what it told; drawn, unless its runs are still to come. */
 async function listOf(trainer: Trainer, toCome?: readonly Question[]) {
-  const found = { compared: [] as readonly Compared[], gone: 0 };
+  const found = { compared: [] as readonly ComparedRun[], gone: 0 };
   const problems: string[] = [];
   const attempt = (work: () => Promise<unknown>) =>
     work().then(

@@ -25,14 +25,14 @@ import { realNumber, wholeNumber } from '../util/range.ts';
 import type { Values } from '../util/tensor-source.ts';
 
 /** Of each step. */
-export interface Curves {
+export interface ReferenceCurves {
   readonly lr: readonly number[];
   readonly loss: readonly number[];
   readonly gradNorm: readonly number[];
 }
 
 /** What comes of a case: in float64, or of a replay. */
-export interface Outcome extends Curves {
+export interface Outcome extends ReferenceCurves {
   /** Loss on the data of step 0 with the final weights. */
   readonly finalLoss: number;
   /** Gradients before clipping, by 0-based step: step 0 always, others where the case has them. */

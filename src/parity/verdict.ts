@@ -6,7 +6,7 @@
 import { at } from '../util/at.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import type { Values } from '../util/tensor-source.ts';
-import type { Curves, Outcome, ReferenceCase } from './reference-case.ts';
+import type { Outcome, ReferenceCase, ReferenceCurves } from './reference-case.ts';
 
 /**
  * A metric passes up to this many tolerances. A tolerance is 4 times the worst error that float32 arithmetic
@@ -141,7 +141,7 @@ function verdict(
 // ---- Runs ----------------------------------------------------------------------------------------------------
 
 /** A run, as it was recorded or as it was trained again. */
-export interface RunTrace extends Curves {
+export interface RunTrace extends ReferenceCurves {
   /** After the last of these steps; undefined where they are not known. */
   readonly weights: Values | undefined;
 }

@@ -12,7 +12,7 @@ const BYTES_PER_ELEMENT = { F32: 4, I32: 4, F64: 8, F16: 2, BF16: 2 } as const;
 export type Dtype = keyof typeof BYTES_PER_ELEMENT;
 
 /** Where a tensor lies: bytes from the start of the data section. */
-export interface Entry {
+export interface TensorEntry {
   /** Any that the file says: one that is not known here may lie beside what is read. */
   readonly dtype: string;
   /** [] is a scalar. */
@@ -71,7 +71,7 @@ const fieldsOf = (members: ReadonlyMap<string, string>): Fields =>
   new Map([...members].map(([field, value]) => [field, JSON.parse(value)]));
 
 /** The tensors of a file with `dataBytes` of data, in the order of their data. */
-export function entriesOf(header: Header, dataBytes: number, name: string): Map<string, Entry> {
+export function entriesOf(header: Header, dataBytes: number, name: string): Map<string, TensorEntry> {
   const entries = [...header]
     .filter(([tensor]) => tensor !== '__metadata__')
     .map(([tensor, fields]) => [tensor, readEntry(fields, label(name, tensor), dataBytes)] as const)
@@ -124,13 +124,13 @@ export const elementBytes = (dtype: Dtype): number => BYTES_PER_ELEMENT[dtype];
 const isKnown = (dtype: string): dtype is Dtype => Object.hasOwn(BYTES_PER_ELEMENT, dtype);
 
 /** The element type of a tensor to be read. Errors: HoldfastError for one that cannot be. */
-export function dtypeToRead({ dtype }: Entry, name: string, tensor: string): Dtype {
+export function dtypeToRead({ dtype }: TensorEntry, name: string, tensor: string): Dtype {
   if (isKnown(dtype)) return dtype;
   const known = Object.keys(BYTES_PER_ELEMENT).join(', ');
   throw new HoldfastError(`${label(name, tensor)} has dtype ${shorten(JSON.stringify(dtype))}; supported: ${known}`);
 }
 
-function readEntry(fields: Fields | undefined, where: string, dataBytes: number): Entry {
+function readEntry(fields: Fields | undefined, where: string, dataBytes: number): TensorEntry {
   const [dtype, shape, offsets] = ['dtype', 'shape', 'data_offsets'].map((field) => fields?.get(field));
   if (typeof dtype !== 'string') throw new HoldfastError(`${where} has no dtype; ${DAMAGED}`);
   if (!isListOfCounts(shape)) {

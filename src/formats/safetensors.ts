@@ -15,7 +15,6 @@ import { giveBack, takeBuffer } from './read-buffers.ts';
 import {
   type Dtype,
   dtypeToRead,
-  type Entry,
   elementBytes,
   elements,
   entriesOf,
@@ -24,9 +23,10 @@ import {
   LENGTH_BYTES,
   makeHeader,
   parseHeader,
+  type TensorEntry,
 } from './safetensors-header.ts';
 
-export type { Dtype, Entry } from './safetensors-header.ts';
+export type { Dtype, TensorEntry } from './safetensors-header.ts';
 
 /** Widened at once: what stays in a processor's cache until it is copied on. */
 const WIDENED_ELEMENTS = 2 ** 16;
@@ -90,7 +90,7 @@ export function serialize(
 export class TensorFile {
   readonly path: string;
   /** In the order of their data. */
-  readonly entries: ReadonlyMap<string, Entry>;
+  readonly entries: ReadonlyMap<string, TensorEntry>;
   readonly #files: FolderReader;
   readonly #start: number;
   /** Open for parts that are read to where they go, and how many of them there are. */
@@ -107,7 +107,7 @@ export class TensorFile {
     return new TensorFile(files, path, start, entriesOf(header, size - start, path));
   }
 
-  private constructor(files: FolderReader, path: string, start: number, entries: ReadonlyMap<string, Entry>) {
+  private constructor(files: FolderReader, path: string, start: number, entries: ReadonlyMap<string, TensorEntry>) {
     this.#files = files;
     this.path = path;
     this.#start = start;
@@ -230,12 +230,12 @@ export class TensorFile {
     }
   }
 
-  #bytes({ begin }: Entry, dtype: Dtype, first: number, count: number): Promise<Bytes> {
+  #bytes({ begin }: TensorEntry, dtype: Dtype, first: number, count: number): Promise<Bytes> {
     const size = elementBytes(dtype);
     return this.#files.readRange(this.path, this.#start + begin + first * size, count * size);
   }
 
-  #entry(name: string): Entry {
+  #entry(name: string): TensorEntry {
     const entry = this.entries.get(name);
     assert(entry, `${this.path} has no tensor ${name}`);
     return entry;

@@ -11,7 +11,7 @@ import type { StoredElement } from '../../util/stored-elements.ts';
 import type { PackedTensor, TensorReader } from '../../util/tensor-source.ts';
 import { ListedFolder } from '../listed-folder.ts';
 import { type TensorData, TensorFile } from '../safetensors.ts';
-import type { Entry } from '../safetensors-header.ts';
+import type { TensorEntry } from '../safetensors-header.ts';
 import { openQuantised } from './bitsandbytes.ts';
 import { INDEX, WEIGHTS } from './folder.ts';
 import { INDEX_NAMES, type WholeName } from './shard-names.ts';
@@ -29,7 +29,7 @@ const GET_AGAIN = 'copy the folder of the model again';
 export interface StoredTensors {
   /** For messages: the file, or the index of several. */
   readonly path: string;
-  readonly entries: ReadonlyMap<string, Pick<Entry, 'dtype' | 'shape'>>;
+  readonly entries: ReadonlyMap<string, Pick<TensorEntry, 'dtype' | 'shape'>>;
   /** Of the file that a tensor is in. */
   pathOf(name: string): string;
   /** Its values. Errors: HoldfastError for a type that is not read. */
@@ -43,7 +43,7 @@ export interface StoredTensors {
 /** The tensors of one safetensors file or of several, by their stored names. */
 export class ModelTensors implements StoredTensors {
   readonly path: string;
-  readonly entries: ReadonlyMap<string, Entry>;
+  readonly entries: ReadonlyMap<string, TensorEntry>;
   readonly #files: ReadonlyMap<string, TensorFile>;
 
   constructor(path: string, files: readonly TensorFile[]) {

@@ -19,7 +19,7 @@ import { DiskTier } from './disk-tier.ts';
 import { HostPlacement, NOWHERE } from './host-placement.ts';
 import { HostTier, NO_OWNER, type Slot } from './host-tier.ts';
 import { PendingReads } from './pending-reads.ts';
-import { type Entry, type NewValue, Puts, type Puttable } from './puts.ts';
+import { type ChunkValue, type NewValue, Puts, type Puttable } from './puts.ts';
 import { StopWatch } from './stop-watch.ts';
 import { type BackingOptions, checkLimits, LARGEST_PUT } from './tier-limits.ts';
 import { WaitQueue } from './wait-queue.ts';
@@ -234,7 +234,7 @@ export class Backing {
    * before this resolves; `bytes` must stay as they are until then. Errors: HoldfastError when no room could be
    * made, Error when `bytes` were detached meanwhile; then every chunk still has its old value.
    */
-  async putAll(entries: readonly Entry[]): Promise<void> {
+  async putAll(entries: readonly ChunkValue[]): Promise<void> {
     await this.#puts.put(this.#newValues(entries));
   }
 
@@ -300,7 +300,7 @@ export class Backing {
     );
   }
 
-  #newValues(entries: readonly Entry[]): NewValue[] {
+  #newValues(entries: readonly ChunkValue[]): NewValue[] {
     assert(new Set(entries.map(({ chunk }) => chunk)).size === entries.length, 'a put names a chunk twice');
     assert(entries.length <= this.#largestPut, `a put of ${entries.length} chunks, largestPut is ${this.#largestPut}`);
     return entries.map(({ chunk: id, bytes }) => {

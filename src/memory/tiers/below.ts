@@ -6,7 +6,7 @@ import type { BlockFile } from '../../runtime/host.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { Backing, type Ledger, type TierState } from './backing.ts';
 import type { DiskFile } from './disk-file.ts';
-import type { Entry } from './puts.ts';
+import type { ChunkValue } from './puts.ts';
 import { bytesBelow, leastHostBytes, type NeedBelow, sharesOf } from './shares.ts';
 import { StashTier } from './stash-tier.ts';
 import type { BackingOptions } from './tier-limits.ts';
@@ -19,7 +19,7 @@ export interface BelowOptions extends Pick<BackingOptions, 'allocate'> {
 }
 
 /** A new value; of a piece of an activation, what is put at an offset of it ends it. */
-export interface PlacedEntry extends Entry {
+export interface PlacedEntry extends ChunkValue {
   /** @default 0: it is the whole value */
   readonly offset?: number;
 }
@@ -82,7 +82,7 @@ export class Below {
 
   /** New values: of chunks in one turn, see `Backing.putAll`. */
   async putAll(entries: readonly PlacedEntry[]): Promise<void> {
-    const isChunk = ({ chunk }: Entry) => chunk < this.chunks.chunks;
+    const isChunk = ({ chunk }: ChunkValue) => chunk < this.chunks.chunks;
     const chunks = entries.filter(isChunk);
     if (chunks.length > 0) await this.chunks.putAll(chunks);
     for (const entry of entries) {

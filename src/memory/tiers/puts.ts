@@ -14,7 +14,7 @@ import type { Loadable, PendingReads } from './pending-reads.ts';
 import type { StopWatch } from './stop-watch.ts';
 import type { WaitQueue } from './wait-queue.ts';
 
-export interface Entry {
+export interface ChunkValue {
   readonly chunk: number;
   /** chunkBytes of them, starting at a multiple of 4. */
   readonly bytes: Uint8Array<ArrayBuffer>;

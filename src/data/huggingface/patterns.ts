@@ -7,7 +7,7 @@
 import type { Part } from './part.ts';
 
 /** GPT-2's, which the pre-tokenizer ByteLevel brings along. */
-export const GPT2 = String.raw`'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`;
+export const GPT2_PATTERN = String.raw`'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`;
 
 /**
  * Regardless of case, s is ſ too; the library folds ASCII alone. Contractions are what such groups are for in practice.

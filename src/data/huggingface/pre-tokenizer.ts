@@ -6,7 +6,7 @@ import { SplitPreTokenizer } from '@huggingface/tokenizers';
 import { byteCharacters } from './byte-characters.ts';
 import { type Normalizer, translated } from './normalizer.ts';
 import type { Part } from './part.ts';
-import { alternativesOf, CONTRACTIONS, escaped, GPT2, isLiteral, patternIn } from './patterns.ts';
+import { alternativesOf, CONTRACTIONS, escaped, GPT2_PATTERN, isLiteral, patternIn } from './patterns.ts';
 
 /** Pieces of a piece. `first`: it begins the text. */
 export type Step = (piece: string, first: boolean) => readonly string[];
@@ -111,7 +111,7 @@ function byteLevel(part: Part): Found {
     splits: false,
     byteLevel: false,
   };
-  const found = regex ? joined(byPattern(part, GPT2), bytes) : bytes;
+  const found = regex ? joined(byPattern(part, GPT2_PATTERN), bytes) : bytes;
   return prefix ? joined(spaced, found) : found;
 }
 

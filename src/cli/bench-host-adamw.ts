@@ -1,7 +1,7 @@
 // A benchmark of AdamW on the host, one thread of it: parameters a second beside the same loads and stores without its
 // arithmetic, in turns.
 
-import { type AdamWExports, instantiate, PAGE } from '../kernels/wasm-heap.ts';
+import { type AdamWExports, instantiate, PAGE_BYTES } from '../kernels/wasm-heap.ts';
 import { median } from '../util/median.ts';
 
 /** Of a kind: past a core's cache. */
@@ -20,7 +20,7 @@ export interface HostAdamWFigure {
 
 export function measureHostAdamW(): HostAdamWFigure {
   const bytes = ELEMENTS * 4;
-  const pages = (KINDS * bytes) / PAGE;
+  const pages = (KINDS * bytes) / PAGE_BYTES;
   const memory = new WebAssembly.Memory({ initial: pages, maximum: pages });
   const exports = instantiate(memory);
   // Neither zeros nor subnormals, with which a processor computes at other speeds.

@@ -7,7 +7,7 @@ import { at } from '../util/at.ts';
 import { keyIn } from './moments.ts';
 import { HYPER, STATE } from './step-control.ts';
 import { BLOCK } from './sum-squares.ts';
-import { type AdamWExports, instantiate, MOST_PAGES, PAGE, type WasmHeap } from './wasm-heap.ts';
+import { type AdamWExports, instantiate, MOST_PAGES, PAGE_BYTES, type WasmHeap } from './wasm-heap.ts';
 
 /** What changes from step to step: see HYPER, ROUNDING and STATE; and which blocks decay, a bit each. */
 export interface HostScalars {
@@ -145,7 +145,7 @@ const call = (exports: AdamWExports, calls: readonly Call[]): void => {
 
 function makeWindows() {
   const bytes = WINDOW * 4;
-  const memory = new WebAssembly.Memory({ initial: (4 * bytes) / PAGE, maximum: MOST_PAGES });
+  const memory = new WebAssembly.Memory({ initial: (4 * bytes) / PAGE_BYTES, maximum: MOST_PAGES });
   const arrays = [0, 1, 2, 3].map((i) => new Uint8Array(memory.buffer, i * bytes, bytes));
   return { exports: instantiate(memory), arrays };
 }

@@ -7,7 +7,7 @@ import MODULE from '../../assembly/adamw.ts?wasm';
 import SHARED_MODULE from '../../assembly/adamw.ts?wasm-shared';
 
 /** Bytes of a page, and pages of the largest memory. */
-export const PAGE = 65536;
+export const PAGE_BYTES = 65536;
 export const MOST_PAGES = 65536;
 /** Each part begins at a multiple of this: vectors are read whole. */
 const ALIGNMENT = 64;
@@ -50,11 +50,11 @@ export class WasmHeap {
   /** Zeros. Errors: RangeError without memory. */
   allocate(bytes: number): Uint8Array<ArrayBuffer> {
     const size = Math.ceil(bytes / ALIGNMENT) * ALIGNMENT;
-    if ((this.#used.at(-1) ?? 0) + size > MOST_PAGES * PAGE) this.#begin();
+    if ((this.#used.at(-1) ?? 0) + size > MOST_PAGES * PAGE_BYTES) this.#begin();
     const number = this.memories.length - 1;
     const memory = this.memories[number] as WebAssembly.Memory;
     const offset = this.#used[number] as number;
-    const missing = Math.ceil((offset + size - memory.buffer.byteLength) / PAGE);
+    const missing = Math.ceil((offset + size - memory.buffer.byteLength) / PAGE_BYTES);
     if (missing > 0) memory.grow(missing);
     this.#used[number] = offset + size;
     // What reads and writes bytes takes those of shared memory as well: to all that is below the GPU they are the same.

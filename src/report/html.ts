@@ -21,13 +21,13 @@ class Html {
 export type { Html };
 
 /** Types end where files begin: whatever else comes is text, too. */
-export type Part = string | number | Html | readonly Part[];
+export type HtmlPart = string | number | Html | readonly HtmlPart[];
 
 /** Attributes whose values are only shown or looked up. */
 const HARMLESS = /^@(?:class|id|title|width|content|aria-[a-z]+|data-[a-z]+)$/;
 
 /** Lists stand one after the other. */
-export function html(pieces: TemplateStringsArray, ...parts: readonly Part[]): Html {
+export function html(pieces: TemplateStringsArray, ...parts: readonly HtmlPart[]): Html {
   let text = pieces[0] ?? '';
   let state = after('text', text);
   parts.forEach((part, i) => {

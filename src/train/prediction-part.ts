@@ -90,7 +90,7 @@ export interface PartOptions {
   readonly chunkBytes?: number;
 }
 
-export interface Part extends PartOptions {
+export interface PredictedPart extends PartOptions {
   readonly workload: Workload<TrainingPasses>;
   readonly whole: Fit<TrainingPasses>;
   /** Of a step in which nothing is waited for, in chunks of `chunkBytes`; and that in those of a step with the chunks that this part has. */
@@ -134,7 +134,7 @@ export class Parts {
     this.#limits = { ...machineLimits(machine), leastChunk: leastChunkOf(this.#parameters * ELEMENT_BYTES) };
   }
 
-  of(options: PartOptions): Part {
+  of(options: PartOptions): PredictedPart {
     const { activations, recovery } = this.#scenario;
     const workload = this.workloadOf(options, activations);
     const limits = this.limitsOf(options);
@@ -148,7 +148,7 @@ export class Parts {
     const told = this.#cutAlike(asWhole, options.chunkBytes);
     const toldWhole = told === workload ? whole : fitMemory(told, this.#limits, undefined);
     const seconds = secondsOf(toldWhole);
-    let need: ReturnType<Part['need']> | undefined;
+    let need: ReturnType<PredictedPart['need']> | undefined;
     return {
       ...{ ...options, workload, whole, ranks, seconds, chunkBytes: toldWhole.map.chunkBytes },
       arithmetic: seconds / secondsOf(whole),
@@ -226,7 +226,7 @@ export class Parts {
   }
 }
 
-export const sentIn = (operations: readonly Operation[], ranks: SimulatedRanks | undefined): Part['sent'] => {
+export const sentIn = (operations: readonly Operation[], ranks: SimulatedRanks | undefined): PredictedPart['sent'] => {
   const along = (axis: ExchangeAxis) =>
     ranks ? collectivesIn(operations, axis).reduce((sum, each) => sum + sentBytes(ranks, each), 0) : 0;
   const sent = { data: 0, tensor: 0, pipeline: 0, ends: 0 };

@@ -28,8 +28,8 @@ import {
   belowOf,
   type Changes,
   lessOwned,
-  type Part,
   Parts,
+  type PredictedPart,
   type Scenario,
   sentIn,
   stashedBytes,
@@ -67,8 +67,8 @@ const HALVINGS = 4;
 
 /** A stage of the blocks that are followed, and of half as many; one of them where all are. */
 interface Stage {
-  readonly large: Part;
-  readonly small: Part;
+  readonly large: PredictedPart;
+  readonly small: PredictedPart;
 }
 
 /** A pipeline that is followed, and how often a step has what it does: figures are sums. */
@@ -78,7 +78,7 @@ interface Run {
 }
 
 /** Figures of two parts have a difference of blocks alone where both are cut into chunks of one size. */
-const like = ({ chunkBytes }: Part) => ({ chunkBytes });
+const like = ({ chunkBytes }: PredictedPart) => ({ chunkBytes });
 
 /** Bytes of a real stage. */
 interface StageMemory {
@@ -157,7 +157,7 @@ export class Predictor {
     const { stages: first } = at(this.#runs, 0);
     const real = longer === 0 ? first : this.#ends(each);
     this.memory = real.map((stage) => this.#memoryOf(stage));
-    const reckoned = first.map((_, i) => (of: (part: Part) => number) => {
+    const reckoned = first.map((_, i) => (of: (part: PredictedPart) => number) => {
       return this.#reckoned((one) => this.#grown(stageIn(one, i, i === first.length - 1), of));
     });
     const most = (of: (memory: StageMemory) => number) => Math.max(...this.memory.map(of));
@@ -189,7 +189,7 @@ export class Predictor {
   #memoryOf(stage: Stage): StageMemory {
     const { large, small } = stage;
     // Chunks are as large whatever the number of blocks, but for the packing.
-    const chunkBytes = (part: Part) => part.need().smallest - part.need().arenas;
+    const chunkBytes = (part: PredictedPart) => part.need().smallest - part.need().arenas;
     const arenas = this.#grown(stage, (part) => part.need().arenas);
     const smallest = Math.ceil(arenas + Math.max(chunkBytes(large), chunkBytes(small)));
     const resident = Math.max(smallest, Math.ceil(this.#grown(stage, ({ wholeBytes }) => wholeBytes)));
@@ -197,7 +197,7 @@ export class Predictor {
   }
 
   /** A figure of a stage with all of its blocks, from those of two parts of it. */
-  #grown({ large, small }: Stage, of: (part: Part) => number): number {
+  #grown({ large, small }: Stage, of: (part: PredictedPart) => number): number {
     const [more, fewer] = [of(large), of(small)];
     if (large === small) return more;
     const [blocks, others] = [large.blocks / large.stage.size, small.blocks / small.stage.size];
@@ -258,7 +258,7 @@ export class Predictor {
     const [{ large }, { fit, scale, sent }, step] = [at(stages, 0), at(fitted, 0), at(steps, 0)];
     // The stage with most to do is what a step of many waits for.
     const most = (of: (stage: Stage) => number) => Math.max(...stages.map(of));
-    const secondsOf = (part: Part) => part.seconds;
+    const secondsOf = (part: PredictedPart) => part.seconds;
     const longer = most((stage) => this.#grown(stage, secondsOf)) / most((stage) => secondsOf(stage.large));
     const own = this.#grown(at(stages, 0), secondsOf) / large.seconds;
     const [seconds, computeSeconds] = [step.seconds * longer, step.computeSeconds * own];

@@ -79,7 +79,7 @@ const MOST_COPIES = 16;
 const ALONE: GridPlace = { rank: 0, size: 1 };
 
 /** A stage of some of the blocks. */
-export interface PartOptions {
+export interface PredictedPartOptions {
   /** Of all of its stages. */
   readonly blocks: number;
   readonly stage: GridPlace;
@@ -90,7 +90,7 @@ export interface PartOptions {
   readonly chunkBytes?: number;
 }
 
-export interface PredictedPart extends PartOptions {
+export interface PredictedPart extends PredictedPartOptions {
   readonly workload: Workload<TrainingPasses>;
   readonly whole: Fit<TrainingPasses>;
   /** Of a step in which nothing is waited for, in chunks of `chunkBytes`; and that in those of a step with the chunks that this part has. */
@@ -134,7 +134,7 @@ export class Parts {
     this.#limits = { ...machineLimits(machine), leastChunk: leastChunkOf(this.#parameters * ELEMENT_BYTES) };
   }
 
-  of(options: PartOptions): PredictedPart {
+  of(options: PredictedPartOptions): PredictedPart {
     const { activations, recovery } = this.#scenario;
     const workload = this.workloadOf(options, activations);
     const limits = this.limitsOf(options);
@@ -166,7 +166,7 @@ export class Parts {
     };
   }
 
-  workloadOf({ blocks, stage, inPipeline, microBatches }: PartOptions, activations: Changes['activations']) {
+  workloadOf({ blocks, stage, inPipeline, microBatches }: PredictedPartOptions, activations: Changes['activations']) {
     const { modelOf, batch, context, accumulateOrder, passes, ranks } = this.#scenario;
     const places = { tensor: { rank: 0, size: this.tensor }, pipeline: stage };
     const { part, programs } = stepPart(modelOf(blocks), batch, context, places, {
@@ -177,7 +177,7 @@ export class Parts {
   }
 
   /** What the fits of a part go by. */
-  limitsOf({ blocks, stage }: PartOptions): AdapterLimits {
+  limitsOf({ blocks, stage }: PredictedPartOptions): AdapterLimits {
     const { ranks, layers } = this.#scenario;
     if (!ranks || (blocks === layers && stage.size === this.pipeline)) return this.#limits;
     const { leastChunk: _, ...limits } = this.#limits;
@@ -197,7 +197,7 @@ export class Parts {
   }
 
   /** How the ranks of a fit stand for all. */
-  ranksOf({ map }: Fit, { stage }: Pick<PartOptions, 'stage'>): SimulatedRanks | undefined {
+  ranksOf({ map }: Fit, { stage }: Pick<PredictedPartOptions, 'stage'>): SimulatedRanks | undefined {
     const { ranks } = this.#scenario;
     const sharding = this.#sharding;
     if (!ranks || !sharding) return undefined;

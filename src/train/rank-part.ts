@@ -22,7 +22,7 @@ export interface StepPart {
   readonly programs: StepPrograms;
 }
 
-export interface PartOptions extends Omit<StepOptions, 'place' | 'rows'> {
+export interface StepPartOptions extends Omit<StepOptions, 'place' | 'rows'> {
   /** Whether ranks that share layers each have some of the rows between them. @default all have all */
   readonly sequenceParallel?: boolean | undefined;
 }
@@ -33,7 +33,7 @@ export function stepPart(
   batch: number,
   seq: number,
   places: CopyPlaces | undefined,
-  { sequenceParallel = false, ...options }: PartOptions = {},
+  { sequenceParallel = false, ...options }: StepPartOptions = {},
 ): StepPart {
   const shares = places && places.tensor.size > 1;
   const layers = shares ? splitModel(model, places.tensor) : model;

@@ -26,7 +26,7 @@ import { OwnModel } from './own-model.ts';
 import { byId, setText } from './page.ts';
 import { RunList } from './runs.ts';
 import { Seeing } from './seeing.ts';
-import { type Phase, Training } from './training.ts';
+import { Training, type TrainingPhase } from './training.ts';
 import { Writing } from './writing.ts';
 
 const ESTIMATE_MS = 200;
@@ -296,7 +296,7 @@ async function begun(): Promise<void> {
   await estimate();
 }
 
-const STATUS: Partial<Record<Phase, string>> = {
+const STATUS: Partial<Record<TrainingPhase, string>> = {
   pausing: 'Pausing: saving …',
   moving: 'Changing the memory …',
   stopping: 'Stopping: saving …',

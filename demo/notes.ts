@@ -3,7 +3,7 @@
 
 import { messageOf, type RunEvent } from '../src/browser/index.ts';
 import { byId, make, setText } from './page.ts';
-import type { Phase } from './training.ts';
+import type { TrainingPhase } from './training.ts';
 
 const MOST_KEPT = 200;
 
@@ -34,7 +34,7 @@ export class Notes {
 }
 
 /** What there is to say of an event, in the phase that it led to. */
-export function sayEvent(notes: Notes, event: RunEvent, phase: Phase): void {
+export function sayEvent(notes: Notes, event: RunEvent, phase: TrainingPhase): void {
   if (event.type === 'preparing') notes.say('Preparing: compiling kernels, reading the text …');
   if (event.type === 'tokenizing') {
     notes.say(`Preparing: ${Math.floor((100 * event.done) / event.total)} % of the text is tokenized …`);

@@ -14,12 +14,12 @@ import type {
 } from '../src/browser/index.ts';
 import { RunCurves } from './curve-data.ts';
 
-export type Phase = 'none' | 'preparing' | 'training' | 'pausing' | 'paused' | 'moving' | 'stopping';
+export type TrainingPhase = 'none' | 'preparing' | 'training' | 'pausing' | 'paused' | 'moving' | 'stopping';
 
 export class Training {
   readonly #trainer: Holdfast['trainer'];
   readonly #changed: () => void;
-  phase: Phase = 'none';
+  phase: TrainingPhase = 'none';
   /** The one that is open, or was last. */
   run: RunInfo | undefined;
   curves = new RunCurves();
@@ -124,7 +124,7 @@ export class Training {
     }
   }
 
-  get #underWay(): Phase {
+  get #underWay(): TrainingPhase {
     return this.#pausedBefore ? 'paused' : 'training';
   }
 
@@ -191,7 +191,7 @@ export class Training {
     this.#changed();
   }
 
-  #enter(phase: Phase): void {
+  #enter(phase: TrainingPhase): void {
     this.phase = phase;
     this.#changed();
   }

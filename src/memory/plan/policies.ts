@@ -21,7 +21,7 @@ export interface Decision {
 }
 
 /** A chunk that may leave, as an order sees it. Times are moments since the first step. */
-export interface Resident {
+export interface EvictionCandidate {
   readonly chunk: number;
   readonly kind: Kind;
   readonly now: number;
@@ -35,7 +35,7 @@ export interface Resident {
 }
 
 /** The first of two residents to leave: negative for a. Must be total: equal only for the same chunk. */
-export type Order = (a: Resident, b: Resident) => number;
+export type Order = (a: EvictionCandidate, b: EvictionCandidate) => number;
 
 /** Longest unused first. */
 export const lru: Order = (a, b) => a.lastUse - b.lastUse || a.chunk - b.chunk;
@@ -51,7 +51,7 @@ export const patrickStar: Order = (a, b) => b.nextUse - a.nextUse || a.chunk - b
 
 /** Gemini's order, reimplemented: furthest next use first, where all uses in the next step are equally far. */
 export const gemini: Order = (a, b) => {
-  const next = ({ nextUse, stepEnd }: Resident) => Math.min(nextUse, stepEnd);
+  const next = ({ nextUse, stepEnd }: EvictionCandidate) => Math.min(nextUse, stepEnd);
   return next(b) - next(a) || a.chunk - b.chunk;
 };
 
@@ -185,7 +185,7 @@ class Run {
     const excess = this.#residents.size - most;
     if (excess <= 0) return;
     const moments = this.#trace.moments.length;
-    const movable: Resident[] = [];
+    const movable: EvictionCandidate[] = [];
     for (const [chunk, resident] of this.#residents) {
       if (pinned.has(chunk)) continue;
       const { kind, uses } = at(this.#facts, chunk);

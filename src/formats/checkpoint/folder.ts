@@ -18,14 +18,14 @@ export const ADAPTER_WEIGHTS = 'adapter_model.safetensors';
 export const MOMENTS = 'optimizer.safetensors';
 /** Of moments in several files. */
 export const MOMENTS_INDEX = INDEX_NAMES[MOMENTS];
-export const STATE = 'trainer_state.json';
+export const TRAINER_STATE = 'trainer_state.json';
 export const SUMS = 'SHA256SUMS';
 
 /** What a checkpoint takes. Those of earlier versions have no SHA256SUMS. */
-export const CHECKPOINT_FILES = [CONFIG, WEIGHTS, MOMENTS, STATE] as const;
+export const CHECKPOINT_FILES = [CONFIG, WEIGHTS, MOMENTS, TRAINER_STATE] as const;
 /** What an adapter takes, in PEFT's layout, and what a checkpoint of a run that trains one: its base lies elsewhere. */
 export const ADAPTER_FILES = [ADAPTER_CONFIG, ADAPTER_WEIGHTS] as const;
-export const ADAPTER_CHECKPOINT_FILES = [CONFIG, ...ADAPTER_FILES, MOMENTS, STATE] as const;
+export const ADAPTER_CHECKPOINT_FILES = [CONFIG, ...ADAPTER_FILES, MOMENTS, TRAINER_STATE] as const;
 
 export const TOKENIZER = 'tokenizer.json';
 /** All that tokenizers of Hugging Face's libraries, old ones too, read or write beside each other. */
@@ -108,7 +108,7 @@ async function isComplete(files: FolderReader, folder: string): Promise<boolean>
 export function shardedFiles(names: readonly string[]): string[] | undefined {
   const [weights, moments] = [shardNames(WEIGHTS, names), shardNames(MOMENTS, names)];
   if (weights.length === 0 || moments.length === 0) return undefined;
-  return [CONFIG, INDEX, ...weights, MOMENTS_INDEX, ...moments, STATE];
+  return [CONFIG, INDEX, ...weights, MOMENTS_INDEX, ...moments, TRAINER_STATE];
 }
 
 /** Whether a folder has an adapter instead of a model. */
@@ -182,7 +182,7 @@ const FOREIGN_ADAPTERS = [
 
 /** Whether its state is Holdfast's. One that is damaged counts: what loads it says so. */
 async function isOfRun(files: FolderReader, checkpoint: string): Promise<boolean> {
-  const bytes = await files.read(join(checkpoint, STATE));
+  const bytes = await files.read(join(checkpoint, TRAINER_STATE));
   try {
     const state = JSON.parse(new TextDecoder().decode(bytes)) as { format?: unknown } | null;
     return typeof state?.format === 'string' && state.format.startsWith('holdfast ');

@@ -31,7 +31,7 @@ import {
   MOMENTS,
   OTHER_CHECKPOINT,
   PREPROCESSOR,
-  STATE,
+  TRAINER_STATE,
   WEIGHTS,
 } from './folder.ts';
 import { ModelTensors, openFiles, openTensors, type StoredTensors } from './model-tensors.ts';
@@ -90,8 +90,8 @@ export async function holdCheckpoint(from: Files, folder: string): Promise<HeldC
 export async function loadState(from: Files, folder: string): Promise<LoadedState> {
   const files = await readerOf(from, folder);
   return opening(files, folder, async (at) => {
-    await checkSums(files, at, [CONFIG, STATE]);
-    return { config: await configIn(files, at), state: await jsonIn(files, at, STATE), path: at };
+    await checkSums(files, at, [CONFIG, TRAINER_STATE]);
+    return { config: await configIn(files, at), state: await jsonIn(files, at, TRAINER_STATE), path: at };
   });
 }
 
@@ -235,10 +235,10 @@ async function labelsBeside(
 }
 
 async function checkpointIn(files: FolderReader, folder: string): Promise<LoadedCheckpoint> {
-  await checkSums(files, folder, [MOMENTS, STATE, PREPROCESSOR]);
+  await checkSums(files, folder, [MOMENTS, TRAINER_STATE, PREPROCESSOR]);
   const isTrained = await isAdapter(files, folder);
   const loaded = isTrained ? await trainedAdapterIn(files, folder) : await weightsIn(files, folder);
-  const state = await jsonIn(files, folder, STATE);
+  const state = await jsonIn(files, folder, TRAINER_STATE);
   return { ...loaded, ...(await momentsIn(files, folder, loaded)), state, path: folder };
 }
 

@@ -15,8 +15,8 @@ import {
   MOMENTS,
   MOMENTS_INDEX,
   modelFolder,
-  STATE,
   SUMS,
+  TRAINER_STATE,
 } from './folder.ts';
 import { weightFiles } from './model-tensors.ts';
 import { shardNames } from './shard-names.ts';
@@ -142,7 +142,7 @@ async function hold(files: Files, folder: string): Promise<{ held: FolderReader;
 async function namesToHold(files: FolderReader, folder: string): Promise<ReadonlySet<string>> {
   const weights = (await hasWeights(files, folder)) ? await weightFiles(files, folder) : [];
   const moments = [MOMENTS, MOMENTS_INDEX, ...shardNames(MOMENTS, await files.list(folder))];
-  return new Set([CONFIG, ...weights, ...ADAPTER_FILES, ...COMPANIONS, ...moments, STATE, SUMS]);
+  return new Set([CONFIG, ...weights, ...ADAPTER_FILES, ...COMPANIONS, ...moments, TRAINER_STATE, SUMS]);
 }
 
 /** Of a folder that is not there any more. */

@@ -29,7 +29,7 @@ import {
   PREPROCESSOR,
   partialPath,
   REPLACED,
-  STATE,
+  TRAINER_STATE,
   WEIGHTS,
 } from './folder.ts';
 import { type CheckpointTensors, type OwnedTensor, type Writers, writeIndices, writeShards } from './shards.ts';
@@ -177,7 +177,7 @@ async function writeFolder(
   for (const [name, bytes] of tokenizer?.contents ?? []) await summed.writeBytes(name, bytes);
   const preprocessor = preprocessorFile(images, config);
   if (preprocessor !== undefined) await summed.writeText(PREPROCESSOR, preprocessor);
-  await summed.writeText(STATE, stateText(state));
+  await summed.writeText(TRAINER_STATE, stateText(state));
   await summed.finish();
 }
 
@@ -185,7 +185,7 @@ const stateText = (state: unknown): string => `${JSON.stringify(state)}\n`;
 
 /** Gives a checkpoint that does not count yet another state. Its other files keep their sums. */
 export const replaceState = (files: Files, folder: string, state: unknown): Promise<void> =>
-  replaceTexts(files, folder, new Map([[STATE, stateText(state)]]));
+  replaceTexts(files, folder, new Map([[TRAINER_STATE, stateText(state)]]));
 
 /** The same of one that trains an adapter, and says where its base lies now. */
 export async function replaceBase(files: Files, folder: string, state: unknown, base: string): Promise<void> {
@@ -193,7 +193,7 @@ export async function replaceBase(files: Files, folder: string, state: unknown, 
   const config = parseJSON(await files.read(path), path, OTHER_CHECKPOINT) as Record<string, unknown>;
   const named = { ...config, base_model_name_or_path: base };
   const texts = [
-    [STATE, stateText(state)],
+    [TRAINER_STATE, stateText(state)],
     [ADAPTER_CONFIG, `${JSON.stringify(named, undefined, 2)}\n`],
   ] as const;
   await replaceTexts(files, folder, new Map(texts));

@@ -36,7 +36,7 @@ interface Store {
 }
 
 /** `phase`: stores of another one are behind it. `arrived`: called once it is submitted. */
-export type StoreOptions = Partial<Pick<Store, 'phase' | 'arrived'>>;
+export type SimulatedStoreOptions = Partial<Pick<Store, 'phase' | 'arrived'>>;
 
 const nothing = (): Record<Work, number> => ({
   ...{ compute: 0, up: 0, down: 0, network: 0, bubble: 0, diskRead: 0, diskWrite: 0 },
@@ -175,7 +175,7 @@ export class SimulatedLink {
     return command;
   }
 
-  store(values: readonly Leaving[], { phase, arrived }: StoreOptions = {}): Command[] {
+  store(values: readonly Leaving[], { phase, arrived }: SimulatedStoreOptions = {}): Command[] {
     while (this.#staging.down - this.#storing < values.length) this.#awaitOldest();
     this.#storing += values.length;
     const commands = values.map(({ bytes, after }) => {

@@ -21,7 +21,7 @@ import { lastPosition, movedParts } from '../compile/stash-ids.ts';
 import { isOwned, onlyOwnerOf } from '../ranks/sharding.ts';
 import { readAheadFor } from '../run/warm-up.ts';
 import { SimulatedExchanges } from './exchanges.ts';
-import { type Command, type Leaving, SimulatedLink, type StoreOptions } from './link.ts';
+import { type Command, type Leaving, SimulatedLink, type SimulatedStoreOptions } from './link.ts';
 import { type Machine, secondsOn } from './machine.ts';
 import type { SimulatedRanks } from './network.ts';
 import type { SimulatedPipeline } from './pipeline.ts';
@@ -341,7 +341,7 @@ export class Simulation {
 
   // ---- The link ---------------------------------------------------------------------------------------
 
-  #storeChunks(ids: readonly number[], options?: StoreOptions): void {
+  #storeChunks(ids: readonly number[], options?: SimulatedStoreOptions): void {
     const sent = ids.map((id): Leaving => {
       const { load, use } = this.#slots.get(id);
       return { id, bytes: this.#sizeOf(id), after: [load, use] };

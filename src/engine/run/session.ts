@@ -28,7 +28,7 @@ import type { LinkLedger } from './link.ts';
 import { ModelValues } from './model-values.ts';
 import { openParts, type SessionParts } from './session-parts.ts';
 import { type SessionState, StateBuilder } from './state-builder.ts';
-import type { TensorData } from './storage.ts';
+import type { TensorElements } from './storage.ts';
 import { WarmUp } from './warm-up.ts';
 
 /** What a session can tell of its memory at any time. Bytes. */
@@ -46,7 +46,7 @@ export interface MemoryReport {
 }
 
 /** Tensors, and what to set them to. */
-export type Inputs = readonly (readonly [tensor: Tensor, data: TensorData])[];
+export type Inputs = readonly (readonly [tensor: Tensor, data: TensorElements])[];
 
 export class Session<P extends Passes = Passes> {
   readonly mutex = new DeviceMutex();
@@ -234,12 +234,12 @@ export class Session<P extends Passes = Passes> {
   }
 
   /** Sets a tensor for everything that is not yet submitted, up to the next move. */
-  write(tensor: Tensor, data: TensorData): void {
+  write(tensor: Tensor, data: TensorElements): void {
     this.#state.on.storage.write(tensor, data);
   }
 
   /** Sets a tensor now, and to what `contents` then says whenever a move has made its buffer anew. */
-  hold(tensor: Tensor, contents: () => TensorData): void {
+  hold(tensor: Tensor, contents: () => TensorElements): void {
     this.#builder.contents.set(tensor, contents);
     this.write(tensor, contents());
   }

@@ -16,7 +16,7 @@ import { type Arrangement, arrange, limitsOf, SHRINK } from './arrangement.ts';
 import { type DeviceState, makeDeviceState } from './device-state.ts';
 import type { HostUpdater } from './host-optimizer.ts';
 import type { LinkLedger } from './link.ts';
-import type { TensorData } from './storage.ts';
+import type { TensorElements } from './storage.ts';
 
 /** Everything that a move replaces: as a whole, or not at all. */
 export interface SessionState<P extends Passes> extends Arrangement<P> {
@@ -25,7 +25,7 @@ export interface SessionState<P extends Passes> extends Arrangement<P> {
 
 export class StateBuilder<P extends Passes> {
   /** Of persistent tensors that keep their contents wherever the session moves. */
-  readonly contents = new Map<Tensor, () => TensorData>();
+  readonly contents = new Map<Tensor, () => TensorElements>();
   readonly #choices: KernelChoices;
   readonly #below: Below;
   readonly #ledger: LinkLedger;

@@ -12,14 +12,14 @@ import { assert } from '../../util/errors.ts';
 const STORAGE_USAGE = () => GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
 
 /** The elements of a tensor, all four bytes wide. */
-export type TensorData = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>;
+export type TensorElements = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>;
 
 export class Storage {
   readonly #device: Device;
   readonly #ranges = new Map<Tensor, BufferRange>();
   readonly #owned: GPUBuffer[] = [];
   /** Of tensors that the host reads: what they were set to last. */
-  readonly #onHost = new Map<Tensor, TensorData | undefined>();
+  readonly #onHost = new Map<Tensor, TensorElements | undefined>();
 
   constructor(device: Device) {
     this.#device = device;
@@ -65,14 +65,14 @@ export class Storage {
   }
 
   /** What a tensor that is kept on the host was set to last. */
-  onHost(tensor: Tensor): TensorData {
+  onHost(tensor: Tensor): TensorElements {
     const data = this.#onHost.get(tensor);
     assert(data, `${tensor.name} is read on the host and was never set`);
     return data;
   }
 
   /** Sets a tensor; one that no dispatch uses has no memory and needs no value there. */
-  write(tensor: Tensor, data: TensorData): void {
+  write(tensor: Tensor, data: TensorElements): void {
     assert(data.length <= tensor.size, `${tensor.name} holds ${tensor.size} elements, not ${data.length}`);
     if (this.#onHost.has(tensor)) this.#onHost.set(tensor, data);
     const range = this.#ranges.get(tensor);

@@ -36,7 +36,7 @@ export function arrayOf(batch: Batch, name: string, type: 'i32' | 'f32'): BatchA
 }
 
 /** A run of token ids: as wide as they need. */
-export type Tokens = Int32Array | Uint8Array | Uint16Array | Uint32Array;
+export type TokenIds = Int32Array | Uint8Array | Uint16Array | Uint32Array;
 
 /** Of one batch: what every adapter binds at once (128 MiB). The host holds their ids and their targets. */
 const MOST_TOKENS = 2 ** 25;
@@ -53,7 +53,7 @@ export function checkTokens(what: string, windows: number, tokens: number): void
 
 /** Batches to train on: windows at random offsets of a run of tokens, from a seed. */
 export class RandomWindows {
-  readonly #tokens: Tokens;
+  readonly #tokens: TokenIds;
   readonly #random: Random;
   readonly #stride: number;
   /** Windows in a batch. */
@@ -62,7 +62,7 @@ export class RandomWindows {
   readonly context: number;
 
   /** Windows begin at multiples of `stride`. Errors: HoldfastError when `tokens` is shorter than context + 1. */
-  constructor(tokens: Tokens, batch: number, context: number, seed: number, stride = 1) {
+  constructor(tokens: TokenIds, batch: number, context: number, seed: number, stride = 1) {
     checkTokens('batch', batch, context);
     checkLength(tokens, context, 'training');
     this.#tokens = tokens;
@@ -93,7 +93,7 @@ export class RandomWindows {
  * `count` windows from the first token to the last, spread evenly, each at a multiple of `stride`; they overlap where
  * tokens are few.
  */
-export function evenWindows(tokens: Tokens, context: number, count: number, stride = 1): TokenBatch {
+export function evenWindows(tokens: TokenIds, context: number, count: number, stride = 1): TokenBatch {
   checkTokens('validation', count, context);
   checkLength(tokens, context, 'validation');
   const last = tokens.length - context - 1;
@@ -103,7 +103,7 @@ export function evenWindows(tokens: Tokens, context: number, count: number, stri
   });
 }
 
-function cut(tokens: Tokens, seq: number, batch: number, offset: (row: number) => number): TokenBatch {
+function cut(tokens: TokenIds, seq: number, batch: number, offset: (row: number) => number): TokenBatch {
   const ids = new Int32Array(batch * seq);
   const targets = new Int32Array(batch * seq);
   for (let row = 0; row < batch; row++) {
@@ -114,7 +114,7 @@ function cut(tokens: Tokens, seq: number, batch: number, offset: (row: number) =
   return { ids, targets, batch, seq };
 }
 
-function checkLength(tokens: Tokens, context: number, part: 'training' | 'validation'): void {
+function checkLength(tokens: TokenIds, context: number, part: 'training' | 'validation'): void {
   if (tokens.length > context) return;
   const shorter = tokens.length > 1 ? ` or a context of at most ${tokens.length - 1}` : '';
   throw new HoldfastError(

@@ -6,7 +6,7 @@
 
 import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
 import { HoldfastError } from '../util/errors.ts';
-import type { TokenBatch, Tokens } from './batches.ts';
+import type { TokenBatch, TokenIds } from './batches.ts';
 
 /** How a text is cut. */
 export interface StrideOptions {
@@ -24,7 +24,7 @@ export function windowsIn(tokens: number, { context, stride }: Pick<StrideOption
 }
 
 /** Errors: HoldfastError for fewer than two tokens, and for a stride over which tokens would be left out. */
-export function* stridedWindows(tokens: Tokens, options: StrideOptions): Generator<TokenBatch> {
+export function* stridedWindows(tokens: TokenIds, options: StrideOptions): Generator<TokenBatch> {
   const { context, stride, batch } = options;
   if (tokens.length < 2)
     throw new HoldfastError(`the text has ${tokens.length} tokens; there is nothing to predict, use a longer one`);

@@ -7,7 +7,7 @@ import type { Host } from '../runtime/host.ts';
 import { heldBytes } from '../util/held.ts';
 import { number, object, oneOf } from '../util/json.ts';
 import { wholeNumber } from '../util/range.ts';
-import type { Tokens } from './batches.ts';
+import type { TokenIds } from './batches.ts';
 import { TokenFile } from './token-files.ts';
 import type { TextIdentity } from './tokenized-text.ts';
 import type { Tokenizer } from './tokenizer.ts';
@@ -28,8 +28,8 @@ const FIGURES = object({
 
 /** Ids to train on, and to validate with. */
 export interface TokenParts {
-  readonly train: Tokens;
-  readonly validation: Tokens;
+  readonly train: TokenIds;
+  readonly validation: TokenIds;
 }
 
 /** Takes ids in order, those to train on first; what it has taken, `finish` gives back. */

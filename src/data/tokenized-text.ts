@@ -7,7 +7,7 @@
 
 import type { Host } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
-import type { Tokens } from './batches.ts';
+import type { TokenIds } from './batches.ts';
 import { borderOf, split, type TextSource, wholeOf } from './corpus.ts';
 import { TokenCache } from './token-cache.ts';
 import type { Tokenizer } from './tokenizer.ts';
@@ -22,8 +22,8 @@ export interface TextIdentity {
 
 export interface TokenizedText {
   readonly identity: TextIdentity;
-  readonly train: Tokens;
-  readonly validation: Tokens;
+  readonly train: TokenIds;
+  readonly validation: TokenIds;
   /** Windows begin at multiples of it. */
   readonly stride: number;
 }

@@ -3,7 +3,7 @@
 
 import { type Estimate, formatBytes, type MemorySettings, type RunSettings } from '../src/browser/index.ts';
 
-export interface Verdict {
+export interface FitVerdict {
   readonly fits: boolean;
   readonly text: string;
 }
@@ -20,7 +20,7 @@ export function verdictOn(
   { smallest, unlimited, modelData, checkpoints, room }: Estimate,
   { gpu, disk }: MemorySettings,
   { batch, seq, lora, toKeep, reads }: Wanted,
-): Verdict {
+): FitVerdict {
   const free = Math.max(0, room.quota - room.used);
   const tier = gpu === undefined || disk === undefined ? 0 : Math.min(disk, modelData);
   const onDisk = toKeep + checkpoints + tier;

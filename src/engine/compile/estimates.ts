@@ -24,7 +24,7 @@ const MOVED_EACH_ROUND = 1.7;
 const WAITED = { activations: 0.3, chunks: 0.9 } as const;
 
 /** What takes time. */
-export interface Work {
+export interface PassWork {
   readonly flops: number;
   readonly dispatches: number;
   /** Bytes of activations over the link, both ways. */
@@ -32,14 +32,14 @@ export interface Work {
 }
 
 /** Of a pass, save what chunks move. */
-export const workOf = (pass: Pass): Work => ({
+export const workOf = (pass: Pass): PassWork => ({
   flops: flopsOf(pass),
   dispatches: pass.operations.filter(isDispatch).length,
   moved: offloadedBytes(pass) + fetchedBytes(pass),
 });
 
 /** The time of it, and of so many bytes of chunks. */
-export function secondsOf({ flops, dispatches, moved }: Work, traffic: number, rates: Rates): number {
+export function secondsOf({ flops, dispatches, moved }: PassWork, traffic: number, rates: Rates): number {
   const compute = flops / rates.flops + dispatches * rates.launchSeconds;
   const [activations, chunks] = [moved / rates.linkBytes, traffic / rates.linkBytes];
   if (rates.copies !== 'duplex') return compute + activations + chunks;
@@ -47,7 +47,7 @@ export function secondsOf({ flops, dispatches, moved }: Work, traffic: number, r
 }
 
 /** What a mode does to each block, its work beside what there is without it, and to the whole. */
-interface Facts extends Work {
+interface Facts extends PassWork {
   readonly mode: ActivationMode;
   /** Bytes of a block's activations that stay for the backward pass. */
   readonly kept: number;
@@ -88,7 +88,7 @@ interface Known {
   readonly facts: readonly Facts[];
   readonly needed: Needed;
   /** Without activations. */
-  readonly base: Work;
+  readonly base: PassWork;
 }
 
 const known = new WeakMap<object, Known>();
@@ -136,7 +136,7 @@ export class Estimates<P extends Passes> {
     const bytes = live * (tight ? 1 : isKept ? LOOSE.kept : LOOSE.other);
     const room = this.#budget - bytes;
     if (room <= 0) return { mixture, seconds: Number.POSITIVE_INFINITY, bytes };
-    const mixed = (of: keyof Work) => base[of] + count * early[of] + rest * late[of];
+    const mixed = (of: keyof PassWork) => base[of] + count * early[of] + rest * late[of];
     // Activations leave their memory to chunks before the update.
     const lacking = Math.max(0, needed.atPeak - room, needed.atEnd - this.#budget);
     const lackingInRounds = (this.#choice.rounds - 1) * Math.max(0, needed.eachRound - room);
@@ -166,7 +166,7 @@ function measure<P extends Passes>(workload: Workload<P>, choice: ActivationChoi
   assert(base, 'a menu has modes');
   const facts = measured.map(({ work, ...rest }): Facts => {
     // Beside what there is without it, a block.
-    const more = (of: keyof Work) => (work[of] - base[of]) / modes.length;
+    const more = (of: keyof PassWork) => (work[of] - base[of]) / modes.length;
     return { ...rest, flops: more('flops'), dispatches: more('dispatches'), moved: more('moved') };
   });
   return { facts, needed: neededOf(workload, map), base };
@@ -191,11 +191,11 @@ function workOfAll<P extends Passes>(
   { mainOf, rounds }: ActivationChoice<P>,
   workload: Workload<P>,
   map: ChunkMap,
-): Work {
+): PassWork {
   const ofFirst = (most: number) => workOf(mainOf(workload.passes(map, most)));
   const one = ofFirst(1);
   if (rounds === 1) return one;
   const two = ofFirst(2);
-  const all = (of: keyof Work) => one[of] + (rounds - 1) * (two[of] - one[of]);
+  const all = (of: keyof PassWork) => one[of] + (rounds - 1) * (two[of] - one[of]);
   return { flops: all('flops'), dispatches: all('dispatches'), moved: all('moved') };
 }

@@ -27,7 +27,7 @@ export function byteCharacters(text: string): string {
 }
 
 /** Undefined where a character stands for no byte. */
-export function bytesOf(characters: string): Uint8Array<ArrayBuffer> | undefined {
+export function characterBytes(characters: string): Uint8Array<ArrayBuffer> | undefined {
   const bytes: number[] = [];
   for (const character of characters) {
     const byte = CHARACTER_BYTES.get(character);

@@ -4,7 +4,7 @@
 // Invariant: bytes that are no UTF-8 become U+FFFD as WHATWG's decoder says, also where they were byte tokens.
 
 import { utf8 } from '../tokenizer.ts';
-import { bytesOf } from './byte-characters.ts';
+import { characterBytes } from './byte-characters.ts';
 import type { Part } from './part.ts';
 
 /** What a token is in text. */
@@ -25,7 +25,7 @@ export function decoderOf(part: Part | undefined): Decoder {
   const { steps, byteLevel, byteFallback, strips } = found;
   return {
     bytes(token, special, first) {
-      if (byteLevel) return (special ? undefined : bytesOf(token)) ?? encoder.encode(token);
+      if (byteLevel) return (special ? undefined : characterBytes(token)) ?? encoder.encode(token);
       const byte = byteFallback ? /^<0x([0-9A-Fa-f]{2})>$/.exec(token)?.[1] : undefined;
       const text = byte === undefined ? steps.reduce((found, step) => step(found, first), token) : undefined;
       const bytes = text === undefined ? Uint8Array.of(Number.parseInt(byte ?? '', 16)) : encoder.encode(text);

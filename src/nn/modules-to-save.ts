@@ -61,7 +61,7 @@ export function savedParameters(
 }
 
 /** The copies as they begin. */
-export function copiesOf(base: TensorSource, saved: readonly SavedParameter[]): TensorSource {
+export function initialCopies(base: TensorSource, saved: readonly SavedParameter[]): TensorSource {
   const originals = new Map(saved.map(({ name, original }) => [name, original]));
   return { names: [...originals.keys()], read: (name) => base.read(originals.get(name) ?? name) };
 }

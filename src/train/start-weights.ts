@@ -19,7 +19,7 @@ import { makeModel } from '../nn/index.ts';
 import { initialWeights } from '../nn/initialise.ts';
 import { type AdapterInfo, DEFAULT_ADAPTER } from '../nn/lora.ts';
 import { type Model, withStored } from '../nn/model.ts';
-import { copiesOf } from '../nn/modules-to-save.ts';
+import { initialCopies } from '../nn/modules-to-save.ts';
 import type { Host } from '../runtime/host.ts';
 import { assert, HoldfastError, shortened } from '../util/errors.ts';
 import { joined, restricted, type TensorSource } from '../util/tensor-source.ts';
@@ -128,7 +128,7 @@ async function startAdapter(
   base: TensorSource,
 ): Promise<TensorSource> {
   if (lora.adapter === undefined) {
-    const copies = copiesOf(base, model.adapters?.flatMap(({ saved }) => saved) ?? []);
+    const copies = initialCopies(base, model.adapters?.flatMap(({ saved }) => saved) ?? []);
     return joined(copies, restricted(initialWeights(model, seed), isTrainedIn(model)));
   }
   const found = await loadAdapter(files, lora.adapter, model.config);

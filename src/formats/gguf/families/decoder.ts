@@ -24,7 +24,7 @@ interface Own<C> {
   readonly outside?: Readonly<Record<string, string | TensorRule>>;
 }
 
-export const decoder = <C extends DecoderFields>(own: Own<C>): GGUFFamily<C> => ({
+export const ggufDecoder = <C extends DecoderFields>(own: Own<C>): GGUFFamily<C> => ({
   architecture: own.architecture,
   metadata: (config, from) => ({
     vocab_size: u32(config.vocab_size),

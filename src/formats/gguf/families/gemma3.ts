@@ -3,7 +3,7 @@
 
 import { HoldfastError } from '../../../util/errors.ts';
 import { f32, type MetadataValue, u32 } from '../header.ts';
-import { type DecoderFields, decoder, windowPeriod } from './decoder.ts';
+import { type DecoderFields, ggufDecoder, windowPeriod } from './decoder.ts';
 import type { TensorRule } from './family.ts';
 
 export interface Gemma3Fields extends DecoderFields {
@@ -20,7 +20,7 @@ const LAYERS_27B = 62;
 
 const gain = (name: string): TensorRule => ({ name, arrangement: { kind: 'plus one' } });
 
-export const GEMMA3 = decoder<Gemma3Fields>({
+export const GEMMA3 = ggufDecoder<Gemma3Fields>({
   architecture: 'gemma3',
   type: 'gemma3_text',
   fields(keys) {

@@ -1,6 +1,6 @@
 // Llama 1 to 3 and Mistral in GGUF, one architecture there: the rows of q and k are in pairs, and there are no windows.
 
-import { type DecoderFields, decoder, withinWindow } from './decoder.ts';
+import { type DecoderFields, ggufDecoder, withinWindow } from './decoder.ts';
 import type { TensorRule } from './family.ts';
 
 const paired = (name: string, heads: number): TensorRule => ({ name, arrangement: { kind: 'paired', heads } });
@@ -10,13 +10,13 @@ const inBlock = (config: DecoderFields) => ({
   'self_attn.k_proj.weight': paired('attn_k.weight', config.num_key_value_heads),
 });
 
-export const LLAMA = decoder<DecoderFields>({ architecture: 'llama', type: 'llama', inBlock });
+export const LLAMA = ggufDecoder<DecoderFields>({ architecture: 'llama', type: 'llama', inBlock });
 
 export interface MistralFields extends DecoderFields {
   readonly sliding_window: number | null;
 }
 
-export const MISTRAL = decoder<MistralFields>({
+export const MISTRAL = ggufDecoder<MistralFields>({
   architecture: 'llama',
   // What the file says is a Llama.
   type: 'llama',

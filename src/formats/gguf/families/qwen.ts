@@ -1,6 +1,6 @@
 // Qwen 2, 2.5 and 3 in GGUF: the rows of q and k lie as in Hugging Face's files, and there are no windows.
 
-import { type DecoderFields, decoder, withinWindow } from './decoder.ts';
+import { type DecoderFields, ggufDecoder, withinWindow } from './decoder.ts';
 
 export interface QwenFields extends DecoderFields {
   /** Of layers from `max_window_layers` on, or of those that `layer_types` names. */
@@ -15,7 +15,7 @@ const metadata = (config: QwenFields) => {
   return withinWindow(config.max_position_embeddings, isWindowed ? sliding_window : null);
 };
 
-export const QWEN2 = decoder<QwenFields>({
+export const QWEN2 = ggufDecoder<QwenFields>({
   architecture: 'qwen2',
   type: 'qwen2',
   metadata,
@@ -26,7 +26,7 @@ export const QWEN2 = decoder<QwenFields>({
   }),
 });
 
-export const QWEN3 = decoder<QwenFields>({
+export const QWEN3 = ggufDecoder<QwenFields>({
   architecture: 'qwen3',
   type: 'qwen3',
   metadata,

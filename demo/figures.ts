@@ -22,7 +22,7 @@ export function short(value: number): string {
 }
 
 /** "40 s", "3 min 20 s", "2 h 5 min", "3 days" */
-export function duration(seconds: number): string {
+export function longDuration(seconds: number): string {
   if (!Number.isFinite(seconds)) return '–';
   const s = Math.max(1, Math.round(seconds));
   if (s < 100) return `${s} s`;

@@ -1,7 +1,7 @@
 // The figures of the moment: step, losses, speed, memory, how far and how long. Written once a frame at most.
 
 import { FAMILIES, formatBytes } from '../src/browser/index.ts';
-import { duration, plain, short, whole } from './figures.ts';
+import { longDuration, plain, short, whole } from './figures.ts';
 import { byId, setText } from './page.ts';
 import type { Training } from './training.ts';
 
@@ -39,7 +39,7 @@ export class Live {
     figure('validation', fixed(validation?.loss), validation ? noteOn(validation) : '');
     const left =
       recent && training.phase === 'training' ? ((steps - done) * training.tokensPerStep) / recent : undefined;
-    figure('speed', recent === undefined ? '–' : short(Math.round(recent)), left ? `${duration(left)} left` : '');
+    figure('speed', recent === undefined ? '–' : short(Math.round(recent)), left ? `${longDuration(left)} left` : '');
     const budget = memory?.report.gpu.budget;
     figure(
       'gpu',

@@ -13,7 +13,7 @@ import {
   type RunSettings,
   shapeOf,
 } from '../src/browser/index.ts';
-import { duration, short, whole } from './figures.ts';
+import { longDuration, short, whole } from './figures.ts';
 import type { OwnModel } from './own-model.ts';
 import { byId, choice, make, setText } from './page.ts';
 import { PRESETS, type PresetName, type Shape, settingsOf } from './presets.ts';
@@ -155,7 +155,7 @@ export class ModelForm {
     const speed = estimate?.tokensPerSecond;
     const { batch, seq, accumulate, steps } = settings ?? { batch: 0, seq: 0, accumulate: 0, steps: 0 };
     fact('speed', speed ? `${speed.from === 'run' ? '' : 'about '}${short(speed.value)} tokens/s` : '–');
-    fact('time', speed ? `about ${duration((steps * batch * seq * accumulate) / speed.value)}` : '–');
+    fact('time', speed ? `about ${longDuration((steps * batch * seq * accumulate) / speed.value)}` : '–');
   }
 
   #shape(): Shape {

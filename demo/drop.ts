@@ -46,7 +46,7 @@ export function takeDrops(take: (files: ChosenFile[], what: Dropped) => void): v
     const entries = [...(event.dataTransfer?.items ?? [])].map((item) => item.webkitGetAsEntry());
     const given = [...(event.dataTransfer?.files ?? [])].map((file) => ({ path: file.name, file }));
     // A folder that cannot be read is passed on as it came: what takes it says so.
-    const all = filesOf(entries, given)
+    const all = droppedFiles(entries, given)
       .then(ofOneKind)
       .catch(() => given);
     void all.then((files) => {
@@ -62,7 +62,7 @@ function ofOneKind(files: ChosenFile[]): ChosenFile[] {
 }
 
 /** With those in the dropped folders, and in the folders there. Errors: that of an entry which cannot be read. */
-export async function filesOf(
+export async function droppedFiles(
   entries: readonly (FileSystemEntry | null)[],
   given: readonly ChosenFile[],
 ): Promise<ChosenFile[]> {

@@ -1,7 +1,7 @@
 // The walk of dropped folders, over entries that behave as browsers' do: some at a time, and each may fail.
 
 import { expect, test } from 'vitest';
-import { filesOf } from '../../demo/drop.ts';
+import { droppedFiles } from '../../demo/drop.ts';
 
 const MOST_AT_ONCE = 100;
 
@@ -30,7 +30,7 @@ const folderAt = (path: string, children: readonly FileSystemEntry[], error?: DO
 test('all files of folders in folders, however many, with their paths, and those that lie beside', async () => {
   const many = Array.from({ length: 2 * MOST_AT_ONCE + 1 }, (_, i) => fileAt(`/pets/cat/${i}.png`));
   const pets = folderAt('/pets', [folderAt('/pets/cat', many), folderAt('/pets/none', []), fileAt('/pets/a.txt')]);
-  const found = await filesOf([pets, null, fileAt('/beside.txt')], []);
+  const found = await droppedFiles([pets, null, fileAt('/beside.txt')], []);
   const wanted = [...many.map(({ fullPath }) => fullPath.slice(1)), 'pets/a.txt', 'beside.txt'];
   expect(found.map(({ path }) => path).sort()).toEqual(wanted.sort());
   for (const { path, file } of found) expect(await file.text()).toBe(`/${path}`);
@@ -38,9 +38,9 @@ test('all files of folders in folders, however many, with their paths, and those
 
 test('without a folder, the files as they were given; an entry that cannot be read is its error', async () => {
   const given = [{ path: 'a.txt', file: new File(['a'], 'a.txt') }];
-  expect(await filesOf([fileAt('/a.txt')], given)).toEqual(given);
+  expect(await droppedFiles([fileAt('/a.txt')], given)).toEqual(given);
   const gone = new DOMException('it is gone', 'NotFoundError');
-  const around = (entry: FileSystemEntry) => filesOf([folderAt('/x', [fileAt('/x/a'), entry])], given);
+  const around = (entry: FileSystemEntry) => droppedFiles([folderAt('/x', [fileAt('/x/a'), entry])], given);
   await expect(around(fileAt('/x/b', gone))).rejects.toBe(gone);
   await expect(around(folderAt('/x/b', [], gone))).rejects.toBe(gone);
 });

@@ -12,7 +12,7 @@ const IMAGES = /\.png$|-idx[13]-ubyte(\.gz)?$|(_batch(_\d)?|train|test)\.bin$/i;
 export const areImages = (files: readonly ChosenFile[]): boolean => files.some(({ path }) => IMAGES.test(path));
 
 /** What files are, by their names. */
-export function kindOf(files: readonly ChosenFile[]): Dropped {
+export function droppedKind(files: readonly ChosenFile[]): Dropped {
   const names = files.map(({ file }) => file.name);
   const isRun = names.includes('trainer_state.json') && names.includes('optimizer.safetensors');
   if (isRun || names.some((name) => /\.zip$/i.test(name))) return 'run';
@@ -50,7 +50,7 @@ export function takeDrops(take: (files: ChosenFile[], what: Dropped) => void): v
       .then(ofOneKind)
       .catch(() => given);
     void all.then((files) => {
-      if (files.length > 0) take(files, kindOf(files));
+      if (files.length > 0) take(files, droppedKind(files));
     });
   });
 }
@@ -58,7 +58,7 @@ export function takeDrops(take: (files: ChosenFile[], what: Dropped) => void): v
 /** Folders in one of a model are other things, and in one of images its classes. */
 function ofOneKind(files: ChosenFile[]): ChosenFile[] {
   const first = files.filter(({ path }) => path.split('/').length <= 2);
-  return kindOf(first) === 'text' && areImages(files) ? files : first;
+  return droppedKind(first) === 'text' && areImages(files) ? files : first;
 }
 
 /** With those in the dropped folders, and in the folders there. Errors: that of an entry which cannot be read. */

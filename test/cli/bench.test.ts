@@ -6,7 +6,7 @@ import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { measureHostAdamW } from '../../src/cli/bench-host-adamw.ts';
 import { run } from '../../src/cli/run.ts';
-import { machineOf } from '../../src/engine/simulate/hardware.ts';
+import { parseHardware } from '../../src/engine/simulate/hardware.ts';
 import { instantiate } from '../../src/kernels/wasm-heap.ts';
 import { ADAPTER, testHost } from '../host.ts';
 
@@ -37,7 +37,7 @@ test('the machine is measured as plan --hardware reads it, and nothing is left o
   const { status, out, warned } = await said(...share, '--gpu-memory', 'shared', '--json');
   expect(`${status} ${warned}`).toBe('0 ');
   const { machine } = JSON.parse(out);
-  expect(machineOf(readFileSync(file, 'utf8'), file)).toEqual(machine);
+  expect(parseHardware(readFileSync(file, 'utf8'), file)).toEqual(machine);
   const { title, sharedMemory, reachedBy = { all: 1 }, link, disk, ...figures } = machine;
   expect([title.length > 0, sharedMemory, link.copies]).toEqual([true, true, 'serial']);
   for (const part of [figures.reached, ...Object.values(reachedBy)]) expect(part).toBeLessThanOrEqual(1);

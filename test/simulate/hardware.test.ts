@@ -3,7 +3,7 @@
 
 import fc from 'fast-check';
 import { describe, expect, it, test } from 'vitest';
-import { HARDWARE, hardwareFile, knownMachine, machineOf } from '../../src/engine/simulate/hardware.ts';
+import { HARDWARE, hardwareFile, knownMachine, parseHardware } from '../../src/engine/simulate/hardware.ts';
 import { type Machine, machineLimits, memoryOf, secondsOn } from '../../src/engine/simulate/machine.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 
@@ -51,7 +51,7 @@ describe('a hardware file', () => {
   const read = (change: (file: ReturnType<typeof JSON.parse>) => void) => {
     const changed = file();
     change(changed);
-    return () => machineOf(JSON.stringify(changed), 'mine.json');
+    return () => parseHardware(JSON.stringify(changed), 'mine.json');
   };
 
   it('is refused without a source, a figure, or with one that is none', () => {
@@ -62,7 +62,7 @@ describe('a hardware file', () => {
     );
     expect(read((it) => (it.link.copies = 'both'))).toThrow(/one of "serial", "duplex"/);
     expect(read((it) => (it.reached = { value: 1.2, source: 'measured' }))).toThrow(/at most 1/);
-    expect(() => machineOf('{', 'mine.json')).toThrow(HoldfastError);
+    expect(() => parseHardware('{', 'mine.json')).toThrow(HoldfastError);
   });
 
   it('may have a network, whose figures have sources like all others', () => {
@@ -70,7 +70,7 @@ describe('a hardware file', () => {
     const changed = (change: (it: ReturnType<typeof JSON.parse>) => void) => {
       const it = dgx();
       change(it);
-      return () => machineOf(JSON.stringify(it), 'mine.json');
+      return () => parseHardware(JSON.stringify(it), 'mine.json');
     };
     expect(changed(() => {})()).toMatchObject({ network: { ranksPerMachine: 16, exchange: 'host' } });
     expect(changed((it) => (it.network.between.latencySeconds.source = ''))).toThrow(
@@ -116,7 +116,7 @@ describe('a hardware file', () => {
     );
     fc.assert(
       fc.property(machines, (machine) => {
-        expect(machineOf(hardwareFile(machine, 'holdfast bench'), 'mine.json')).toEqual(machine);
+        expect(parseHardware(hardwareFile(machine, 'holdfast bench'), 'mine.json')).toEqual(machine);
       }),
       { seed: 3 },
     );

@@ -2,7 +2,7 @@
 // on; and with --sweep, the time of a step over the budget as a picture.
 
 import { type ExchangeAxis, placesOf } from '../../engine/ranks/grid.ts';
-import { hardwareNames, knownMachine, machineOf } from '../../engine/simulate/hardware.ts';
+import { hardwareNames, knownMachine, parseHardware } from '../../engine/simulate/hardware.ts';
 import { type ExchangeWay, type Machine, memoryOf } from '../../engine/simulate/machine.ts';
 import type { SimulatedStep, Waited } from '../../engine/simulate/step.ts';
 import { renderSweep, type SweepLine } from '../../report/sweep.ts';
@@ -94,7 +94,7 @@ const EXCHANGED: Readonly<Record<ExchangeWay, string>> = {
 /** A file if there is one of that name, else one of those that come along. */
 export async function machineNamed(host: Host, name: string): Promise<Machine> {
   const isFile = (await host.files.stat(name))?.kind === 'file';
-  if (isFile) return machineOf(new TextDecoder().decode(await host.files.read(name)), name);
+  if (isFile) return parseHardware(new TextDecoder().decode(await host.files.read(name)), name);
   const known = knownMachine(name);
   if (known) return known;
   throw new HoldfastError(

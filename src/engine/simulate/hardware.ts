@@ -53,7 +53,7 @@ const hardware = object({
 });
 
 /** The machine of a hardware file. Errors: HoldfastError naming the file and the field. */
-export function machineOf(json: string, name: string): Machine {
+export function parseHardware(json: string, name: string): Machine {
   const bytes = new TextEncoder().encode(json);
   const value = parseJSON(bytes, name, `a hardware file is like those that come along: ${hardwareNames()}`);
   const file = check(hardware, value, name);
@@ -142,7 +142,7 @@ const mapped = <V, W>(values: Readonly<Record<string, V>>, change: (value: V) =>
 /** One that comes along; undefined where there is none of that name. */
 export function knownMachine(name: string): Machine | undefined {
   const file = Object.hasOwn(HARDWARE, name) ? HARDWARE[name] : undefined;
-  return file === undefined ? undefined : machineOf(file, name);
+  return file === undefined ? undefined : parseHardware(file, name);
 }
 
 /** Of those that come along, for messages. */

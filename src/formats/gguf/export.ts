@@ -19,7 +19,7 @@ import {
   type ListedTensor,
   type Metadata,
   type MetadataValue,
-  makeHeader,
+  makeGGUFHeader,
   paddingAfter,
   string,
   u32,
@@ -81,7 +81,7 @@ export async function exportGGUF(
   await checkFree(files, written);
   const vocabulary = await vocabularyOf(model);
   const tensors = plan(model, type);
-  const header = makeHeader(metadataOf(model, type, vocabulary), tensors);
+  const header = makeGGUFHeader(metadataOf(model, type, vocabulary), tensors);
   const bytes = tensors.reduce((sum, tensor) => sum + paddedBytes(tensor), header.length);
   const modelfileText = modelfile ? modelfileOf(file, vocabulary) : undefined;
   const free = await files.freeBytes?.(folder === '' ? '.' : folder);

@@ -47,7 +47,7 @@ export interface ListedTensor {
 export const paddingAfter = (bytes: number): number => (ALIGNMENT - (bytes % ALIGNMENT)) % ALIGNMENT;
 
 /** All that comes before the first tensor's data. The tensors follow in their order, each with its padding. */
-export function makeHeader(metadata: Metadata, tensors: readonly ListedTensor[]): Uint8Array<ArrayBuffer> {
+export function makeGGUFHeader(metadata: Metadata, tensors: readonly ListedTensor[]): Uint8Array<ArrayBuffer> {
   const bytes = new GrowingBytes();
   bytes.text('GGUF');
   bytes.u32(3);

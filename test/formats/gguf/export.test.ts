@@ -10,7 +10,7 @@ import { run } from '../../../src/cli/run.ts';
 import { saveCheckpoint } from '../../../src/formats/checkpoint.ts';
 import { parseConfig } from '../../../src/formats/config.ts';
 import { exportGGUF } from '../../../src/formats/gguf/export.ts';
-import { type MetadataValue, makeHeader } from '../../../src/formats/gguf/header.ts';
+import { type MetadataValue, makeGGUFHeader } from '../../../src/formats/gguf/header.ts';
 import { makeModel } from '../../../src/nn/index.ts';
 import type { Host } from '../../../src/runtime/host.ts';
 import { HoldfastError } from '../../../src/util/errors.ts';
@@ -269,7 +269,7 @@ test('a vocabulary of any size is read again, whole', async () => {
   ]);
   for (const count of [0, 1, 11_000, 30_000]) {
     metadata.set('a', { type: 'strings', value: words.slice(0, count) });
-    const found = (await readGGUF(makeHeader(metadata, []))).metadata;
+    const found = (await readGGUF(makeGGUFHeader(metadata, []))).metadata;
     for (const [key, { value }] of metadata) expect(found[key], key).toEqual(value);
   }
 });

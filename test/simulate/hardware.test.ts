@@ -4,7 +4,7 @@
 import fc from 'fast-check';
 import { describe, expect, it, test } from 'vitest';
 import { HARDWARE, hardwareFile, knownMachine, parseHardware } from '../../src/engine/simulate/hardware.ts';
-import { type Machine, machineLimits, memoryOf, secondsOn } from '../../src/engine/simulate/machine.ts';
+import { type Machine, machineLimits, secondsOn, usableMemory } from '../../src/engine/simulate/machine.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 
 interface Figures {
@@ -33,7 +33,7 @@ describe('the machines that come along', () => {
     for (const [path, { source }] of figures) {
       expect(source, path).toMatch(/https?:\/\/|^half of |^the same memory$|^a configuration of this machine/);
     }
-    const { gpu, host } = memoryOf(machine);
+    const { gpu, host } = usableMemory(machine);
     expect(gpu).toBeLessThan(machine.gpuBytes);
     if (machine.sharedMemory) {
       expect(machine.hostBytes).toBe(machine.gpuBytes);

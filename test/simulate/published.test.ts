@@ -7,7 +7,7 @@ import { describe, expect, it } from 'vitest';
 import { configFromFlags } from '../../src/cli/model-flags.ts';
 import { type PlanFlags, scenarioOf as scenarioOfFlags } from '../../src/cli/plan/flags.ts';
 import { knownMachine } from '../../src/engine/simulate/hardware.ts';
-import { type Machine, memoryOf } from '../../src/engine/simulate/machine.ts';
+import { type Machine, usableMemory } from '../../src/engine/simulate/machine.ts';
 import type { ActivationMode } from '../../src/graph/activations.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { sizeOf } from '../../src/nn/size.ts';
@@ -167,7 +167,7 @@ describe('docs/scaling.md', () => {
   it.runIf(EVERY_CASE).each(ROWS)('says what is predicted for $what', (row) => {
     const { machine, shape, batch, ranks, activations, predicted, grid } = row;
     const predictor = new Predictor(scenarioOf(shape, batch, ranks, activations, grid), machine);
-    const { gpu, host } = memoryOf(predictor.machine);
+    const { gpu, host } = usableMemory(predictor.machine);
     const { seconds } = predictor.at(predictor.resident.bytes <= gpu ? undefined : gpu, host);
     const { tensor = 1, pipeline = 1, accumulate = 1 } = grid ?? {};
     const found = megatronFlops(shape, (batch * accumulate) / (tensor * pipeline)) / seconds / 1e12;
@@ -260,7 +260,7 @@ describe('one machine, in docs/scaling.md', () => {
     const { shape, flags, smallest, seconds, reached } = row;
     const all = planned(shape, flags);
     const predictor = new Predictor(scenarioOfFlags(all), direct(row.machine));
-    const { gpu, host } = memoryOf(predictor.machine);
+    const { gpu, host } = usableMemory(predictor.machine);
     const found = predictor.at(gpu, host).seconds;
     const { ranks = 1, tensorParallel = 1, pipelineParallel = 1, batch, accumulate } = all;
     const sequences = (batch * accumulate * ranks) / (tensorParallel * pipelineParallel);
@@ -290,7 +290,7 @@ describe('strong scaling, in docs/scaling.md', () => {
     const shape = { ...GPT3, layers: 80 };
     const flags = planned(shape, { ranks: 1024, tensorParallel: 8, pipelineParallel: 8, accumulate: 96 });
     const found = scale(scenarioOfFlags(flags), direct('dgx-a100'), 'strong', ({ machine, resident }) => {
-      const { gpu, host } = memoryOf(machine);
+      const { gpu, host } = usableMemory(machine);
       return { gpu: resident.bytes <= gpu ? undefined : gpu, host };
     });
     expect(found.map(({ ranks, accumulate }) => [ranks, accumulate])).toEqual(STRONG.map(([n, , m]) => [n, m]));

@@ -1,7 +1,7 @@
 // `holdfast plan --compare --activations`: what becomes of activations under this project's plan and under the policies of the
 // literature, on one machine: the smallest budget, and within some budgets a step's time, what it moves and makes again.
 
-import { memoryOf } from '../../engine/simulate/machine.ts';
+import { usableMemory } from '../../engine/simulate/machine.ts';
 import type { Host } from '../../runtime/host.ts';
 import { type ComparedTraining, compareActivations, type PolicyStep } from '../../train/activation-comparison.ts';
 import { formatBytes } from '../../util/bytes.ts';
@@ -27,7 +27,7 @@ export async function compareOnActivations(
 ): Promise<void> {
   const { write } = host.terminal;
   const machine = await machineNamed(host, name);
-  const below = hostMemory ?? memoryOf(machine).host;
+  const below = hostMemory ?? usableMemory(machine).host;
   const { budgets, resident, policies: found } = compareActivations(compared, machine, below, gpuMemory);
   const policies = [...found];
   if (json) {

@@ -3,7 +3,7 @@
 
 import { type ExchangeAxis, placesOf } from '../../engine/ranks/grid.ts';
 import { hardwareNames, knownMachine, parseHardware } from '../../engine/simulate/hardware.ts';
-import { type ExchangeWay, type Machine, memoryOf } from '../../engine/simulate/machine.ts';
+import { type ExchangeWay, type Machine, usableMemory } from '../../engine/simulate/machine.ts';
 import type { SimulatedStep, Waited } from '../../engine/simulate/step.ts';
 import { renderSweep, type SweepLine } from '../../report/sweep.ts';
 import type { Host } from '../../runtime/host.ts';
@@ -117,7 +117,7 @@ interface Budgets {
 
 /** As the flags say, else what the machine has, less a margin: none for the GPU where everything fits. */
 function budgetsOf({ machine, resident }: Predictor, { gpuMemory, hostMemory }: MachineFlags): Budgets {
-  const { gpu, host } = memoryOf(machine);
+  const { gpu, host } = usableMemory(machine);
   return { gpu: gpuMemory ?? (resident.bytes <= gpu ? undefined : gpu), host: hostMemory ?? host };
 }
 
@@ -234,7 +234,7 @@ function advice(
   const { diskRead, diskWrite, up, down } = found.waits;
   const disk = (diskRead + diskWrite) / found.seconds;
   const link = (up + down) / found.seconds;
-  const has = memoryOf(predictor.machine);
+  const has = usableMemory(predictor.machine);
   const lines: string[] = [];
   const tried = (why: string, what: string, then: () => Prediction) => {
     if (!tries) return;
@@ -308,7 +308,7 @@ function sweep(what: string, scenario: Scenario, machines: readonly Machine[], f
       const budget = Math.ceil(smallest * (resident.bytes / smallest) ** (i / (BUDGETS - 1)));
       return { budget, seconds: predictor.at(budget, host).seconds };
     });
-    return { label: machine.title, points, resident: resident.seconds, has: memoryOf(machine).gpu };
+    return { label: machine.title, points, resident: resident.seconds, has: usableMemory(machine).gpu };
   });
   return renderSweep(what, lines);
 }

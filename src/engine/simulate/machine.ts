@@ -90,7 +90,7 @@ const MARGIN = 0.1;
 const SHARE = 0.5;
 
 /** What training may use of the GPU's memory where no budget is given, and of host memory beside it. */
-export function memoryOf({ gpuBytes, hostBytes, sharedMemory }: Machine): { gpu: number; host: number } {
+export function usableMemory({ gpuBytes, hostBytes, sharedMemory }: Machine): { gpu: number; host: number } {
   const part = 1 - MARGIN;
   if (!sharedMemory) return { gpu: Math.floor(gpuBytes * part), host: Math.floor(hostBytes * part) };
   return { gpu: Math.floor(gpuBytes * part * SHARE), host: Math.floor(hostBytes * part * (1 - SHARE)) };

@@ -28,7 +28,7 @@ import {
 import { compareOnActivations } from './plan/activations.ts';
 import { LISTINGS, type Listing, planOne } from './plan/budget.ts';
 import { printComparison } from './plan/compare.ts';
-import { modelOf, nameOf, type PlanFlags, scenarioOf } from './plan/flags.ts';
+import { nameOf, type PlanFlags, plannedModel, scenarioOf } from './plan/flags.ts';
 import { planOnMachines } from './plan/machine.ts';
 import { planOnRanks } from './plan/ranks.ts';
 import { addGridOptions, checkGrid, checkRankFlags, DEFAULT_STAGE } from './rank-flags.ts';
@@ -123,7 +123,7 @@ export function planCommand(host: Host): Command {
         if (hardware && hardware.length > 1)
           throw new HoldfastError('--hardware: policies are compared on one machine');
         const { batch, context, accumulate, recovery } = flags;
-        const model = modelOf(flags, flags.layers);
+        const model = plannedModel(flags, flags.layers);
         await compareOnActivations(host, nameOf(flags), { model, batch, context, accumulate, recovery }, flags);
         return;
       }

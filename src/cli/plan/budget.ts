@@ -33,7 +33,7 @@ import { trainingWorkload } from '../../train/training-workload.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { describeOrder } from '../accumulate-order.ts';
-import { configOf, modelOf, type PlanFlags, passesIn } from './flags.ts';
+import { configOf, type PlanFlags, passesIn, plannedModel } from './flags.ts';
 import { describeUpdate, updateFacts } from './update.ts';
 
 const FATES: Readonly<Record<ActivationMode, string>> = {
@@ -88,7 +88,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
     const { batch, context, accumulate } = { ...flags, ...changes };
     return trainingWorkload(model, step(batch, context), accumulate, undefined, flags);
   };
-  const model = modelOf(flags, flags.layers);
+  const model = plannedModel(flags, flags.layers);
   const parameters = parameterCount(model);
   const workload = workloadOf();
   const { bytes: smallest, activations: placed } = leastMemory(workload, DEFAULT_LIMITS, { recovery });

@@ -69,7 +69,7 @@ export const nameOf = ({ model, layers, width, vocabSize, batch, context, accumu
 export const configOf = (flags: PlanFlags, layers: number) => configFromFlags({ ...flags, layers, tied: false });
 
 /** Of as many blocks, as it would train. Errors: HoldfastError for flags that do not go together. */
-export function modelOf(flags: PlanFlags, layers: number): Model {
+export function plannedModel(flags: PlanFlags, layers: number): Model {
   const { loraRank: rank, loraTargets, baseDtype, dtype, optimizerState } = flags;
   const trained = (model: Model) => momentsIn(computedIn(model, dtype), optimizerState);
   const targets = loraTargets?.split(',');
@@ -107,5 +107,5 @@ export const scenarioOf = ({ ranks: size, zero: stage = DEFAULT_STAGE, ...flags 
   }),
   ...(flags.update === 'in-backward' && { recovery: 'checkpoint' as const, passes: passesIn(flags) }),
   parameters: sizeOf(configOf(flags, flags.layers)).parameters,
-  modelOf: (layers) => modelOf(flags, layers),
+  modelOf: (layers) => plannedModel(flags, layers),
 });

@@ -10,7 +10,7 @@ import type { Host } from '../../runtime/host.ts';
 import { planRanks, type RankPlan, type RanksPlan } from '../../train/rank-plan.ts';
 import { rankText } from '../../train/ranks.ts';
 import { formatBytes } from '../../util/bytes.ts';
-import { modelOf, nameOf, type PlanFlags } from './flags.ts';
+import { nameOf, type PlanFlags, plannedModel } from './flags.ts';
 
 export interface PlacedFlags extends PlanFlags {
   ranks: number;
@@ -20,7 +20,7 @@ export interface PlacedFlags extends PlanFlags {
 /** Works it out, and prints it. */
 export function planOnRanks(host: Host, flags: PlacedFlags): void {
   const { ranks: size, zero: stage, gpuMemory, tensorParallel: tensor, pipelineParallel: pipeline } = flags;
-  const model = modelOf(flags, flags.layers);
+  const model = plannedModel(flags, flags.layers);
   const plan = planRanks(
     model,
     { ...flags, size, stage, tensor, pipeline },

@@ -28,7 +28,7 @@ import {
 import { compareOnActivations } from './plan/activations.ts';
 import { LISTINGS, type Listing, planOne } from './plan/budget.ts';
 import { printComparison } from './plan/compare.ts';
-import { nameOf, type PlanFlags, plannedModel, scenarioOf } from './plan/flags.ts';
+import { type PlanFlags, plannedModel, plannedName, scenarioOf } from './plan/flags.ts';
 import { planOnMachines } from './plan/machine.ts';
 import { planOnRanks } from './plan/ranks.ts';
 import { addGridOptions, checkGrid, checkRankFlags, DEFAULT_STAGE } from './rank-flags.ts';
@@ -124,7 +124,7 @@ export function planCommand(host: Host): Command {
           throw new HoldfastError('--hardware: policies are compared on one machine');
         const { batch, context, accumulate, recovery } = flags;
         const model = plannedModel(flags, flags.layers);
-        await compareOnActivations(host, nameOf(flags), { model, batch, context, accumulate, recovery }, flags);
+        await compareOnActivations(host, plannedName(flags), { model, batch, context, accumulate, recovery }, flags);
         return;
       }
       const shared = (['exchange', 'scaling'] as const).find((flag) => flags[flag] !== undefined);
@@ -133,7 +133,7 @@ export function planCommand(host: Host): Command {
       if (flags.scaling && flags.sweep !== undefined)
         throw new HoldfastError('--scaling: is a table, and --sweep a picture over budgets; give one of them');
       if (hardware) {
-        await planOnMachines(host, nameOf(flags), scenarioOf(flags), { ...flags, hardware });
+        await planOnMachines(host, plannedName(flags), scenarioOf(flags), { ...flags, hardware });
         return;
       }
       const alone = (['hostMemory', 'reached', 'copies', 'sweep'] as const).find((flag) => flags[flag] !== undefined);

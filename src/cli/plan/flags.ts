@@ -62,7 +62,7 @@ export interface PlanFlags {
   json?: boolean;
 }
 
-export const nameOf = ({ model, layers, width, vocabSize, batch, context, accumulate }: PlanFlags): string =>
+export const plannedName = ({ model, layers, width, vocabSize, batch, context, accumulate }: PlanFlags): string =>
   `${model}, ${layers} layers of width ${width}, vocabulary ${vocabSize}, batch ${batch} x ${context}${accumulate > 1 ? ` x ${accumulate}` : ''}`;
 
 /** Of as many blocks. */

@@ -10,7 +10,7 @@ import type { Host } from '../../runtime/host.ts';
 import { planRanks, type RankPlan, type RanksPlan } from '../../train/rank-plan.ts';
 import { rankText } from '../../train/ranks.ts';
 import { formatBytes } from '../../util/bytes.ts';
-import { nameOf, type PlanFlags, plannedModel } from './flags.ts';
+import { type PlanFlags, plannedModel, plannedName } from './flags.ts';
 
 export interface PlacedFlags extends PlanFlags {
   ranks: number;
@@ -61,7 +61,7 @@ function lines(plan: RanksPlan, flags: PlacedFlags, parameters: number): string[
       : `(n-1)/n of the bytes of what trains in f32, and ${gathered} (n-1)/n in ${dtype}`;
   const bounds = isGrid ? `${asRing}, and of what else ranks exchange` : asRing;
   return [
-    `${nameOf(flags)}: ${parameters.toLocaleString('en')} parameters on ${rankText({ size, grid })}${shards}, in chunks of ${formatBytes(chunkBytes)}`,
+    `${plannedName(flags)}: ${parameters.toLocaleString('en')} parameters on ${rankText({ size, grid })}${shards}, in chunks of ${formatBytes(chunkBytes)}`,
     '',
     ...table(ranks),
     ...(ranks.length < size ? [`of ${size} ranks; the others own as many chunks as one of these`] : []),

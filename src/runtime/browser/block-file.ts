@@ -5,7 +5,7 @@ import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import type { BlockFile } from '../host.ts';
 import type { DiskLink } from './disk-link.ts';
-import { nameOf, openFolder } from './opfs.ts';
+import { errorName, openFolder } from './opfs.ts';
 import { describeRoom, fileError, roomOnDisk } from './room.ts';
 
 const TIER = /^holdfast-tier-.*\.bin$/;
@@ -27,7 +27,7 @@ export async function openBlockFile(link: DiskLink, folder: string, bytes: numbe
     file = await link.ask((disk) => disk.create(path, bytes));
   } catch (error) {
     await remove();
-    throw nameOf(error) === 'QuotaExceededError'
+    throw errorName(error) === 'QuotaExceededError'
       ? await tooLarge(bytes)
       : await fileError(`cannot create ${path}`, error);
   }

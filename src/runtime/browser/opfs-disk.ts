@@ -6,7 +6,7 @@
 
 import { transfer } from 'comlink';
 import { assert } from '../../util/errors.ts';
-import { nameOf, openFolder, splitPath } from './opfs.ts';
+import { errorName, openFolder, splitPath } from './opfs.ts';
 
 const RETRIES = 50;
 const RETRY_MS = 100;
@@ -56,7 +56,7 @@ export class OpfsDisk {
         return { file: this.#keep(handle), bytes: handle.getSize() };
       } catch (error) {
         // A tab that was closed a moment ago may have it still.
-        if (i === RETRIES || nameOf(error) !== 'NoModificationAllowedError') throw error;
+        if (i === RETRIES || errorName(error) !== 'NoModificationAllowedError') throw error;
         await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
       }
     }

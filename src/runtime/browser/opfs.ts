@@ -39,16 +39,16 @@ export async function find(path: string): Promise<FileSystemDirectoryHandle | Fi
     try {
       return await parent.getFileHandle(name);
     } catch (error) {
-      if (nameOf(error) !== 'TypeMismatchError') throw error;
+      if (errorName(error) !== 'TypeMismatchError') throw error;
       return await parent.getDirectoryHandle(name);
     }
   } catch (error) {
-    if (nameOf(error) === 'NotFoundError' || nameOf(error) === 'TypeMismatchError') return undefined;
+    if (errorName(error) === 'NotFoundError' || errorName(error) === 'TypeMismatchError') return undefined;
     throw error;
   }
 }
 
-export function nameOf(error: unknown): string {
+export function errorName(error: unknown): string {
   return error instanceof Error ? error.name : '';
 }
 

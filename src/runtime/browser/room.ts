@@ -3,7 +3,7 @@
 
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError, messageOf } from '../../util/errors.ts';
-import { nameOf } from './opfs.ts';
+import { errorName } from './opfs.ts';
 
 /** The site's share of the disk, in bytes. */
 export interface DiskRoom {
@@ -32,7 +32,7 @@ export async function fileError(what: string, error: unknown): Promise<HoldfastE
     TypeMismatchError: 'it, or a part of its path, is a folder where a file should be, or the other way round',
     NoModificationAllowedError: 'another tab is using it',
   };
-  const full = nameOf(error) === 'QuotaExceededError';
-  const reason = full ? `${await describeRoom()}; remove runs, or make space on the disk` : reasons[nameOf(error)];
+  const full = errorName(error) === 'QuotaExceededError';
+  const reason = full ? `${await describeRoom()}; remove runs, or make space on the disk` : reasons[errorName(error)];
   return new HoldfastError(`${what}: ${reason ?? messageOf(error)}`);
 }

@@ -29,7 +29,7 @@ import { HoldfastError } from '../util/errors.ts';
 import { parseJSON } from '../util/json.ts';
 import { importCheckpoint, type Store } from './import.ts';
 import type { ChosenFile, ModelInfo, RunRecord } from './protocol.ts';
-import { nameOf } from './runs.ts';
+import { defaultRunName } from './runs.ts';
 import { unsummed } from './unsummed.ts';
 
 /** Below the folder of a model. */
@@ -68,7 +68,7 @@ export async function inspectFiles(host: Host, given: ModelFiles): Promise<Model
 
 async function inspectChosen({ name, files, folder, adapter }: Chosen): Promise<ModelInfo> {
   const found = await inspect(files, folder, name ?? UNNAMED, adapter && { files: adapter, folder: adapter.path });
-  return { name: name ?? nameOf(found), ...found };
+  return { name: name ?? defaultRunName(found), ...found };
 }
 
 /** The same for one that is kept here: the folder of a run. */

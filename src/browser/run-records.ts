@@ -20,7 +20,7 @@ import { recordSettings } from './conversations.ts';
 import type { ChosenFile, MemorySettings, NewRun, RunRecord, TrainingText } from './protocol.ts';
 import { readMemory } from './record.ts';
 import { IMAGES, keepImages, keepText, keepTokenizer, TEXT } from './run-files.ts';
-import { nameOf } from './runs.ts';
+import { defaultRunName } from './runs.ts';
 
 /** What may be another when a run is gone on with. */
 export interface ResumeOptions {
@@ -59,7 +59,7 @@ export async function newRecord(
   const found = await tokenizerFilesOf(host, folder, settings, tokenizer);
   return {
     id,
-    name: name ?? nameOf(settings),
+    name: name ?? defaultRunName(settings),
     created: Date.now(),
     settings: {
       ...settings,

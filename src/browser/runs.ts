@@ -191,7 +191,7 @@ export class Runs {
 const noneOf = (id: string) => new HoldfastError(`run ${id}: there is none; it may have been removed in another tab`);
 
 /** What a run is called by default: "GPT-2 2 × 64". */
-export function nameOf({ config }: Pick<RunSettings, 'config'>): string {
+export function defaultRunName({ config }: Pick<RunSettings, 'config'>): string {
   const { layers, width } = shapeOf(config);
   return `${familyOf(config).label} ${layers} × ${width}`;
 }

@@ -7,7 +7,7 @@
 
 import type { Files, FolderReader, OpenFile } from '../runtime/host.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
-import { findNonFinite, type HalfDtype, LARGEST, narrow, widen } from '../util/floats.ts';
+import { findNonFinite, type HalfDtype, LARGEST, narrowFloats, widen } from '../util/floats.ts';
 import { bytesPerElement, type StoredElement } from '../util/stored-elements.ts';
 import { type PackedTensor, PIECE_ELEMENTS, type TensorReader } from '../util/tensor-source.ts';
 import { readAhead } from './read-ahead.ts';
@@ -343,7 +343,7 @@ export function narrowed(
   { path, name, first }: ValuePlace,
 ): Uint16Array<ArrayBuffer> {
   const halves = new Uint16Array(floats.length);
-  narrow(dtype, floats, halves);
+  narrowFloats(dtype, floats, halves);
   const wide = new Float32Array(floats.length);
   widen(dtype, halves, wide);
   const place = findNonFinite(wide);

@@ -14,7 +14,7 @@ import parameterHalves from '../../shaders/adamw/parameter_halves.wgsl?raw';
 import parameterMaster from '../../shaders/adamw/parameter_master.wgsl?raw';
 import words from '../../shaders/shared/splitmix32.wgsl?raw';
 import f16 from '../../shaders/width/f16.wgsl?raw';
-import { narrow, widen } from '../util/floats.ts';
+import { narrowFloats, widen } from '../util/floats.ts';
 import { joinHalves, lowerHalves, upperHalves } from '../util/split-floats.ts';
 import { type Arrays, ceilDiv, type Kernel, read, update, write } from './kernel.ts';
 import { keyIn, roundMoments } from './moments.ts';
@@ -131,7 +131,7 @@ export const adamwWithCopy: Kernel<AdamWProblem> = {
   reference(problem, data: Arrays<'gradient' | 'hyper' | 'state' | 'decayMask' | 'parameter' | 'copy' | 'm' | 'v'>) {
     adamw.reference(problem, data);
     const words = new Uint32Array(data.copy.length);
-    narrow('F16', Float32Array.from(data.parameter), new Uint16Array(words.buffer));
+    narrowFloats('F16', Float32Array.from(data.parameter), new Uint16Array(words.buffer));
     data.copy.set(words);
   },
 };

@@ -99,7 +99,7 @@ export function areFinite(dtype: HalfDtype, halves: Halves): boolean {
 }
 
 /** Fills the first elements of `into`. */
-export function narrow(dtype: HalfDtype, floats: Floats, into: Halves): void {
+export function narrowFloats(dtype: HalfDtype, floats: Floats, into: Halves): void {
   const bits = new Uint32Array(floats.buffer, floats.byteOffset, floats.length);
   if (dtype === 'BF16') {
     for (let i = 0; i < bits.length; i++) into[i] = narrowBF16(bits[i] ?? 0);

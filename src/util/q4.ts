@@ -3,7 +3,7 @@
 //
 // Invariant: every product is a float32, so widening is exact, and what was widened is narrowed to the same values again.
 
-import { leadingHalves, narrow } from './floats.ts';
+import { leadingHalves, narrowFloats } from './floats.ts';
 
 type Floats = Float32Array<ArrayBuffer>;
 type Bytes = Uint8Array<ArrayBuffer>;
@@ -32,7 +32,7 @@ export function narrowQ4(floats: Floats): Bytes {
     scales[block] = largest / -Q4_STEPS;
   }
   const halves = new Uint16Array(scales.length);
-  narrow('F16', scales, halves);
+  narrowFloats('F16', scales, halves);
   const bytes = new Uint8Array(scales.length * blockBytes);
   const view = new DataView(bytes.buffer);
   for (const [block, scale] of scales.entries()) {

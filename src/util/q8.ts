@@ -3,7 +3,7 @@
 //
 // Invariant: every product is a float32, so widening is exact, and what was widened is narrowed to the same values again.
 
-import { leadingHalves, narrow } from './floats.ts';
+import { leadingHalves, narrowFloats } from './floats.ts';
 
 type Floats = Float32Array<ArrayBuffer>;
 
@@ -29,7 +29,7 @@ export function narrowQ8(floats: Floats): Uint8Array<ArrayBuffer> {
     scales[block] = largest / Q8_STEPS;
   }
   const halves = new Uint16Array(blocks);
-  narrow('F16', scales, halves);
+  narrowFloats('F16', scales, halves);
   const bytes = new Uint8Array(blocks * blockBytes);
   const view = new DataView(bytes.buffer);
   for (let block = 0, at = 0; block < blocks; block++) {

@@ -3,7 +3,7 @@
 //
 // Invariant: what was widened is narrowed to the same values again.
 
-import { areFinite, findNonFinite, LARGEST, narrow, widen } from './floats.ts';
+import { areFinite, findNonFinite, LARGEST, narrowFloats, widen } from './floats.ts';
 import {
   Q4_K_BLOCK,
   Q5_BLOCK,
@@ -105,7 +105,7 @@ const halves = (dtype: 'BF16' | 'F16'): Codec => ({
   most: LARGEST[dtype],
   narrow(floats) {
     const narrowed = new Uint16Array(floats.length);
-    narrow(dtype, floats, narrowed);
+    narrowFloats(dtype, floats, narrowed);
     return new Uint8Array(narrowed.buffer);
   },
   widen({ buffer, byteOffset }, count, into = new Float32Array(count)) {

@@ -12,7 +12,7 @@ import { parse } from '../../src/formats/safetensors.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import type { Files } from '../../src/runtime/host.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
-import { narrow, widen } from '../../src/util/floats.ts';
+import { narrowFloats, widen } from '../../src/util/floats.ts';
 import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { checkpoint, config, parameters, shapes, valuesOf } from './checkpoints.ts';
@@ -43,7 +43,7 @@ function rounded(all: Values, dtype: SavedDtype): Values {
   return new Map(
     [...all].map(([name, floats]) => {
       const [halves, wide] = [new Uint16Array(floats.length), new Float32Array(floats.length)];
-      narrow(stored, floats, halves);
+      narrowFloats(stored, floats, halves);
       widen(stored, halves, wide);
       return [name, wide];
     }),

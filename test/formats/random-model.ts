@@ -5,7 +5,7 @@ import { closeSync, mkdirSync, openSync, writeFileSync, writeSync } from 'node:f
 import path from 'node:path';
 import { parseConfig } from '../../src/formats/config.ts';
 import { makeModel } from '../../src/nn/index.ts';
-import { narrow } from '../../src/util/floats.ts';
+import { narrowFloats } from '../../src/util/floats.ts';
 import { Random } from '../../src/util/random.ts';
 
 /** Of normal numbers; odd, so that the same ones never come to lie at the same place of a row. */
@@ -69,7 +69,7 @@ export function writeRandomModel(folder: string, fields: object, shardBytes: num
 
 function halvesOf(floats: Float32Array<ArrayBuffer>): Uint8Array {
   const halves = new Uint16Array(floats.length);
-  narrow('BF16', floats, halves);
+  narrowFloats('BF16', floats, halves);
   return new Uint8Array(halves.buffer);
 }
 

@@ -8,7 +8,7 @@ import { parseConfig } from '../../src/formats/config.ts';
 import { mapChunks } from '../../src/memory/layout/chunk-map.ts';
 import { Backing } from '../../src/memory/tiers/backing.ts';
 import { makeModel } from '../../src/nn/index.ts';
-import { narrow } from '../../src/util/floats.ts';
+import { narrowFloats } from '../../src/util/floats.ts';
 import { Random } from '../../src/util/random.ts';
 import type { TensorSource } from '../../src/util/tensor-source.ts';
 import { MemoryBlockFile, MemoryFiles } from '../memory-files.ts';
@@ -25,7 +25,7 @@ function tensor(dtype: string, shape: readonly number[], infinite: boolean): Sto
   if (infinite) values[size - 2] = Number.POSITIVE_INFINITY;
   if (dtype !== 'F16' && dtype !== 'BF16') return floats(shape, values);
   const halves = new Uint16Array(size);
-  narrow(dtype, values, halves);
+  narrowFloats(dtype, values, halves);
   return { dtype, shape, bytes: new Uint8Array(halves.buffer) };
 }
 

@@ -16,7 +16,7 @@ import { HYPER, ROUNDING, STATE } from '../../src/kernels/step-control.ts';
 import { BLOCK } from '../../src/kernels/sum-squares.ts';
 import { WasmHeap } from '../../src/kernels/wasm-heap.ts';
 import { at } from '../../src/util/at.ts';
-import { narrow, widen } from '../../src/util/floats.ts';
+import { narrowFloats, widen } from '../../src/util/floats.ts';
 import { Random } from '../../src/util/random.ts';
 import { field } from '../entry.ts';
 import { runKernel, runnable } from '../harness.ts';
@@ -188,7 +188,7 @@ function narrowCase(size: number, firstBlock: number, seed: number, updates: num
   hyper.set(keyNumbers(KEY), ROUNDING.roundingKey);
   const halvesOf = (floats: Float32Array<ArrayBuffer>) => {
     const halves = new Uint16Array(floats.length);
-    narrow('BF16', floats, halves);
+    narrowFloats('BF16', floats, halves);
     return halves;
   };
   const { parameter, gradient, moment1, moment2 } = found.floats;

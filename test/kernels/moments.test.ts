@@ -15,7 +15,7 @@ import {
 import { chanceOf, keyNumbers, type RoundingKey, roundedByChance, roundMoments } from '../../src/kernels/moments.ts';
 import { ROUNDING, STATE } from '../../src/kernels/step-control.ts';
 import { BLOCK } from '../../src/kernels/sum-squares.ts';
-import { narrow, widen } from '../../src/util/floats.ts';
+import { narrowFloats, widen } from '../../src/util/floats.ts';
 import { Random } from '../../src/util/random.ts';
 import { field, leading, only } from '../entry.ts';
 import { runKernel } from '../harness.ts';
@@ -29,7 +29,7 @@ const wordsOf = ({ buffer, byteOffset, length }: Uint16Array) => new Uint32Array
 /** As bf16 holds them, and as words of such. */
 function kept(floats: Float32Array<ArrayBuffer>): { floats: Float32Array<ArrayBuffer>; words: Uint32Array } {
   const halves = new Uint16Array(floats.length);
-  narrow('BF16', floats, halves);
+  narrowFloats('BF16', floats, halves);
   const wide = new Float32Array(floats.length);
   widen('BF16', halves, wide);
   return { floats: wide, words: wordsOf(halves) };

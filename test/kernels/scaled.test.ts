@@ -17,7 +17,7 @@ import {
   stepControl,
 } from '../../src/kernels/step-control.ts';
 import { scaleAndSumSquares } from '../../src/kernels/sum-squares.ts';
-import { narrow } from '../../src/util/floats.ts';
+import { narrowFloats } from '../../src/util/floats.ts';
 import { field, leading, only } from '../entry.ts';
 import { runKernel } from '../harness.ts';
 import { cases } from './cases.ts';
@@ -27,7 +27,7 @@ const floatsOf = (bits: readonly number[]) => new Float32Array(Uint32Array.from(
 
 function halvesOf(floats: Float32Array<ArrayBuffer>): Uint32Array {
   const words = new Uint32Array(floats.length / 2);
-  narrow('F16', floats, new Uint16Array(words.buffer));
+  narrowFloats('F16', floats, new Uint16Array(words.buffer));
   return words;
 }
 
@@ -99,7 +99,7 @@ describe('activations in bfloat16', () => {
     const drawn = fc.sample(fc.integer({ min: 0, max: 0xff800000 }), { seed: size, numRuns: 301 });
     const x = floatsOf([...special, ...drawn].slice(-size).map((bits, i) => special[i] ?? bits));
     const words = new Uint32Array(Math.ceil(size / 2));
-    narrow('BF16', x, new Uint16Array(words.buffer));
+    narrowFloats('BF16', x, new Uint16Array(words.buffer));
     const found = await runKernel(narrowed, variant, { size }, { x });
     // Of NaN the fraction is any.
     expect(field(found, 'y')).toEqual(words);

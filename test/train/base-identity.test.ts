@@ -6,7 +6,7 @@ import { parseConfig } from '../../src/formats/config.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { roundedWeights } from '../../src/train/base-dtype.ts';
 import { checkBase, SummedSource } from '../../src/train/base-identity.ts';
-import { narrow, widen } from '../../src/util/floats.ts';
+import { narrowFloats, widen } from '../../src/util/floats.ts';
 import { Random } from '../../src/util/random.ts';
 import { bytesPerElement, type StoredElement } from '../../src/util/stored-elements.ts';
 import { collect, type TensorSource } from '../../src/util/tensor-source.ts';
@@ -28,7 +28,7 @@ async function folder(dtype: Dtype, change = 0) {
     if (name === 'h.0.ln_1.bias') values[7] = (values[7] ?? 0) + change;
     if (dtype === 'F32') return [name, floats(shape, values)];
     const [halves, back] = [new Uint16Array(size), new Float32Array(size)];
-    narrow(dtype, values, halves);
+    narrowFloats(dtype, values, halves);
     widen(dtype, halves, back);
     expect(back).toEqual(values);
     return [name, { dtype, shape, bytes: new Uint8Array(halves.buffer) }];

@@ -2,7 +2,7 @@
 
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { findNonFinite, type HalfDtype, LARGEST, narrow, widen } from '../../src/util/floats.ts';
+import { findNonFinite, type HalfDtype, LARGEST, narrowFloats, widen } from '../../src/util/floats.ts';
 import { widenedFast } from '../../src/util/widen.ts';
 import { EVERY_CASE } from '../host.ts';
 
@@ -29,7 +29,7 @@ const widened = (dtype: HalfDtype, halves: Uint16Array<ArrayBuffer>) => {
 
 const narrowed = (dtype: HalfDtype, floats: Float32Array<ArrayBuffer>) => {
   const into = new Uint16Array(floats.length);
-  narrow(dtype, floats, into);
+  narrowFloats(dtype, floats, into);
   return into;
 };
 

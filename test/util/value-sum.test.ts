@@ -1,7 +1,7 @@
 // Sums over values: those of their definition, whatever the pieces, their order and how values are stored.
 
 import { describe, expect, test } from 'vitest';
-import { narrow, widen } from '../../src/util/floats.ts';
+import { narrowFloats, widen } from '../../src/util/floats.ts';
 import { Random } from '../../src/util/random.ts';
 import { CODECS, isNarrow, STORED_BLOCKS, type StoredElement } from '../../src/util/stored-elements.ts';
 import { ValueSum } from '../../src/util/value-sum.ts';
@@ -38,7 +38,7 @@ describe.each([0, 1, 3, 4, 5, 8, 31, 32_768, 65_537, 200_003])('%i values', (cou
     expect(sumOf('f32', [[0, bytesOf(values)]])).toBe(defined(values));
     for (const dtype of ['BF16', 'F16'] as const) {
       const [halves, floats] = [new Uint16Array(count), new Float32Array(count)];
-      narrow(
+      narrowFloats(
         dtype,
         values.map((value) => value / 1e30),
         halves,

@@ -26,7 +26,7 @@ import { Random } from '../util/random.ts';
 import { type BudgetFigure, measureBudgets } from './bench-budgets.ts';
 import { type HostAdamWFigure, measureHostAdamW } from './bench-host-adamw.ts';
 import { measureMachine } from './bench-machine.ts';
-import { adapterOption, checked, checkWritable, number } from './options.ts';
+import { adapterOption, checked, checkWritable, numberFrom } from './options.ts';
 
 interface Flags {
   adapter: string;
@@ -79,7 +79,7 @@ export function benchCommand(host: Host): Command {
   return new Command('bench')
     .description('measure this adapter, the kernels on it, and where a training step spends its time')
     .addOption(adapterOption())
-    .option('--seconds <n>', 'how long to train for the figures of the step', number(0), 3)
+    .option('--seconds <n>', 'how long to train for the figures of the step', numberFrom(0), 3)
     .option('--share <file>', 'measure this machine instead, and write it as a file that plan --hardware reads')
     .option(
       '--gpu-memory <bytes>',

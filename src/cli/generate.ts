@@ -19,7 +19,7 @@ import { findTemplateFor } from './chat-template.ts';
 import { addBudgetOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
 import { MODEL_SOURCES } from './model-source.ts';
 import { type AdapterFlags, addAdapterOptions, onDevice, withNamedModel } from './opened-model.ts';
-import { adapterOption, number, whole, within } from './options.ts';
+import { adapterOption, numberFrom, whole, within } from './options.ts';
 
 interface Flags extends MemoryFlags, AdapterFlags {
   prompt: string;
@@ -59,9 +59,14 @@ export function generateCommand(host: Host): Command {
       within(wholeNumber(1)),
     )
     .option('--stop <text...>', 'end before the first of these')
-    .option('--temperature <t>', 'below 1 is safer, above 1 is wilder, 0 always takes the likeliest', number(0), 0.8)
+    .option(
+      '--temperature <t>',
+      'below 1 is safer, above 1 is wilder, 0 always takes the likeliest',
+      numberFrom(0),
+      0.8,
+    )
     .option('--top-k <n>', 'only the n likeliest tokens', whole(1))
-    .option('--top-p <p>', 'only the likeliest tokens that together reach this probability', number(0), 1)
+    .option('--top-p <p>', 'only the likeliest tokens that together reach this probability', numberFrom(0), 1)
     .option('--seed <n>', 'the same seed writes the same text', whole(0), 1)
     .addOption(adapterOption())
     .option('--json', 'one JSON object a text');

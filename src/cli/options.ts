@@ -24,7 +24,7 @@ export function within(range: Range): (text: string) => number {
 export const whole = (least: number): ((text: string) => number) => within(wholeNumber(least));
 
 /** A parser for finite numbers from `least` on. */
-export const number = (least: number): ((text: string) => number) => within(realNumber(least));
+export const numberFrom = (least: number): ((text: string) => number) => within(realNumber(least));
 
 /** Turns an error of a library parser into one of the option's. */
 export function checked<T>(parse: (text: string) => T): (text: string) => T {

@@ -18,7 +18,7 @@ import {
   activationsOption,
   checked,
   dtypeOption,
-  number,
+  numberFrom,
   optimizerDeviceOption,
   optimizerStateOption,
   recoveryOption,
@@ -68,7 +68,7 @@ export function planCommand(host: Host): Command {
     .addOption(activationDtypeOption())
     .addOption(optimizerDeviceOption())
     .addOption(updateOption())
-    .option('--clip <norm>', 'with --update in-backward: 0 clips nothing, and takes one backward pass', number(0))
+    .option('--clip <norm>', 'with --update in-backward: 0 clips nothing, and takes one backward pass', numberFrom(0))
     .addOption(activationsOption('[what]'))
     .addOption(recoveryOption())
     .addOption(accumulateOrderOption())

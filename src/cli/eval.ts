@@ -21,7 +21,7 @@ import { findTemplateFor } from './chat-template.ts';
 import { addBudgetOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
 import { MODEL_SOURCES } from './model-source.ts';
 import { type AdapterFlags, addAdapterOptions, onDevice, withNamedModel } from './opened-model.ts';
-import { adapterOption, whole, within } from './options.ts';
+import { adapterOption, wholeNumberFrom, within } from './options.ts';
 import { dashed } from './train/flags.ts';
 
 interface Flags extends MemoryFlags, AdapterFlags {
@@ -58,7 +58,7 @@ export function evalCommand(host: Host): Command {
     .argument('<dir>', `a run, a checkpoint, a model, or an adapter: ${MODEL_SOURCES}`)
     .requiredOption('--data <path...>', 'files, folders, or - for standard input: text, JSON records, images')
     .option('--context <n>', 'tokens in a window (default: the model’s context, 1024 at most)', within(RANGES.seq))
-    .option('--stride <n>', 'of text, tokens from window to window (default: half the context)', whole(1))
+    .option('--stride <n>', 'of text, tokens from window to window (default: half the context)', wholeNumberFrom(1))
     .option('--batch <n>', 'windows at once', within(RANGES.batch), 8)
     .addOption(
       new Option('--train-on <what>', 'of records: answers alone, or all').choices(TRAIN_ON).default('answers'),

@@ -19,7 +19,7 @@ import { findTemplateFor } from './chat-template.ts';
 import { addBudgetOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
 import { MODEL_SOURCES } from './model-source.ts';
 import { type AdapterFlags, addAdapterOptions, onDevice, withNamedModel } from './opened-model.ts';
-import { adapterOption, numberFrom, whole, within } from './options.ts';
+import { adapterOption, numberFrom, wholeNumberFrom, within } from './options.ts';
 
 interface Flags extends MemoryFlags, AdapterFlags {
   prompt: string;
@@ -48,11 +48,11 @@ export function generateCommand(host: Host): Command {
     .argument('<dir>', `a run, a checkpoint, a model, or an adapter: ${MODEL_SOURCES}`)
     .option('--prompt <text>', 'what the text begins with; empty: the token that begins a text alone', '\n')
     .option('--prompts <file>', 'a prompt a line; of each a text, as --prompt would have it')
-    .option('--batch <n>', 'with --prompts: so many texts at once, each the same as by itself', whole(1))
+    .option('--batch <n>', 'with --prompts: so many texts at once, each the same as by itself', wholeNumberFrom(1))
     .option('--chat', 'hold a conversation: lines of the terminal are answered, until they end; /help has its commands')
     .option('--system <text>', 'with --chat: what is said before all else')
     .option('--chat-template <name>', 'with --chat: chatml, a file or a folder (default: the model’s)')
-    .option('--tokens <n>', 'tokens to write; the model may end before', whole(1), 256)
+    .option('--tokens <n>', 'tokens to write; the model may end before', wholeNumberFrom(1), 256)
     .option(
       '--context <n>',
       `tokens that it sees (default: the model’s context, ${MOST_CONTEXT} at most)`,
@@ -65,9 +65,9 @@ export function generateCommand(host: Host): Command {
       numberFrom(0),
       0.8,
     )
-    .option('--top-k <n>', 'only the n likeliest tokens', whole(1))
+    .option('--top-k <n>', 'only the n likeliest tokens', wholeNumberFrom(1))
     .option('--top-p <p>', 'only the likeliest tokens that together reach this probability', numberFrom(0), 1)
-    .option('--seed <n>', 'the same seed writes the same text', whole(0), 1)
+    .option('--seed <n>', 'the same seed writes the same text', wholeNumberFrom(0), 1)
     .addOption(adapterOption())
     .option('--json', 'one JSON object a text');
   addBudgetOptions(addAdapterOptions(command, 'several'));

@@ -21,7 +21,7 @@ export function within(range: Range): (text: string) => number {
 }
 
 /** A parser for whole numbers from `least` on. */
-export const whole = (least: number): ((text: string) => number) => within(wholeNumber(least));
+export const wholeNumberFrom = (least: number): ((text: string) => number) => within(wholeNumber(least));
 
 /** A parser for finite numbers from `least` on. */
 export const numberFrom = (least: number): ((text: string) => number) => within(realNumber(least));

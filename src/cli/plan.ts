@@ -22,7 +22,7 @@ import {
   optimizerDeviceOption,
   optimizerStateOption,
   recoveryOption,
-  whole,
+  wholeNumberFrom,
   within,
 } from './options.ts';
 import { compareOnActivations } from './plan/activations.ts';
@@ -43,20 +43,20 @@ export function planCommand(host: Host): Command {
   const command = new Command('plan')
     .description('what training within a GPU budget would need and move, with no GPU')
     .addOption(new Option('--model <family>').choices(FAMILY_NAMES).default(DEFAULT_SHAPE.family))
-    .option('--layers <n>', 'blocks', whole(1), 12)
-    .option('--width <n>', 'embedding width', whole(1), 768)
-    .option('--heads <n>', 'attention heads', whole(1), 12)
-    .option('--kv-heads <n>', 'key and value heads, not of gpt2 (default: as many as heads)', whole(1))
-    .option('--context <n>', 'tokens in a sequence', whole(1), 256)
-    .option('--batch <n>', 'sequences in a micro-batch', whole(1), 1)
-    .option('--accumulate <n>', 'micro-batches in a step', whole(1), 1)
-    .option('--vocab-size <n>', 'tokens in the vocabulary', whole(2), 50257)
+    .option('--layers <n>', 'blocks', wholeNumberFrom(1), 12)
+    .option('--width <n>', 'embedding width', wholeNumberFrom(1), 768)
+    .option('--heads <n>', 'attention heads', wholeNumberFrom(1), 12)
+    .option('--kv-heads <n>', 'key and value heads, not of gpt2 (default: as many as heads)', wholeNumberFrom(1))
+    .option('--context <n>', 'tokens in a sequence', wholeNumberFrom(1), 256)
+    .option('--batch <n>', 'sequences in a micro-batch', wholeNumberFrom(1), 1)
+    .option('--accumulate <n>', 'micro-batches in a step', wholeNumberFrom(1), 1)
+    .option('--vocab-size <n>', 'tokens in the vocabulary', wholeNumberFrom(2), 50257)
     .option(
       '--gpu-memory <bytes>',
       'the budget, as 64MB or 1.5GiB (default: half of what all would need)',
       checked(parseBytes),
     )
-    .option('--lora-rank <n>', 'train a low-rank update of this rank, and freeze the rest', whole(1))
+    .option('--lora-rank <n>', 'train a low-rank update of this rank, and freeze the rest', wholeNumberFrom(1))
     .option('--lora-targets <names>', 'linears that have one: all-linear, or q_proj,v_proj (default: all-linear)')
     .addOption(
       new Option('--base-dtype <type>', 'with --lora-rank: how the frozen model lies in memory (default: f32)').choices(
@@ -72,7 +72,7 @@ export function planCommand(host: Host): Command {
     .addOption(activationsOption('[what]'))
     .addOption(recoveryOption())
     .addOption(accumulateOrderOption())
-    .option('--ranks <n>', 'processes that train together under mpiexec: what each holds and sends', whole(2))
+    .option('--ranks <n>', 'processes that train together under mpiexec: what each holds and sends', wholeNumberFrom(2))
     .option('--hardware <names>', 'predict a step on this machine: a file, or one that comes along', names)
     .option('--host-memory <bytes>', 'with --hardware: host memory for what is not on the GPU', checked(parseBytes))
     .option(

@@ -10,7 +10,7 @@ import type { FolderClaim, Host } from '../runtime/host.ts';
 import { UPDATE_ON_RANKS } from '../train/check-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { MemoryFlags } from './memory-flags.ts';
-import { whole } from './options.ts';
+import { wholeNumberFrom } from './options.ts';
 import { rankProcesses } from './rank-processes.ts';
 
 export interface RankFlags {
@@ -36,7 +36,7 @@ export function addGridOptions(command: Command, when: string, otherwise: string
     .option(
       '--tensor-parallel <n>',
       `${when}, ranks that share each layer of one copy of the model (default: ${otherwise})`,
-      whole(1),
+      wholeNumberFrom(1),
     )
     .option(
       '--sequence-parallel',
@@ -45,7 +45,7 @@ export function addGridOptions(command: Command, when: string, otherwise: string
     .option(
       '--pipeline-parallel <n>',
       `${when}, stages that have the blocks of one copy of the model one behind the other, and pass on micro-batches (--accumulate) (default: ${otherwise})`,
-      whole(1),
+      wholeNumberFrom(1),
     );
 }
 

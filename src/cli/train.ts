@@ -21,7 +21,7 @@ import { type RunText, readText, tokenizerFor, withEpochs } from '../train/run-t
 import { savedSettings } from '../train/saved-state.ts';
 import { memoryFromFlags } from './memory-flags.ts';
 import { MODEL_SOURCES } from './model-source.ts';
-import { whole, within } from './options.ts';
+import { wholeNumberFrom, within } from './options.ts';
 import { Progress } from './progress.ts';
 import { checkGrid, claimOnRanks, onRanks } from './rank-flags.ts';
 import { addTrainingOptions, type IsGiven, numbersIn, type TrainFlags } from './train/flags.ts';
@@ -39,12 +39,12 @@ export function trainCommand(host: Host): Command {
       `${FAMILY_NAMES.join(', ')}, or with weights to start from, ${MODEL_SOURCES}`,
       DEFAULT_SHAPE.family,
     )
-    .option('--layers <n>', 'blocks', whole(1), DEFAULT_SHAPE.layers)
-    .option('--width <n>', 'embedding width', whole(1), DEFAULT_SHAPE.width)
-    .option('--heads <n>', 'attention heads', whole(1), DEFAULT_SHAPE.heads)
-    .option('--kv-heads <n>', 'key and value heads, not of gpt2 (default: as many as heads)', whole(1))
+    .option('--layers <n>', 'blocks', wholeNumberFrom(1), DEFAULT_SHAPE.layers)
+    .option('--width <n>', 'embedding width', wholeNumberFrom(1), DEFAULT_SHAPE.width)
+    .option('--heads <n>', 'attention heads', wholeNumberFrom(1), DEFAULT_SHAPE.heads)
+    .option('--kv-heads <n>', 'key and value heads, not of gpt2 (default: as many as heads)', wholeNumberFrom(1))
     .option('--context <n>', 'tokens in a sequence', within(RANGES.seq), DEFAULT_SHAPE.context)
-    .option('--patch <n>', 'of vit: rows and columns of a patch (default: 4)', whole(1))
+    .option('--patch <n>', 'of vit: rows and columns of a patch (default: 4)', wholeNumberFrom(1))
     .addOption(
       new Option('--task <name>', 'generated text instead of data: problems, some of them held back to be solved')
         .choices(Object.keys(TASKS))

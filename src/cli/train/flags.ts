@@ -25,7 +25,7 @@ import {
   dtypeOption,
   optimizerDeviceOption,
   optimizerStateOption,
-  whole,
+  wholeNumberFrom,
   within,
 } from '../options.ts';
 import { addRankOptions, type RankFlags } from '../rank-flags.ts';
@@ -130,7 +130,7 @@ export function addTrainingOptions(command: Command, defaults: TrainDefaults, da
         .argParser(within(EPOCHS))
         .conflicts('steps'),
     )
-    .option('--until <n>', 'stop after this many of them, saved, to be resumed', whole(1));
+    .option('--until <n>', 'stop after this many of them, saved, to be resumed', wholeNumberFrom(1));
   count('--lr <rate>', 'highest learning rate', 'lr')
     .option('--min-lr <rate>', 'learning rate at the end (default: a tenth of --lr)', within(RANGES.minLr))
     .addOption(

@@ -17,7 +17,7 @@ import type { Graph } from '../graph.ts';
 import type { Tensor, TensorSplit } from '../program.ts';
 import { rowTile, vocabularyTile } from './head-tiles.ts';
 import { sumRows } from './sum-rows.ts';
-import { allRows, whole } from './tensor-parallel.ts';
+import { allRows, checkWhole } from './tensor-parallel.ts';
 
 /** The label that takes no part in the loss. */
 export const IGNORE_INDEX = -100;
@@ -63,7 +63,7 @@ export function crossEntropyHead(g: Graph, hidden: Tensor, head: Head, targets: 
   const vocabulary = held - (split?.unused ?? 0);
   const start = split ? split.rank * held : 0;
   const rows = x.size / width;
-  whole(x, weight.name);
+  checkWhole(x, weight.name);
   const tile = vocabularyTile(held);
   const most = rowTile(rows, tile);
   const label = `head ${weight.name}`;

@@ -17,7 +17,7 @@ import {
   trainedOf,
 } from './low-rank.ts';
 import { sumRows } from './sum-rows.ts';
-import { allRows, sharedInput, summedOutput, summedRows, whole } from './tensor-parallel.ts';
+import { allRows, checkWhole, sharedInput, summedOutput, summedRows } from './tensor-parallel.ts';
 
 export type Stored = 'in,out' | 'out,in';
 
@@ -67,7 +67,7 @@ function sharedLinear(
 /** With the columns of the weight that this rank has, or the sum over ranks of what each makes of its rows. */
 function ownLinear(g: Graph, x: Tensor, weight: Tensor, options: LinearOptions): Tensor {
   const { bias, residual, stored = 'in,out', gelu } = options;
-  if (!weight.split) whole(x, weight.name);
+  if (!weight.split) checkWhole(x, weight.name);
   assert(!gelu || (bias && !residual), 'a fused gelu needs a bias and takes no residual');
   const label = weight.name;
   const [K, N] = features(weight, stored);
@@ -148,7 +148,7 @@ export function packedLinear(
     parts.map(({ weight }) => weight),
   );
   for (const { weight } of parts) sharedInput(g, x, weight);
-  if (!y.split) whole(x, label);
+  if (!y.split) checkWhole(x, label);
   const layout = stored === 'in,out' ? 'NN' : 'NT';
   const written = parts.map(({ weight, bias, N, column }) => {
     const partial = column > 0;

@@ -31,7 +31,7 @@ const open = new WeakMap<Graph, Tensor>();
 export function sharedInput(g: Graph, x: Tensor, weight: Tensor): void {
   const { split } = weight;
   if (split?.by !== 'columns') return;
-  whole(x, weight.name);
+  checkWhole(x, weight.name);
   // Its gradient is summed where its rows go back to their ranks.
   if (areGathered.has(x)) return;
   const known = reads.get(x) ?? { count: 0 };
@@ -130,7 +130,7 @@ export function blocksOfAll(g: Graph, partials: Tensor, x: Tensor, label: string
 }
 
 /** A check that x is not a part of something. */
-export function whole(x: Tensor, label: string): void {
+export function checkWhole(x: Tensor, label: string): void {
   assert(!x.split, `${label} takes all of ${x.name}, and this rank has a part of it`);
 }
 

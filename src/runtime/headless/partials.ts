@@ -9,7 +9,7 @@ import path from 'node:path';
 import type { WriteStream } from '../host.ts';
 import { fileError } from './file-errors.ts';
 import { makeFolders } from './folders.ts';
-import { isGone, makeOwn, OWNER, ownerIn, SELF } from './processes.ts';
+import { identityIn, isGone, makeOwn, OWNER, SELF } from './processes.ts';
 
 const DAY_MS = 24 * 60 * 60 * 1000;
 const PARTIAL = new RegExp(`^(.*)\\.partial-${OWNER}$`, 's');
@@ -69,7 +69,7 @@ export async function removePartials(folder: string, target?: string): Promise<v
 }
 
 async function isAbandoned(partial: string, inName: readonly (string | undefined)[]): Promise<boolean> {
-  const owner = ownerIn(inName);
+  const owner = identityIn(inName);
   if (isGone(owner)) return true;
   if (owner.place === SELF.place) return false;
   const stat = await fs.stat(partial).catch(() => undefined);

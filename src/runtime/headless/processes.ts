@@ -27,7 +27,7 @@ export const SELF: ProcessIdentity = { pid: process.pid, place: placeName(), sta
 export const OWNER = '([0-9a-f]{12})-(\\d+)-([0-9a-f.]*)-\\d+';
 
 /** The process that those groups name. */
-export function ownerIn([place = '', pid, started = '']: readonly (string | undefined)[]): ProcessIdentity {
+export function identityIn([place = '', pid, started = '']: readonly (string | undefined)[]): ProcessIdentity {
   return { place, pid: Number(pid), started };
 }
 

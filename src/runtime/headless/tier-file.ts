@@ -9,7 +9,7 @@ import { finishing, HoldfastError } from '../../util/errors.ts';
 import type { BlockFile } from '../host.ts';
 import { codeOf, fileError } from './file-errors.ts';
 import { freeBytes, makeFolders } from './folders.ts';
-import { isGone, makeOwn, OWNER, ownerIn } from './processes.ts';
+import { identityIn, isGone, makeOwn, OWNER } from './processes.ts';
 
 /** See Host. */
 export async function openBlockFile(folder: string, bytes: number): Promise<BlockFile> {
@@ -72,7 +72,7 @@ async function removeStaleFiles(folder: string): Promise<void> {
   try {
     for (const name of await fs.readdir(folder)) {
       const [, ...owner] = NAME.exec(name) ?? [];
-      if (owner.length > 0 && isGone(ownerIn(owner))) await fs.rm(path.join(folder, name), { force: true });
+      if (owner.length > 0 && isGone(identityIn(owner))) await fs.rm(path.join(folder, name), { force: true });
     }
   } catch (error) {
     throw fileError(`cannot remove what ended processes left in ${folder}`, error);

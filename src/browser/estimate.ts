@@ -9,7 +9,7 @@ import { type PolicyName, schedule, slotsAt } from '../engine/compile/schedule.t
 import { type AdapterLimits, DEFAULT_LIMITS, type Workload } from '../engine/compile/workload.ts';
 import { machineOf } from '../engine/simulate/machine.ts';
 import { MOST_CHECKPOINTS } from '../formats/checkpoint/save.ts';
-import { passesOf } from '../graph/operators/optimizer.ts';
+import { backwardPassesOf } from '../graph/operators/optimizer.ts';
 import { linearBound, loadSolver } from '../memory/plan/bound.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
 import { ORDERS } from '../memory/plan/policies.ts';
@@ -134,7 +134,7 @@ function knownOf(
   recovery: Recovery = 'step',
 ): Known {
   const { config, lora, records, batch, seq, accumulate, update = 'at-end' } = settings;
-  const passes = passesOf(update, settings);
+  const passes = backwardPassesOf(update, settings);
   const packed = records?.pack === 'yes';
   const step = [packed, batch, seq, accumulate, passes, generates(settings)];
   const key = JSON.stringify([config, lora, ...step, recovery, limits, lora && stored]);

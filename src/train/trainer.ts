@@ -9,7 +9,7 @@ import type { Ranks } from '../engine/ranks/ranks.ts';
 import type { OtherPart } from '../engine/run/model-values.ts';
 import { type Inputs, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
-import { decayWords, passesOf } from '../graph/operators/optimizer.ts';
+import { backwardPassesOf, decayWords } from '../graph/operators/optimizer.ts';
 import { keyNumbers } from '../kernels/moments.ts';
 import { HYPER, ROUNDING, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
@@ -83,7 +83,7 @@ export class Trainer {
     const plain = { accumulate: 1, packed: false, seed: 1 };
     const ways = { optimizerDevice: 'gpu', activationDtype: 'f32', update: 'at-end' } as const;
     const full = { ...plain, ...ways, ...rest, optimizer };
-    const passes = passesOf(full.update, optimizer);
+    const passes = backwardPassesOf(full.update, optimizer);
     const { batch, seq, packed, optimizerDevice, activationDtype } = full;
     const how = { packed, optimizerDevice, activationDtype, passes, sequenceParallel: ranks?.sequenceParallel };
     const { layers, part, programs } = stepPart(model, batch, seq, ranks?.grid, how);

@@ -7,7 +7,7 @@ import { smallestBudget } from '../../src/engine/compile/least.ts';
 import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import { passesOf } from '../../src/graph/operators/optimizer.ts';
+import { backwardPassesOf } from '../../src/graph/operators/optimizer.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import type { Model } from '../../src/nn/model.ts';
 import { traceGeneration } from '../../src/train/generation-workload.ts';
@@ -56,7 +56,7 @@ describe.each(CASES.slice(0, EVERY_CASE ? undefined : THOROUGH ? 2 : 1))('%s', (
   it('has the same bits in the smallest budget of slices, which is met to the byte', async () => {
     const generation = traceGeneration(model, seq);
     const { activationDtype, update = 'at-end' } = more;
-    const programs = traceStep(model, batch, seq, { activationDtype, passes: passesOf(update, { clip: 1 }) });
+    const programs = traceStep(model, batch, seq, { activationDtype, passes: backwardPassesOf(update, { clip: 1 }) });
     const workload = trainingWorkload(model, programs, work.accumulate, generation, { activations: 'slice' });
     const gpu = smallestBudget(workload, limitsOf(device));
     const memory = { gpu, activations: 'slice', host: 100_000, disk: memoryDisk() } as const;

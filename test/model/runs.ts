@@ -12,7 +12,7 @@ import { limitsOf, type MemoryOptions, optionsOf } from '../../src/engine/run/ar
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import type { ActivationDtype } from '../../src/graph/narrow-activations.ts';
-import { type OptimizerDevice, passesOf, type Update } from '../../src/graph/operators/optimizer.ts';
+import { backwardPassesOf, type OptimizerDevice, type Update } from '../../src/graph/operators/optimizer.ts';
 import { leastHostBytes } from '../../src/memory/tiers/shares.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
@@ -113,7 +113,7 @@ export function workloadOf(work: Work): Workload<TrainingPasses> {
   const programs = traceStep(model, batch, seq, {
     optimizerDevice,
     activationDtype,
-    passes: passesOf(update, { clip }),
+    passes: backwardPassesOf(update, { clip }),
   });
   const workload = trainingWorkload(model, programs, accumulate, generation);
   workloads.set(work, workload);

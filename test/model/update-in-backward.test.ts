@@ -9,7 +9,7 @@ import { smallestBudget } from '../../src/engine/compile/least.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../src/graph/activations.ts';
-import { OPTIMIZER_DEVICES, passesOf } from '../../src/graph/operators/optimizer.ts';
+import { backwardPassesOf, OPTIMIZER_DEVICES } from '../../src/graph/operators/optimizer.ts';
 import { KINDS } from '../../src/memory/layout/kinds.ts';
 import { leastHostBytes } from '../../src/memory/tiers/shares.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
@@ -61,7 +61,7 @@ type Case = typeof cases extends fc.Arbitrary<infer C> ? C : never;
 function memoryOf(work: Work, { share, onDisk, activations, policy }: Case): MemoryOptions {
   if (share === undefined) return { activations } as MemoryOptions;
   const { model, batch, seq, accumulate, clip = 1, optimizerDevice, update = 'at-end' } = work;
-  const programs = traceStep(model, batch, seq, { optimizerDevice, passes: passesOf(update, { clip }) });
+  const programs = traceStep(model, batch, seq, { optimizerDevice, passes: backwardPassesOf(update, { clip }) });
   const options = { activations: activations as ActivationMode | 'auto' };
   const workload = trainingWorkload(model, programs, accumulate, undefined, options);
   const least = smallestBudget(workload, limitsOf(device));

@@ -6,7 +6,12 @@ import type { FamilyName } from '../../formats/families/index.ts';
 import type { ActivationMode } from '../../graph/activations.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import type { ActivationDtype } from '../../graph/narrow-activations.ts';
-import { type BackwardPasses, type OptimizerDevice, passesOf, type Update } from '../../graph/operators/optimizer.ts';
+import {
+  type BackwardPasses,
+  backwardPassesOf,
+  type OptimizerDevice,
+  type Update,
+} from '../../graph/operators/optimizer.ts';
 import type { MadeElement } from '../../kernels/stored.ts';
 import type { MomentDtype, TrainingDtype } from '../../memory/layout/kinds.ts';
 import { makeModel } from '../../nn/index.ts';
@@ -88,7 +93,7 @@ export function plannedModel(flags: PlanFlags, layers: number): Model {
 
 /** Backward passes of a step that updates within one. */
 export const passesIn = ({ update, clip = ADAMW_DEFAULTS.clip }: PlanFlags): BackwardPasses | undefined =>
-  passesOf(update, { clip });
+  backwardPassesOf(update, { clip });
 
 /** What is predicted. Low-rank updates are left out of the size: they are a small part of it. */
 export const scenarioOf = ({ ranks: size, zero: stage = DEFAULT_STAGE, ...flags }: PlanFlags): Scenario => ({

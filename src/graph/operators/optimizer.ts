@@ -58,7 +58,7 @@ export type Update = (typeof UPDATES)[number];
 export type BackwardPasses = 1 | 2;
 
 /** Those of a step that clips to this norm (0: does not clip); undefined where it updates at its end. */
-export const passesOf = (update: Update, { clip }: { readonly clip: number }): BackwardPasses | undefined =>
+export const backwardPassesOf = (update: Update, { clip }: { readonly clip: number }): BackwardPasses | undefined =>
   update === 'at-end' ? undefined : clip > 0 ? 2 : 1;
 
 /** The scalars of a step, as tensors. */

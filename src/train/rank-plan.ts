@@ -18,7 +18,7 @@ import {
   type NetworkBytes,
 } from '../engine/ranks/collectives.ts';
 import { gatheredBytes } from '../engine/ranks/gather-order.ts';
-import { type GridAxis, type GridPlaces, type GridShape, placesOf, rankAt } from '../engine/ranks/grid.ts';
+import { type GridAxis, type GridPlaces, type GridShape, gridPlacesOf, rankAt } from '../engine/ranks/grid.ts';
 import { onlyOwnerOf, ownerOf, type ZeroStage } from '../engine/ranks/sharding.ts';
 import type { ActivationMode } from '../graph/activations.ts';
 import type { ActivationDtype } from '../graph/narrow-activations.ts';
@@ -118,10 +118,10 @@ export function planRanks(
 ): RanksPlan {
   const { size, batch, context, accumulate, activations, tensor, pipeline } = step;
   const { activationDtype, sequenceParallel } = step;
-  const first = placesOf({ rank: 0, size }, { tensor, pipeline });
+  const first = gridPlacesOf({ rank: 0, size }, { tensor, pipeline });
   const zero = zeroIn(step, first);
   const placesAt = ({ stage, copy }: Fitted, tensor = 0) =>
-    placesOf({ rank: rankAt(first, { pipeline: stage, data: copy, tensor }), size }, step);
+    gridPlacesOf({ rank: rankAt(first, { pipeline: stage, data: copy, tensor }), size }, step);
   const parts = new Map<number, StepPart>();
   const partOf = (stage: number): StepPart => {
     const found =

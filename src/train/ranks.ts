@@ -2,7 +2,7 @@
 // rank 0 chooses for all. What a step exchanges is in engine/ranks.
 
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
-import { GRID_AXES, type GridPlaces, placesOf, rankAt } from '../engine/ranks/grid.ts';
+import { GRID_AXES, type GridPlaces, gridPlacesOf, rankAt } from '../engine/ranks/grid.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
 import type { Writers } from '../formats/checkpoint.ts';
 import type { Host } from '../runtime/host.ts';
@@ -82,7 +82,7 @@ export async function checkAlike({ control, rank: own, size, grid }: Ranks, fact
   );
   const compared = own === 0 ? all : [];
   compared.forEach((found, rank) => {
-    const places = placesOf({ rank, size }, { tensor: grid.tensor.size, pipeline: grid.pipeline.size });
+    const places = gridPlacesOf({ rank, size }, { tensor: grid.tensor.size, pipeline: grid.pipeline.size });
     const first = isOfStage ? rankAt(places, { data: 0, tensor: 0 }) : 0;
     const wanted = at(all, first);
     for (const name of new Set([...Object.keys(wanted), ...Object.keys(found)])) {

@@ -7,7 +7,7 @@ import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { smallestBudget } from '../../src/engine/compile/least.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { networkBytes } from '../../src/engine/ranks/collectives.ts';
-import { type GridPlace, placesOf } from '../../src/engine/ranks/grid.ts';
+import { type GridPlace, gridPlacesOf } from '../../src/engine/ranks/grid.ts';
 import { type Sharding, ZERO_STAGES } from '../../src/engine/ranks/sharding.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';
@@ -93,7 +93,7 @@ describe('training in stages', () => {
     const whole = await runStages(device, work, copies, {});
     for (const zero of EVERY_CASE ? ZERO_STAGES : ([3] as const)) {
       const tight = (rank: number): MemoryOptions => {
-        const { data, pipeline } = placesOf({ rank, size: 4 }, copies);
+        const { data, pipeline } = gridPlacesOf({ rank, size: 4 }, copies);
         const workload = workloadOf({ ...work, accumulate: 1 }, pipeline, { ...data, stage: zero });
         const least = smallestBudget(workload, limitsOf(device), { recovery: 'checkpoint' });
         return { gpu: least + 40_000 * rank, host: 400_000, disk: memoryDisk() };

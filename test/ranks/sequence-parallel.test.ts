@@ -8,7 +8,7 @@ import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { smallestBudget } from '../../src/engine/compile/least.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { networkBytes } from '../../src/engine/ranks/collectives.ts';
-import { placesOf } from '../../src/engine/ranks/grid.ts';
+import { gridPlacesOf } from '../../src/engine/ranks/grid.ts';
 import { ZERO_STAGES } from '../../src/engine/ranks/sharding.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';
@@ -40,7 +40,7 @@ const SEQ = 16;
 const BATCH = (RANKS * ROW_BLOCK) / SEQ;
 
 const partOf = (model: Model, rank: number, sequenceParallel: boolean, packed = false, batch = BATCH) =>
-  stepPart(model, batch, SEQ, placesOf({ rank, size: RANKS }, { tensor: RANKS }), { sequenceParallel, packed });
+  stepPart(model, batch, SEQ, gridPlacesOf({ rank, size: RANKS }, { tensor: RANKS }), { sequenceParallel, packed });
 
 /** Two documents in each row. */
 const documentsOf = (ids: Int32Array) => {
@@ -193,7 +193,7 @@ describe('what a rank has', () => {
 });
 
 it('refuses rows that are not whole blocks, and says which are', () => {
-  const places = placesOf({ rank: 0, size: RANKS }, { tensor: RANKS });
+  const places = gridPlacesOf({ rank: 0, size: RANKS }, { tensor: RANKS });
   expect(() => stepPart(MODELS['gpt2, tied'], 3, SEQ, places, { sequenceParallel: true })).toThrow(
     '--sequence-parallel: the 48 tokens of a micro-batch are not blocks of 32 for each of 2 ranks; give a --batch and a --context whose product is a multiple of 64, or leave it out',
   );
@@ -221,7 +221,7 @@ describe.runIf(THOROUGH)('training', () => {
   });
 
   const leastOf = ({ model, batch, seq, accumulate }: ReferenceCase) => {
-    const places = placesOf({ rank: 0, size: RANKS }, { tensor: RANKS });
+    const places = gridPlacesOf({ rank: 0, size: RANKS }, { tensor: RANKS });
     const { part, programs } = stepPart(model, batch, seq, places, { sequenceParallel: true });
     const sharding = { rank: 0, size: 1, stage: 0 } as const;
     const workload = trainingWorkload(part, programs, accumulate, undefined, { accumulateOrder: 'batch', sharding });

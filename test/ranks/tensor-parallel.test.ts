@@ -10,7 +10,7 @@ import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { smallestBudget } from '../../src/engine/compile/least.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { networkBytes } from '../../src/engine/ranks/collectives.ts';
-import { GRID_AXES, membersOf, placesOf } from '../../src/engine/ranks/grid.ts';
+import { GRID_AXES, gridPlacesOf, membersOf } from '../../src/engine/ranks/grid.ts';
 import { ZERO_STAGES } from '../../src/engine/ranks/sharding.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';
@@ -82,15 +82,17 @@ describe('the grid', () => {
       [8, 8],
     ] as const) {
       for (const axis of GRID_AXES) {
-        const groups = Array.from({ length: size }, (_, rank) => membersOf(placesOf({ rank, size }, { tensor }), axis));
+        const groups = Array.from({ length: size }, (_, rank) =>
+          membersOf(gridPlacesOf({ rank, size }, { tensor }), axis),
+        );
         groups.forEach((members, rank) => {
-          expect(members[placesOf({ rank, size }, { tensor })[axis].rank]).toBe(rank);
+          expect(members[gridPlacesOf({ rank, size }, { tensor })[axis].rank]).toBe(rank);
           for (const other of members) expect(groups[other]).toEqual(members);
         });
       }
     }
-    expect(membersOf(placesOf({ rank: 5, size: 8 }, { tensor: 4 }), 'tensor')).toEqual([4, 5, 6, 7]);
-    expect(membersOf(placesOf({ rank: 5, size: 8 }, { tensor: 4 }), 'data')).toEqual([1, 5]);
+    expect(membersOf(gridPlacesOf({ rank: 5, size: 8 }, { tensor: 4 }), 'tensor')).toEqual([4, 5, 6, 7]);
+    expect(membersOf(gridPlacesOf({ rank: 5, size: 8 }, { tensor: 4 }), 'data')).toEqual([1, 5]);
   });
 });
 

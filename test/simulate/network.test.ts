@@ -10,7 +10,7 @@ import { offloadedBytes } from '../../src/engine/compile/pass.ts';
 import { schedule } from '../../src/engine/compile/schedule.ts';
 import { exchangedOverLink, networkBytes } from '../../src/engine/ranks/collectives.ts';
 import { isChunkGather } from '../../src/engine/ranks/gather-order.ts';
-import { placesOf } from '../../src/engine/ranks/grid.ts';
+import { gridPlacesOf } from '../../src/engine/ranks/grid.ts';
 import { ZERO_STAGES, type ZeroStage } from '../../src/engine/ranks/sharding.ts';
 import { knownMachine } from '../../src/engine/simulate/hardware.ts';
 import {
@@ -123,7 +123,7 @@ describe.each(EVERY_CASE ? ZERO_STAGES : ([2, 3] as const))('a step with ZeRO %i
         const { bytes, seconds, computeSeconds, waits } = simulate(fit, pass, plan, machine, host, ranks);
         const exchanged =
           exchange === 'host'
-            ? exchangedOverLink(pass.operations, placesOf({ rank: 0, size: 4 }, {}))
+            ? exchangedOverLink(pass.operations, gridPlacesOf({ rank: 0, size: 4 }, {}))
             : { up: 0, down: 0 };
         expect(bytes.up).toBe(plan.moved.h2d + offloadedBytes(pass) + exchanged.up);
         expect(bytes.down).toBe(plan.moved.d2h + offloadedBytes(pass) + exchanged.down);

@@ -6,7 +6,7 @@ import { configFromFlags } from '../../src/cli/model-flags.ts';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { schedule } from '../../src/engine/compile/schedule.ts';
 import { networkBytes } from '../../src/engine/ranks/collectives.ts';
-import { EXCHANGE_AXES, type GridShape, placesOf } from '../../src/engine/ranks/grid.ts';
+import { EXCHANGE_AXES, type GridShape, gridPlacesOf } from '../../src/engine/ranks/grid.ts';
 import { type ExchangeWay, type Machine, machineLimits } from '../../src/engine/simulate/machine.ts';
 import { exchangeSeconds } from '../../src/engine/simulate/network.ts';
 import { simulateStages } from '../../src/engine/simulate/stages.ts';
@@ -49,7 +49,7 @@ const modelOf = (layers: number, vocabSize = 8) => makeModel(configOf(layers, vo
 /** A step of the first rank of each stage, with everything on the GPU. */
 function stagesOf(layers: number, accumulate: number, size: number, shape: GridShape, machine: Machine, vocabSize = 8) {
   const model = modelOf(layers, vocabSize);
-  const first = placesOf({ rank: 0, size }, shape);
+  const first = gridPlacesOf({ rank: 0, size }, shape);
   const stages = Array.from({ length: first.pipeline.size }, (_, rank) => {
     const places = { ...first, pipeline: { ...first.pipeline, rank } };
     const sharding = { ...first.data, stage: 2 as const };
@@ -104,7 +104,7 @@ describe.each(['host', 'direct'] as const)('exchanges through %s', (exchange) =>
       expect(computeSeconds + waited).toBeCloseTo(seconds, 10);
       expect(waits.network).toBeGreaterThan(0);
       expect(waits.bubble).toBeGreaterThan(0);
-      const places = placesOf({ rank: i * 8, size: 16 }, { tensor: 2, pipeline: 2 });
+      const places = gridPlacesOf({ rank: i * 8, size: 16 }, { tensor: 2, pipeline: 2 });
       const sent = EXCHANGE_AXES.map((axis) => networkBytes(pass.operations, places[axis], axis).sent);
       expect(bytes.network).toBeCloseTo(
         sent.reduce((a, b) => a + b, 0),

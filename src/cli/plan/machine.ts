@@ -1,7 +1,7 @@
 // `holdfast plan --hardware`: what training would take on a machine that is described in a file, in words that one acts
 // on; and with --sweep, the time of a step over the budget as a picture.
 
-import { type ExchangeAxis, placesOf } from '../../engine/ranks/grid.ts';
+import { type ExchangeAxis, gridPlacesOf } from '../../engine/ranks/grid.ts';
 import { hardwareNames, knownMachine, parseHardware } from '../../engine/simulate/hardware.ts';
 import { type ExchangeWay, type Machine, usableMemory } from '../../engine/simulate/machine.ts';
 import type { SimulatedStep, Waited } from '../../engine/simulate/step.ts';
@@ -76,7 +76,7 @@ function showScaling(
 
 function ranksOf({ ranks }: Scenario): string {
   if (!ranks) return '';
-  const grid = placesOf({ rank: 0, size: ranks.size }, ranks);
+  const grid = gridPlacesOf({ rank: 0, size: ranks.size }, ranks);
   return `, ${rankText({ size: ranks.size, grid })}${grid.data.size > 1 ? `, ZeRO ${ranks.stage}` : ''}`;
 }
 

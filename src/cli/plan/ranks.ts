@@ -2,7 +2,7 @@
 // mpiexec then counts.
 
 import type { Exchanged } from '../../engine/ranks/collectives.ts';
-import { type ExchangeAxis, type GridPlaces, placesOf } from '../../engine/ranks/grid.ts';
+import { type ExchangeAxis, type GridPlaces, gridPlacesOf } from '../../engine/ranks/grid.ts';
 import type { ZeroStage } from '../../engine/ranks/sharding.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';
 import { parameterCount } from '../../nn/model.ts';
@@ -32,7 +32,7 @@ export function planOnRanks(host: Host, flags: PlacedFlags): void {
 }
 
 const gridIn = ({ ranks: size, tensorParallel: tensor, pipelineParallel: pipeline }: PlacedFlags): GridPlaces =>
-  placesOf({ rank: 0, size }, { tensor, pipeline });
+  gridPlacesOf({ rank: 0, size }, { tensor, pipeline });
 
 function jsonOf({ ranks, ...plan }: RanksPlan, flags: PlacedFlags) {
   const { data, tensor, pipeline } = gridIn(flags);

@@ -31,7 +31,7 @@ export interface GridShape {
 }
 
 /** The place of a rank in a grid of such a shape, whose ranks divide all. */
-export function placesOf({ rank, size }: GridPlace, { tensor = 1, pipeline = 1 }: GridShape): GridPlaces {
+export function gridPlacesOf({ rank, size }: GridPlace, { tensor = 1, pipeline = 1 }: GridShape): GridPlaces {
   const data = size / (tensor * pipeline);
   const stage = Math.floor(rank / (tensor * data));
   const isEnd = pipeline > 1 && (stage === 0 || stage === pipeline - 1);

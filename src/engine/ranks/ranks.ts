@@ -11,8 +11,8 @@ import {
   type GridPlace,
   type GridPlaces,
   type GridShape,
+  gridPlacesOf,
   membersOf,
-  placesOf,
 } from './grid.ts';
 import type { Sharding, ZeroStage } from './sharding.ts';
 
@@ -48,7 +48,7 @@ export function makeRanks(
   { stage, watchdog, sequenceParallel = false, ...shape }: RankOptions,
 ): Ranks {
   const { rank, size } = messages;
-  const grid = placesOf(messages, shape);
+  const grid = gridPlacesOf(messages, shape);
   assert(Number.isInteger(grid.data.size), `${size} ranks are no grid of ${grid.tensor.size} x ${grid.pipeline.size}`);
   const along = (axis: ExchangeAxis): Communicator => {
     const members = membersOf(grid, axis);

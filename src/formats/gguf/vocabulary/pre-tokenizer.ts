@@ -89,7 +89,7 @@ const ALIASES: Readonly<Record<string, string>> = {
 };
 
 /** Errors: what `fail` throws, for a way that is not known. */
-export function preTokenizerOf(name: string, fail: (problem: string) => never): NamedSteps {
+export function ggufPreTokenizer(name: string, fail: (problem: string) => never): NamedSteps {
   const pre = ALIASES[name] ?? name;
   const bytes = (use_regex: boolean) => ({ type: 'ByteLevel', add_prefix_space: false, trim_offsets: true, use_regex });
   const sequence = (first: Readonly<Record<string, unknown>>, last: Readonly<Record<string, unknown>>) => ({

@@ -7,7 +7,7 @@ import { BYTE_CHARACTERS } from '../../../data/huggingface/byte-characters.ts';
 import { HoldfastError, shortened } from '../../../util/errors.ts';
 import { show } from '../../../util/json.ts';
 import type { GGUFValue } from '../read-header.ts';
-import { preTokenizerOf } from './pre-tokenizer.ts';
+import { ggufPreTokenizer } from './pre-tokenizer.ts';
 import { TOKEN } from './vocabulary.ts';
 
 type Metadata = ReadonlyMap<string, GGUFValue>;
@@ -70,7 +70,7 @@ function vocabOf(tokens: readonly string[], kinds: readonly number[], keys: Voca
 }
 
 function byteLevel(merges: readonly string[], vocab: ReadonlyMap<string, number>, keys: VocabularyKeys) {
-  const { ignoresMerges, addsBos, normalizer, steps } = preTokenizerOf(keys.text('pre'), (problem) =>
+  const { ignoresMerges, addsBos, normalizer, steps } = ggufPreTokenizer(keys.text('pre'), (problem) =>
     keys.fail(problem),
   );
   return {

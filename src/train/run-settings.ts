@@ -2,7 +2,7 @@
 // page's form and its messages all go by RANGES, and by check-settings.ts. Invariant: the same settings and the
 // same text are the same run, step for step, wherever it is trained.
 
-import { type RecordSettings, recordSettings } from '../data/records/read-records.ts';
+import { type RecordSettings, recordSettingsSchema } from '../data/records/read-records.ts';
 import { isSynthetic } from '../data/synthetic.ts';
 import { TASKS, type TaskName } from '../data/tasks.ts';
 import { DEFAULT_TOKENIZER, type TokenizerIdentity } from '../data/tokenizer.ts';
@@ -216,7 +216,7 @@ export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
     images: optional(imagePreparation),
     data: list(text),
     task: optional(oneOf(Object.keys(TASKS) as TaskName[])),
-    records: optional(recordSettings),
+    records: optional(recordSettingsSchema),
     validationFile: optional(text),
     validationShare: optional(number(VALIDATION_SHARE)),
     epochs: optional(number(EPOCHS)),

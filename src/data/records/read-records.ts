@@ -33,7 +33,7 @@ export interface RecordSettings {
   readonly template?: ChatTemplate;
 }
 
-export const recordSettings: Schema<RecordSettings> = object({
+export const recordSettingsSchema: Schema<RecordSettings> = object({
   trainOn: oneOf(TRAIN_ON),
   pack: oneOf(['yes', 'no']),
   template: optional(chatTemplateSchema),

@@ -95,7 +95,7 @@ export class Speeds {
     const { runs, costs = await this.#measured(device, quiet) } = await this.#known(device.adapter.name);
     const same = runs[shapeOf(settings)];
     if (same) return { value: tokens / same.seconds, from: 'run' };
-    const seconds = secondsOf(size, Object.values(runs), costs);
+    const seconds = expectedSeconds(size, Object.values(runs), costs);
     return seconds === undefined ? undefined : { value: tokens / seconds, from: 'probe' };
   }
 
@@ -154,7 +154,7 @@ export function costsOf([small, large]: readonly [Timed, Timed]): Costs {
 }
 
 /** By the costs, set right by the run that is nearest in arithmetic; by that alone where there are none. */
-export function secondsOf(size: StepSize, runs: readonly Timed[], costs: Costs | undefined): number | undefined {
+export function expectedSeconds(size: StepSize, runs: readonly Timed[], costs: Costs | undefined): number | undefined {
   const byCosts = ({ dispatches, flops }: StepSize) =>
     costs ? costs.dispatch * dispatches + costs.flop * flops : flops;
   const distance = ({ flops }: Timed) => Math.abs(Math.log(flops / size.flops));

@@ -3,7 +3,7 @@
 
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { costsOf, secondsOf, stepMs } from '../../src/browser/speed.ts';
+import { costsOf, expectedSeconds, stepMs } from '../../src/browser/speed.ts';
 
 const sized = (dispatches: number, flops: number, cost: { dispatch: number; flop: number }) => {
   return { dispatches, flops, seconds: cost.dispatch * dispatches + cost.flop * flops };
@@ -22,8 +22,8 @@ test('costs are those that took so long, and tell the time of any other step', (
       (costs, d, f) => {
         const found = costsOf([sized(57, 4e6, costs), sized(60, 7e8, costs)]);
         const { seconds, ...size } = sized(d, f, costs);
-        expect(secondsOf(size, [], found)).toBeGreaterThan(seconds * 0.999);
-        expect(secondsOf(size, [], found)).toBeLessThan(seconds * 1.001);
+        expect(expectedSeconds(size, [], found)).toBeGreaterThan(seconds * 0.999);
+        expect(expectedSeconds(size, [], found)).toBeLessThan(seconds * 1.001);
       },
     ),
     { seed: 1 },
@@ -53,9 +53,9 @@ test('the run that is nearest in arithmetic sets an estimate right; without cost
     { ...thrice, seconds: 3 * thrice.seconds },
   ];
   const { seconds, ...size } = sized(300, 2e10, costs);
-  expect(secondsOf(size, runs, costs)).toBeCloseTo(3 * seconds, 9);
-  expect(secondsOf(size, runs, undefined)).toBeCloseTo(6 * thrice.seconds, 9);
-  expect(secondsOf(size, [], undefined)).toBe(undefined);
+  expect(expectedSeconds(size, runs, costs)).toBeCloseTo(3 * seconds, 9);
+  expect(expectedSeconds(size, runs, undefined)).toBeCloseTo(6 * thrice.seconds, 9);
+  expect(expectedSeconds(size, [], undefined)).toBe(undefined);
 });
 
 test('a step takes what most steps take, told one by one or several at once, whatever else the machine did meanwhile', () => {

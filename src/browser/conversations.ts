@@ -5,7 +5,7 @@ import type { ChatTemplate } from '../data/records/chat-template.ts';
 import { findChatTemplate } from '../data/records/find-template.ts';
 import { firstRecord } from '../data/records/lines.ts';
 import type { RecordSettings } from '../data/records/read-records.ts';
-import { type ShapeName, shapeOf } from '../data/records/shapes.ts';
+import { recordShape, type ShapeName } from '../data/records/shapes.ts';
 import { findTokenizer, type TokenizerFiles } from '../formats/tokenizer-files.ts';
 import type { Files } from '../runtime/host.ts';
 import type { RecordChoice, RunRecord, TrainingText } from './protocol.ts';
@@ -23,7 +23,7 @@ export async function recordsIn(text: TrainingText): Promise<ShapeName | undefin
     read: () => readRange(0, blob.size),
   };
   const first = await firstRecord(files, 'the text');
-  return first && shapeOf(first.value);
+  return first && recordShape(first.value);
 }
 
 /** The choice, as a run's settings have it. */

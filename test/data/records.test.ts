@@ -7,7 +7,7 @@ import { encodeDocument } from '../../src/data/documents.ts';
 import { holdLabelled, recordClasses } from '../../src/data/records/labelled.ts';
 import { linesOf, recordsOf } from '../../src/data/records/lines.ts';
 import { holdRecords, type RecordSettings, readDocuments } from '../../src/data/records/read-records.ts';
-import { exampleOf, shapeOf } from '../../src/data/records/shapes.ts';
+import { exampleOf, recordShape } from '../../src/data/records/shapes.ts';
 import { ByteTokenizer } from '../../src/data/tokenizer.ts';
 import type { OpenFile } from '../../src/runtime/host.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
@@ -285,7 +285,7 @@ test('random values where a record is expected are examples, or refused in one l
   })).record;
   let read = 0;
   const property = fc.property(value, (value) => {
-    const shape = shapeOf(value);
+    const shape = recordShape(value);
     if (!shape) return;
     try {
       const example = exampleOf({ at: 'x:1', value }, shape, true);

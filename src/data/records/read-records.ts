@@ -15,7 +15,7 @@ import type { TextIdentity, TokenizingOptions } from '../tokenized-text.ts';
 import type { Tokenizer } from '../tokenizer.ts';
 import { ChatRenderer, type ChatTemplate, chatTemplateSchema } from './chat-template.ts';
 import { type FoundRecord, firstRecord, ownFilesOf, recordsOf } from './lines.ts';
-import { type Example, exampleOf, SHAPE_NAMES, type ShapeName, shapeAt, shapeOf } from './shapes.ts';
+import { type Example, exampleOf, recordShape, SHAPE_NAMES, type ShapeName, shapeAt } from './shapes.ts';
 import { TurnFinder } from './turns.ts';
 
 /** What is learned of a document that has answers. */
@@ -67,7 +67,7 @@ export async function holdRecords(host: Host, sources: readonly string[]): Promi
 
 async function beginsWithRecord({ files }: Host, path: string): Promise<boolean> {
   const first = await firstRecord(files, path);
-  return first !== undefined && shapeOf(first.value) !== undefined;
+  return first !== undefined && recordShape(first.value) !== undefined;
 }
 
 export interface ReadDocuments {

@@ -139,14 +139,14 @@ export const SHAPE_NAMES = Object.keys(SHAPES) as ShapeName[];
 const READERS: Readonly<Record<ShapeName, ShapeReader>> = SHAPES;
 
 /** The shape of a record: of several whose fields it has, the one that says most. Undefined for none. */
-export function shapeOf(value: unknown): ShapeName | undefined {
+export function recordShape(value: unknown): ShapeName | undefined {
   if (!isObject(value)) return undefined;
   return SHAPE_NAMES.find((name) => READERS[name].fields.every((field) => Object.hasOwn(value, field)));
 }
 
 /** Errors: HoldfastError for a record of no shape that is known. */
 export function shapeAt({ at, value }: FoundRecord): ShapeName {
-  const shape = shapeOf(value);
+  const shape = recordShape(value);
   if (shape) return shape;
   const known = Object.values(READERS).map(({ fields }) => fields.join(' and '));
   const found = isObject(value) ? `fields ${show(Object.keys(value).join(', '))}` : show(value);
@@ -156,7 +156,7 @@ export function shapeAt({ at, value }: FoundRecord): ShapeName {
 /** What a record of a shape says. Errors: HoldfastError naming the place and the field. */
 export function exampleOf({ at, value }: FoundRecord, shape: ShapeName, chat: boolean): Example {
   const { fields, read } = READERS[shape];
-  const own = shapeOf(value);
+  const own = recordShape(value);
   if (own !== undefined && own !== shape) {
     throw new HoldfastError(
       `${at} is a record of the shape ${own}, those before it are of ${shape}; a file has one shape`,

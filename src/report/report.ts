@@ -13,7 +13,7 @@ import { mendLanguage } from './language.ts';
 import { MEMORY_SCRIPT, MEMORY_STYLE, memoryData, memorySection } from './memory-section.ts';
 import { type Color, PAINT_STYLE } from './paint/colors.ts';
 import { RANKS_STYLE, ranksSection } from './ranks-section.ts';
-import { type Column, short, smooth } from './smooth.ts';
+import { type Column, sixDigits, smooth } from './smooth.ts';
 
 /** What a report shows. */
 export interface ReportContent extends RunHistory {
@@ -80,7 +80,7 @@ const drawn = ({ color, ...rest }: Series) => ({ ...rest, color: `--${color}` })
 function chartsOf({ steps, validations, told = 'labels' }: ReportContent, x: number[]): Chart[] {
   const align = (points: { step: number; value: number }[]): Column => {
     const at = new Map(points.map(({ step, value }) => [step, value]));
-    return x.map((step) => short(at.get(step)));
+    return x.map((step) => sixDigits(at.get(step)));
   };
   const column = (field: 'loss' | 'lr' | 'gradNorm' | 'tokensPerSecond') =>
     align(steps.map((record) => ({ step: record.step, value: record[field] })));

@@ -6,7 +6,7 @@ import { at } from '../util/at.ts';
 export type Column = (number | null)[];
 
 /** Six digits are more than a screen shows; what is not a finite number is a gap. */
-export function short(value: number | undefined): number | null {
+export function sixDigits(value: number | undefined): number | null {
   return value !== undefined && Number.isFinite(value) ? Number(value.toPrecision(6)) : null;
 }
 
@@ -29,6 +29,6 @@ export function smooth(values: Column): Column {
     if (value === null) return null;
     const from = at(before, i - Math.min(reach, i));
     const to = at(before, Math.min(values.length, i + Math.min(reach, i) + 1));
-    return short((to.sum - from.sum) / (to.count - from.count));
+    return sixDigits((to.sum - from.sum) / (to.count - from.count));
   });
 }

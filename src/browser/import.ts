@@ -1,7 +1,7 @@
 // Files that a person chose, made into the folder of a run: checked whole before anything counts as there.
 
 import { isZip, openZip, storeFile } from '../formats/archive.ts';
-import { sourceOf } from '../formats/byte-source.ts';
+import { blobSource } from '../formats/byte-source.ts';
 import {
   ADAPTER_CHECKPOINT_FILES,
   ADAPTER_CONFIG,
@@ -29,7 +29,7 @@ import type { RunRecord } from './protocol.ts';
 export async function filesIn({ files }: Host, chosen: readonly File[]): Promise<ImportedFile[]> {
   const [first] = chosen;
   if (chosen.length === 1 && first && isZip(first.name)) {
-    const zip = await openZip(sourceOf(first, first.name), first.name, () => files.sha256());
+    const zip = await openZip(blobSource(first, first.name), first.name, () => files.sha256());
     const isOfRun = (names: readonly string[]) => names.includes(CONFIG);
     if (zip.foldersWith(isOfRun).length === 0 && zip.foldersWith((names) => names.includes(ADAPTER_CONFIG)).length > 0)
       throw adapterAlone();

@@ -8,7 +8,7 @@
 import { findChatTemplate } from '../data/records/find-template.ts';
 import { tokenizerOf } from '../data/tokenizer.ts';
 import { isZip, KEPT_GGUF, openZip, readerOf, storeFile, storeRest } from '../formats/archive.ts';
-import { sourceOf } from '../formats/byte-source.ts';
+import { blobSource } from '../formats/byte-source.ts';
 import { ADAPTER_CONFIG, ADAPTER_FILES, CONFIG, INDEX, modelFolder, WEIGHTS } from '../formats/checkpoint/folder.ts';
 import { weightFiles } from '../formats/checkpoint/model-tensors.ts';
 import { checkWeights, describeAdapter, loadWeights } from '../formats/checkpoint.ts';
@@ -151,7 +151,7 @@ export async function isAdapterZip(host: Host, file: File): Promise<boolean> {
 }
 
 const unzipped = ({ files }: Host, { path, file }: ChosenFile): Promise<ListedFolder> =>
-  openZip(sourceOf(file, path), lastOf(path), () => files.sha256());
+  openZip(blobSource(file, path), lastOf(path), () => files.sha256());
 
 /** The folder of the adapter in a zip that has no model. */
 const adapterAlone = (zip: ListedFolder): string | undefined =>
@@ -193,7 +193,7 @@ async function partsOf(host: Host, given: ModelFiles): Promise<Chosen> {
     );
   if (gguf) {
     const name = lastOf(gguf.path);
-    const files = await openGGUF(sourceOf(gguf.file, name), name, () => host.files.sha256());
+    const files = await openGGUF(blobSource(gguf.file, name), name, () => host.files.sha256());
     const { file } = gguf;
     const whole = { name: file.name, bytes: file.size, open: () => file.stream() };
     return { name: name.replace(/\.gguf$/i, ''), files, folder: files.path, adapter, gguf: whole };

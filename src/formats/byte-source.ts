@@ -16,7 +16,7 @@ export const sourceAt = (files: Pick<Files, 'readRange'>, path: string, size: nu
 });
 
 /** `name` is for messages. */
-export const sourceOf = (blob: Blob, name: string): ByteSource => ({
+export const blobSource = (blob: Blob, name: string): ByteSource => ({
   size: blob.size,
   async read(offset, bytes) {
     try {

@@ -6,7 +6,7 @@
 import type { Files, FolderReader } from '../runtime/host.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { sourceOf } from './byte-source.ts';
+import { blobSource } from './byte-source.ts';
 import type { StoredTensors } from './checkpoint/model-tensors.ts';
 
 /** A file that was chosen by itself, or out of a folder. */
@@ -197,8 +197,8 @@ export const listedBlob = (path: string, blob: Blob): ListedFile => ({
   path,
   bytes: blob.size,
   open: () => blob.stream(),
-  whole: (name) => sourceOf(blob, name).read(0, blob.size),
-  readRange: (name, offset, bytes) => sourceOf(blob, name).read(offset, bytes),
+  whole: (name) => blobSource(blob, name).read(0, blob.size),
+  readRange: (name, offset, bytes) => blobSource(blob, name).read(offset, bytes),
 });
 
 const below = (folder: string, name: string): string => [folder, name].filter((part) => part !== '').join('/');

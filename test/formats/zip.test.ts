@@ -4,7 +4,7 @@
 import { unzipSync, zipSync } from 'fflate';
 import { describe, expect, test, vi } from 'vitest';
 import { openZip as openAny, storeFile } from '../../src/formats/archive.ts';
-import { type ByteSource, sourceAt, sourceOf } from '../../src/formats/byte-source.ts';
+import { type ByteSource, blobSource, sourceAt } from '../../src/formats/byte-source.ts';
 import type { ListedFolder } from '../../src/formats/listed-folder.ts';
 import { type Files, join, type WriteStream } from '../../src/runtime/host.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
@@ -198,7 +198,7 @@ describe('writeZip', () => {
     const zip = entry(files.contents, 'out.zip');
     const expected = { a: entry(files.contents, 'run/a'), b: entry(files.contents, 'run/b') };
     expectSame(unzipSync(zip), expected);
-    const read = await openZip(sourceOf(new Blob([zip]), 'z'), 'z');
+    const read = await openZip(blobSource(new Blob([zip]), 'z'), 'z');
     expectSame(await contentsOf(read), expected);
   });
 

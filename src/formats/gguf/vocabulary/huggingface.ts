@@ -6,7 +6,7 @@
 import { HoldfastError, shortened } from '../../../util/errors.ts';
 import { isObject, parseJSON, show } from '../../../util/json.ts';
 import { preOf, stepsOf } from './pre-tokenizer.ts';
-import { specialsOf } from './specials.ts';
+import { ggufSpecials } from './specials.ts';
 import { TOKEN, type Vocabulary } from './vocabulary.ts';
 
 type Json = Readonly<Record<string, unknown>>;
@@ -61,7 +61,7 @@ export function huggingFaceVocabulary(contents: ReadonlyMap<string, Uint8Array>,
     configs: [config, jsonIn(contents, 'special_tokens_map.json', from)],
     ids: [jsonIn(contents, 'generation_config.json', from), jsonIn(contents, 'config.json', from)],
   };
-  const specials = specialsOf(
+  const specials = ggufSpecials(
     sources,
     (text) => ids.get(text),
     (id) => tokens[id] !== undefined,

@@ -22,7 +22,7 @@ export interface SpecialSources {
 }
 
 /** `idOf`: of a token, as it is spelled. */
-export function specialsOf(
+export function ggufSpecials(
   { tokenizer, configs, ids, chatTemplate }: SpecialSources,
   idOf: (token: string) => number | undefined,
   hasId: (id: number) => boolean,

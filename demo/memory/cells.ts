@@ -6,7 +6,7 @@
 
 import { drawing } from '../../src/browser/index.ts';
 import { at } from '../at.ts';
-import { type Film, stateOf, tierOf } from './film.ts';
+import { decodedState, type Film, tierOf } from './film.ts';
 import type { CellPlace, Paint } from './paint.ts';
 import type { Shelves, Spot } from './shelves.ts';
 
@@ -85,7 +85,7 @@ export class Cells {
     this.#here = known ? [...before.#here] : [...this.#to];
     this.#paintPlaces();
     for (let chunk = 0; chunk < rows.length; chunk++) {
-      if (stateOf(at(film.codes, chunk)) === 'COMPUTE') this.#computing.add(chunk);
+      if (decodedState(at(film.codes, chunk)) === 'COMPUTE') this.#computing.add(chunk);
       if (same(at(this.#here, chunk), at(this.#to, chunk))) this.#rest(chunk);
       else this.#setOut(chunk, time, milliseconds, false);
     }
@@ -105,7 +105,7 @@ export class Cells {
       const code = at(this.#film.codes, chunk);
       const [from, to] = [tierOf(at(this.#codes, chunk)), tierOf(code)];
       this.#codes[chunk] = code;
-      if (stateOf(code) === 'COMPUTE') this.#computing.add(chunk);
+      if (decodedState(code) === 'COMPUTE') this.#computing.add(chunk);
       else this.#computing.delete(chunk);
       const spot = this.#spotOf(chunk);
       const expected = this.#expected.delete(chunk);

@@ -24,7 +24,7 @@ const DECODED = Array.from({ length: CODES }, (_, code) => decode(code));
 
 export const decoded = (code: number) => at(DECODED, code);
 export const tierOf = (code: number): Tier => at(DECODED, code).tier;
-export const stateOf = (code: number) => at(DECODED, code).state;
+export const decodedState = (code: number) => at(DECODED, code).state;
 
 /** The tiers that have numbered places; the others have a home for each chunk. */
 type Placed = 'gpu' | 'staging';

@@ -2,7 +2,7 @@
 
 import { drawing, formatBytes, type PolicyName, type StepPicture } from '../../src/browser/index.ts';
 import { at } from '../at.ts';
-import { decoded, type Film, stateOf } from './film.ts';
+import { decoded, decodedState, type Film } from './film.ts';
 
 /** Policies as people know them. */
 export const POLICY_WORDS: Readonly<Record<PolicyName, string>> = {
@@ -57,7 +57,7 @@ export function nextUse({ history, rows, at: now }: Film, chunk: number): string
   const runs = rows[chunk] ?? [];
   for (let i = 0, m = 0; i < runs.length; i += 2) {
     const length = at(runs, i + 1);
-    if (stateOf(at(runs, i)) === 'COMPUTE') {
+    if (decodedState(at(runs, i)) === 'COMPUTE') {
       for (let n = 0; n < length; n++) uses.push(m + n);
     }
     m += length;

@@ -192,7 +192,7 @@ BYTES_BY_CHARACTER.forEach(({ byte }, rank) => {
 });
 
 /** The files of a tokenizer with these merges, by name: as Hugging Face's libraries load them. */
-export function tokenizerFilesOf(merges: readonly Merge[]): Record<string, string> {
+export function bpeTokenizerFiles(merges: readonly Merge[]): Record<string, string> {
   const tokens = [END_OF_TEXT, ...BYTES_BY_CHARACTER.map(({ character }) => character)];
   const written: string[] = [];
   for (const [left, right] of merges) {

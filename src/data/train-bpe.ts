@@ -3,7 +3,7 @@
 
 import type { Files } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { tokenizerFilesOf, trainMerges, WordCounts } from './bpe.ts';
+import { bpeTokenizerFiles, trainMerges, WordCounts } from './bpe.ts';
 import type { TextSource } from './corpus.ts';
 import { GPT2_CUTS, nextCut } from './huggingface/cuts.ts';
 import { pauseForOthers } from './tokenized-text.ts';
@@ -47,7 +47,7 @@ export async function trainBpe(
     onProgress({ phase: 'merging', done: merges, total: wanted });
     await pauseForOthers();
   });
-  return { files: tokenizerFilesOf(merges), vocabulary: merges.length + 257 };
+  return { files: bpeTokenizerFiles(merges), vocabulary: merges.length + 257 };
 }
 
 /** Writes them into a folder of their own. Errors: HoldfastError where a tokenizer lies there already. */

@@ -5,10 +5,10 @@ import { Tokenizer as Library } from '@huggingface/tokenizers';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import {
+  bpeTokenizerFiles,
   END_OF_TEXT,
   LEAST_VOCABULARY,
   type Merge,
-  tokenizerFilesOf,
   trainMerges,
   WordCounts,
 } from '../../src/data/bpe.ts';
@@ -64,7 +64,7 @@ const trained = async (text: string, vocabulary: number): Promise<Merge[]> => {
   counts.add(text);
   return trainMerges(counts, vocabulary);
 };
-const written = (merges: readonly Merge[]) => JSON.parse(tokenizerFilesOf(merges)['tokenizer.json'] ?? '');
+const written = (merges: readonly Merge[]) => JSON.parse(bpeTokenizerFiles(merges)['tokenizer.json'] ?? '');
 
 test('the merges are those of a trainer that counts everything anew', async () => {
   const words = fc.constantFrom(
@@ -129,13 +129,13 @@ test('in pieces as in one: the default corpus’ kind of text, cut anywhere', as
   expect(two).toEqual(one);
   const whole = new WordCounts();
   whole.add(text);
-  expect(one.files).toEqual(tokenizerFilesOf(await trainMerges(whole, 600)));
+  expect(one.files).toEqual(bpeTokenizerFiles(await trainMerges(whole, 600)));
   expect(new Set(told)).toEqual(new Set(['counting']));
 });
 
 test('the file is read by Hugging Face’s library, with the same ids, and brings every text back', async () => {
   const merges = await trained(hardTexts().join('\n').repeat(2), 700);
-  const files = tokenizerFilesOf(merges);
+  const files = bpeTokenizerFiles(merges);
   const json = JSON.parse(files['tokenizer.json'] ?? '');
   const config = JSON.parse(files['tokenizer_config.json'] ?? '');
   const library = new Library(json, config);

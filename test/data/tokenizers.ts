@@ -4,7 +4,7 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { tokenizerFilesOf, trainMerges, WordCounts } from '../../src/data/bpe.ts';
+import { bpeTokenizerFiles, trainMerges, WordCounts } from '../../src/data/bpe.ts';
 import { HuggingFaceTokenizer } from '../../src/data/huggingface/tokenizer.ts';
 import type { TokenizerFiles } from '../../src/formats/tokenizer-files.ts';
 import { Random } from '../../src/util/random.ts';
@@ -56,7 +56,7 @@ export function gpt2(): Json {
 export async function trained(text: string, vocabulary: number): Promise<Json> {
   const counts = new WordCounts();
   counts.add(text);
-  return JSON.parse(tokenizerFilesOf(await trainMerges(counts, vocabulary))['tokenizer.json'] ?? '');
+  return JSON.parse(bpeTokenizerFiles(await trainMerges(counts, vocabulary))['tokenizer.json'] ?? '');
 }
 
 /** A small one. */

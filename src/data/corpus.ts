@@ -112,11 +112,11 @@ export async function* filesOf(
  */
 export async function loadCorpus(host: Host, sources: readonly string[]): Promise<Corpus> {
   const { bytes, pieces, ...rest } = await openSources(host, sources);
-  return { ...rest, bytes: await wholeOf(bytes, pieces()) };
+  return { ...rest, bytes: await wholeText(bytes, pieces()) };
 }
 
 /** All pieces of a text of so many bytes. Errors: HoldfastError for more than are held in memory. */
-export async function wholeOf(bytes: number, pieces: AsyncIterable<Uint8Array>): Promise<Uint8Array<ArrayBuffer>> {
+export async function wholeText(bytes: number, pieces: AsyncIterable<Uint8Array>): Promise<Uint8Array<ArrayBuffer>> {
   const whole = heldBytes(bytes, 'the text', 'use a part of it');
   let at = 0;
   for await (const piece of pieces) {

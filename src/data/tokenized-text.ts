@@ -8,7 +8,7 @@
 import type { Host } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { TokenIds } from './batches.ts';
-import { borderOf, split, type TextSource, wholeOf } from './corpus.ts';
+import { borderOf, split, type TextSource, wholeText } from './corpus.ts';
 import { TokenCache } from './token-cache.ts';
 import type { Tokenizer } from './tokenizer.ts';
 
@@ -88,7 +88,7 @@ async function asBytes(
   source: TextSource,
   validationShare: number | undefined,
 ): Promise<Omit<TokenizedText, 'stride'>> {
-  const whole = await wholeOf(source.bytes, source.pieces());
+  const whole = await wholeText(source.bytes, source.pieces());
   const sum = await host.files.sha256();
   sum.update(whole);
   const identity = { bytes: whole.length, sha256: sum.hex() };

@@ -6,7 +6,7 @@ import { type Batch, checkTokens } from '../data/batches.ts';
 import { openText } from '../data/corpus.ts';
 import { Pieces } from '../data/packing.ts';
 import { holdRecords, readDocuments, TRAIN_ON, type TrainOn } from '../data/records/read-records.ts';
-import { stridedWindows, windowsIn } from '../data/strided-windows.ts';
+import { stridedWindows, windowCount } from '../data/strided-windows.ts';
 import { type TextIdentity, tokenizedText } from '../data/tokenized-text.ts';
 import { joinedIds, type Tokenizer, tokenizerOf } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
@@ -208,7 +208,7 @@ async function textData(host: Host, flags: Flags, tokenizer: Tokenizer, most: nu
   const options = { context, stride: Math.min(stride, context), batch: flags.batch };
   return {
     identity,
-    rows: windowsIn(tokens.length, options),
+    rows: windowCount(tokens.length, options),
     ...{ word: 'window', seq: context, packed: false, facts: { stride: options.stride } },
     tokensPerByte: train.length / identity.bytes,
     batches: () => stridedWindows(tokens, options),

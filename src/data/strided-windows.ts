@@ -19,7 +19,7 @@ export interface StrideOptions {
 }
 
 /** Windows of a text of so many tokens. */
-export function windowsIn(tokens: number, { context, stride }: Pick<StrideOptions, 'context' | 'stride'>): number {
+export function windowCount(tokens: number, { context, stride }: Pick<StrideOptions, 'context' | 'stride'>): number {
   return 1 + Math.max(0, Math.ceil((tokens - 1 - context) / stride));
 }
 
@@ -30,7 +30,7 @@ export function* stridedWindows(tokens: TokenIds, options: StrideOptions): Gener
     throw new HoldfastError(`the text has ${tokens.length} tokens; there is nothing to predict, use a longer one`);
   if (stride < 1 || stride > context)
     throw new HoldfastError(`a stride of ${stride} tokens: it must be from 1 to the context, ${context}`);
-  const count = windowsIn(tokens.length, options);
+  const count = windowCount(tokens.length, options);
   /** The first token that is no target yet. */
   let next = 1;
   for (let first = 0; first < count; first += batch) {

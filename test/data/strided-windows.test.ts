@@ -2,7 +2,7 @@
 
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { stridedWindows, windowsIn } from '../../src/data/strided-windows.ts';
+import { stridedWindows, windowCount } from '../../src/data/strided-windows.ts';
 import { IGNORE_INDEX } from '../../src/graph/operators/cross-entropy.ts';
 
 test('every token but the first is a target once, behind at least context - stride others of its window', () => {
@@ -31,7 +31,7 @@ test('every token but the first is a target once, behind at least context - stri
         }
       }
       expect(scored).toEqual([...tokens.subarray(1)]);
-      expect(batches.reduce((sum, { batch: rows }) => sum + rows, 0)).toBe(windowsIn(length, { context, stride }));
+      expect(batches.reduce((sum, { batch: rows }) => sum + rows, 0)).toBe(windowCount(length, { context, stride }));
     },
   );
   fc.assert(property, { seed: 5, numRuns: 300 });

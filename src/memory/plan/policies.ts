@@ -34,7 +34,7 @@ export interface EvictionCandidate {
   readonly dirty: boolean;
 }
 
-/** The first of two residents to leave: negative for a. Must be total: equal only for the same chunk. */
+/** The first of two candidates to leave: negative for a. Must be total: equal only for the same chunk. */
 export type Order = (a: EvictionCandidate, b: EvictionCandidate) => number;
 
 /** Longest unused first. */

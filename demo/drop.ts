@@ -12,7 +12,7 @@ const IMAGES = /\.png$|-idx[13]-ubyte(\.gz)?$|(_batch(_\d)?|train|test)\.bin$/i;
 export const areImages = (files: readonly ChosenFile[]): boolean => files.some(({ path }) => IMAGES.test(path));
 
 /** What files are, by their names. */
-export function droppedKind(files: readonly ChosenFile[]): Dropped {
+function droppedKind(files: readonly ChosenFile[]): Dropped {
   const names = files.map(({ file }) => file.name);
   const isRun = names.includes('trainer_state.json') && names.includes('optimizer.safetensors');
   if (isRun || names.some((name) => /\.zip$/i.test(name))) return 'run';

@@ -11,7 +11,7 @@ export const MOST_POINTS = 1500;
 /** What is kept of each step. */
 export type CurveField = 'loss' | 'lr' | 'gradNorm' | 'tokensPerSecond';
 export type Thinned = { readonly x: number[] } & Readonly<Record<CurveField, drawing.Column>>;
-export type Validation = { readonly step: number; readonly loss: number; readonly accuracy?: number };
+type Validation = Readonly<History['validations'][number]>;
 
 const FIELDS: readonly CurveField[] = ['loss', 'lr', 'gradNorm', 'tokensPerSecond'];
 

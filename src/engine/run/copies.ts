@@ -5,7 +5,7 @@
 // Invariant: a value is nowhere given up while its copy there is the only one; check() lists what must hold.
 
 import type { Backing, TierState } from '../../memory/tiers/backing.ts';
-import type { Below, PlacedEntry } from '../../memory/tiers/below.ts';
+import type { Below, PlacedValue } from '../../memory/tiers/below.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Slots } from './slots.ts';
@@ -96,7 +96,7 @@ export class ChunkCopies {
   }
 
   /** What was sent comes to lie below, in one turn: see `Backing.putAll`. */
-  put(entries: readonly PlacedEntry[]): Promise<void> {
+  put(entries: readonly PlacedValue[]): Promise<void> {
     return this.#below.putAll(entries);
   }
 

@@ -19,7 +19,7 @@ export interface BelowOptions extends Pick<BackingOptions, 'allocate'> {
 }
 
 /** A new value; of a piece of an activation, what is put at an offset of it ends it. */
-export interface PlacedEntry extends ChunkValue {
+export interface PlacedValue extends ChunkValue {
   /** @default 0: it is the whole value */
   readonly offset?: number;
 }
@@ -81,7 +81,7 @@ export class Below {
   }
 
   /** New values: of chunks in one turn, see `Backing.putAll`. */
-  async putAll(entries: readonly PlacedEntry[]): Promise<void> {
+  async putAll(entries: readonly PlacedValue[]): Promise<void> {
     const isChunk = ({ chunk }: ChunkValue) => chunk < this.chunks.chunks;
     const chunks = entries.filter(isChunk);
     if (chunks.length > 0) await this.chunks.putAll(chunks);

@@ -1,4 +1,4 @@
-// Rules of the source that no linter knows: how a file begins, and how long it may be.
+// Rules of the source that no linter knows: how a file begins, how long it may be, what is called how.
 
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -92,4 +92,41 @@ test('the package’s doors export things by the names that they have; what is o
     linesOf(door).flatMap((line) => /\b\w+ as (?!drawing\b)\w+/.exec(line)?.[0] ?? []),
   );
   expect(renamed).toEqual(['parse as parseSafetensors', 'serialize as serializeSafetensors']);
+});
+
+describe('an exported name', () => {
+  /** Where the same name stands twice for one thing, by the beginnings of the two files' paths. */
+  const TWINS = [
+    // A kernel, and the operator that emits it.
+    ['src/kernels/', 'src/graph/operators/'],
+    // A family's record of a config.json, and that of GGUF files.
+    ['src/formats/families/', 'src/formats/gguf/families/'],
+    // What each host does in a way of its own.
+    ['src/runtime/browser/', 'src/runtime/headless/'],
+    // The page imports the library's door alone, and has this helper itself.
+    ['src/util/at.ts', 'demo/at.ts'],
+  ];
+  const DECLARED =
+    /^export (?:declare )?(?:abstract )?(?:async )?(?:function\*?|const|let|class|interface|type|enum) ([\w$]+)/;
+
+  const homes = new Map<string, Set<string>>();
+  // What is exported in assembly/ are WebAssembly's entry points, of each module its own.
+  for (const file of files.filter((name) => !name.startsWith('assembly'))) {
+    for (const line of linesOf(file)) {
+      const name = DECLARED.exec(line)?.[1];
+      if (name) homes.set(name, (homes.get(name) ?? new Set()).add(file));
+    }
+  }
+  const shared = [...homes].filter(([, { size }]) => size > 1).map(([name, found]) => [name, ...found] as const);
+  const areTwins = (found: readonly string[], twins: readonly string[]) =>
+    found.length === twins.length && twins.every((start) => found.some((file) => file.startsWith(start)));
+
+  it('has one home', () => {
+    expect(homes.size).toBeGreaterThan(2000);
+    expect(shared.filter(([, ...found]) => !TWINS.some((twins) => areTwins(found, twins)))).toEqual([]);
+  });
+
+  it.each(TWINS)('has two in %s and %s', (...twins) => {
+    expect(shared.filter(([, ...found]) => areTwins(found, twins))).not.toEqual([]);
+  });
 });

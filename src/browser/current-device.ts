@@ -22,7 +22,7 @@ export class CurrentDevice {
   async open(): Promise<Device> {
     const before = this.#opened;
     const device = await before?.catch(() => undefined);
-    if (device?.works) return device;
+    if (device?.status === 'works') return device;
     // Another call was first.
     if (this.#opened && this.#opened !== before) return this.#opened;
     device?.close();

@@ -50,7 +50,7 @@ export class Teller {
 
   /** False once its device was lost. */
   get works(): boolean {
-    return this.#classifier.device.works;
+    return this.#classifier.device.status === 'works';
   }
 
   /** The likeliest classes of a picture first. Errors: HoldfastError for what is no picture, or one of another kind than the model's. */

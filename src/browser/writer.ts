@@ -55,7 +55,7 @@ export class Writer {
 
   /** False once its device was lost: then only another writer writes. */
   get works(): boolean {
-    return this.#generator.device.works;
+    return this.#generator.device.status === 'works';
   }
 
   /** Once it is closed, the text that there is. */

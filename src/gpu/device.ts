@@ -131,6 +131,12 @@ export class OutOfMemory extends HoldfastError {
   }
 }
 
+/**
+ * What has become of a device: `exhausted` ran out of memory while it ran, and what was encoded since may be missing;
+ * `lost` is gone; `failed` reported another error; `closed` was closed. The first of these that holds.
+ */
+export type DeviceStatus = 'exhausted' | 'lost' | 'failed' | 'closed' | 'works';
+
 /** An open GPU device. Errors of all that waits for it: HoldfastError once it is lost or reports an error. */
 export class Device {
   /** WebGPU's own. */
@@ -187,26 +193,19 @@ export class Device {
     this.#failure ??= new HoldfastError(message);
   }
 
-  /** Whether the device is gone or of no use any more; waits for it to show where `error` may have come of that. */
-  async showsLoss(error: unknown): Promise<boolean> {
+  /** A loss may take a turn of the event loop until it shows. */
+  get status(): DeviceStatus {
+    if (this.#exhausted) return 'exhausted';
+    if (this.#lost) return 'lost';
+    if (this.#failure) return 'failed';
+    return this.#closed ? 'closed' : 'works';
+  }
+
+  /** Whether it is lost or exhausted; waits for that to show where `error` may have come of it. */
+  async isGone(error: unknown): Promise<boolean> {
     const patience = error instanceof HoldfastError ? 0 : LOSS_SHOWS_MS;
     await Promise.race([this.#whenLost, new Promise((resolve) => setTimeout(resolve, patience))]);
     return this.#lost || this.#exhausted;
-  }
-
-  /** It may take a turn of the event loop until this shows. */
-  get isLost(): boolean {
-    return this.#lost;
-  }
-
-  /** Whether it ran out of memory while running: what was encoded since may be missing. */
-  get isExhausted(): boolean {
-    return this.#exhausted;
-  }
-
-  /** Whether nothing went wrong on it since it was opened: what `check` would throw stays. */
-  get works(): boolean {
-    return !this.#failure && !this.#closed;
   }
 
   /** Throws what went wrong on the device since it was opened: called wherever the engine waits. */

@@ -3,7 +3,7 @@
 // the loss is its end.
 
 import type { StepPasses } from '../engine/compile/pass.ts';
-import type { Session } from '../engine/run/session.ts';
+import type { Recovery, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 
@@ -14,7 +14,7 @@ export interface RecoverySteps {
   readonly moveTo: (device: Device) => Promise<void>;
 }
 
-export class DeviceRecovery {
+export class DeviceRecovery implements Recovery {
   readonly #session: Session<StepPasses>;
   readonly #steps: RecoverySteps;
   #underWay: Promise<void> | undefined;
@@ -36,10 +36,10 @@ export class DeviceRecovery {
    */
   async recover(error: unknown, device: Device): Promise<void> {
     const session = this.#session;
-    const isLost = await device.showsLoss(error);
+    const isGone = await device.isGone(error);
     if (session.over) throw session.over.reason;
     if (!this.#underWay && device === session.device) {
-      if (!isLost) {
+      if (!isGone) {
         device.check();
         throw error;
       }
@@ -71,9 +71,9 @@ export class DeviceRecovery {
         done = await this.#steps.moveTo(device).then(
           () => true,
           async (error) => {
-            const isLost = await device.showsLoss(error);
+            const isGone = await device.isGone(error);
             if (session.device !== device) device.close();
-            if (!isLost) throw error;
+            if (!isGone) throw error;
             return false;
           },
         );

@@ -64,7 +64,7 @@ export async function trainRun(
         );
       } catch (error) {
         // The others cannot go back: the job ends, and is resumed as a whole.
-        if (!inUse().isLost || error instanceof LostForGood || ranks) throw error;
+        if (inUse().status !== 'lost' || error instanceof LostForGood || ranks) throw error;
         const before = saved;
         saved = await lastSaved(host, out);
         losses = saved === before ? losses + 1 : 1;

@@ -8,8 +8,8 @@ const SPEED_WINDOW = 16;
 /** Tokens per second over time spent training. */
 export class StepClock {
   readonly #tokens: number;
-  /** The moments of the last steps since the clock was started, its start first. */
-  #moments: number[] = [];
+  /** When the last steps ended since the clock was started, its start first; in milliseconds. */
+  #times: number[] = [];
   #spent = 0;
   #steps = 0;
 
@@ -17,21 +17,21 @@ export class StepClock {
     this.#tokens = tokensPerStep;
   }
   start(): void {
-    this.#moments = [performance.now()];
+    this.#times = [performance.now()];
   }
   /** Steps that were started are done. */
   stop(): void {
-    this.#spent += performance.now() - (this.#moments.at(-1) as number);
+    this.#spent += performance.now() - (this.#times.at(-1) as number);
   }
   /** One step is done: the speed of the last ones. */
   tick(): number {
     const now = performance.now();
-    this.#spent += now - (this.#moments.at(-1) as number);
+    this.#spent += now - (this.#times.at(-1) as number);
     this.#steps++;
-    this.#moments.push(now);
-    if (this.#moments.length > SPEED_WINDOW + 1) this.#moments.shift();
-    const elapsed = now - at(this.#moments, 0);
-    return ((this.#moments.length - 1) * this.#tokens * 1000) / Math.max(elapsed, 1e-3);
+    this.#times.push(now);
+    if (this.#times.length > SPEED_WINDOW + 1) this.#times.shift();
+    const elapsed = now - at(this.#times, 0);
+    return ((this.#times.length - 1) * this.#tokens * 1000) / Math.max(elapsed, 1e-3);
   }
   get average(): number {
     return (this.#tokens * this.#steps * 1000) / Math.max(this.#spent, 1e-3);

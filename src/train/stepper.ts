@@ -88,7 +88,7 @@ export class Stepper {
       place: () => this.#place,
       moveTo: (device) => this.#moveTo(device),
     });
-    session.recover = (error, device) => this.#recovery.recover(error, device);
+    session.recoverBy(this.#recovery);
     session.hold(control, () => this.#finishing?.state ?? this.#state);
   }
 
@@ -289,7 +289,7 @@ export class Stepper {
       done = moment + 1;
       if (moment >= update.decided) await this.#commit(step, completion);
       else {
-        await executor.keepBelow(completion.chunks, moment, { phase: phaseOf(step, 'gradients') });
+        await executor.keepBelow(completion.chunks, moment, { sequence: sequenceOf(step, 'gradients') });
         // What they were rounded from.
         for (const chunk of completion.frees) this.#session.forget(chunk);
       }
@@ -301,7 +301,7 @@ export class Stepper {
     const { executor } = this.#session;
     const { index, moment, chunks } = completion;
     return executor.keepBelow(chunks, moment, {
-      phase: phaseOf(step, 'commit'),
+      sequence: sequenceOf(step, 'commit'),
       known: () => step.numbers,
       arrived: () => this.#committed(step, index),
     });
@@ -371,8 +371,8 @@ export class Stepper {
   }
 }
 
-/** For the link: what goes down in one phase arrives behind all of the phases before it. */
-const phaseOf = ({ number }: UnderWay, part: 'gradients' | 'commit'): number =>
+/** For the link: what a step commits arrives below behind its gradients, and those behind the step before. */
+const sequenceOf = ({ number }: UnderWay, part: 'gradients' | 'commit'): number =>
   2 * number + (part === 'commit' ? 1 : 0);
 
 /** What a step completes behind its decision. */

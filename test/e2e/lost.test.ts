@@ -49,7 +49,7 @@ async function run(folder: string, name: string, loseAt?: number) {
       lost: () => lost++,
     },
   });
-  if (!device.isLost) device.close();
+  if (device.status !== 'lost') device.close();
   return { losses, repeated, lost, final: summary.validationLoss };
 }
 

@@ -3,7 +3,7 @@
 import { promisify } from 'node:util';
 import { afterEach, expect, test, vi } from 'vitest';
 import { GPUBufferUsage } from '../../src/gpu/constants.ts';
-import { napUntil } from '../../src/runtime/dawn-polls.ts';
+import { napUntil } from '../../src/runtime/headless/dawn-polls.ts';
 import { deferred } from '../../src/util/deferred.ts';
 import { testDevice } from '../harness.ts';
 
@@ -12,7 +12,7 @@ const isDeno = 'Deno' in globalThis;
 /** Without the devices that are open in this process. */
 async function fresh() {
   vi.resetModules();
-  return import('../../src/runtime/dawn-polls.ts');
+  return import('../../src/runtime/headless/dawn-polls.ts');
 }
 
 afterEach(() => {

@@ -40,7 +40,7 @@ test('no file of src but the hosts and the page’s side touches what only a bro
     'report/page/step-map.ts',
     'report/report.ts',
     'runtime/browser.ts',
-    'runtime/headless.ts',
+    'runtime/headless/gpu-sources.ts',
     'runtime/headless/threads.ts',
   ];
   expect(named.filter((name) => !name.startsWith(path.join('runtime', 'browser/'))).sort()).toEqual(expected);

@@ -191,8 +191,8 @@ export class Executor {
   }
 
   /**
-   * Copies the values of chunks down, together: they arrive below in one turn, and behind all that earlier
-   * phases keep. They stay here, clean.
+   * Copies the values of chunks down, together: they arrive below in one turn, and behind all that is
+   * earlier in their sequence. They stay here, clean.
    */
   async keepBelow(chunks: readonly number[], moment: number, options: StoreOptions): Promise<void> {
     this.ledger.recoveryBytes += chunks.length * this.#map.chunkBytes;

@@ -66,12 +66,12 @@ interface Store {
   readonly buffers: readonly GPUBuffer[];
   /** Of each of them, what is the value's. */
   readonly bytes: readonly number[];
-  /** What must have arrived before: older values of the same chunks, and what earlier phases keep below. */
+  /** What must have arrived before: older values of the same chunks, and what is earlier in the sequence. */
   readonly behind: readonly Store[];
   /** What else it waits for once it is submitted. */
   readonly known: (() => Promise<unknown> | undefined) | undefined;
-  /** Of those that are kept below. */
-  readonly phase: number | undefined;
+  /** See StoreOptions. */
+  readonly sequence: number | undefined;
   /** For the recorder. */
   readonly ended: (() => void) | undefined;
   /** Takes the values below, or to where they are read to. */
@@ -82,7 +82,8 @@ interface Store {
 }
 
 export interface StoreOptions {
-  readonly phase?: number;
+  /** Values arrive behind all that were stored before with another number. */
+  readonly sequence?: number;
   /** What must be known before its values are taken, asked for once they are submitted: buffers are mapped in any order. */
   readonly known?: (() => Promise<unknown> | undefined) | undefined;
   readonly arrived?: (() => void) | undefined;
@@ -194,21 +195,21 @@ export class Link {
    * Copies values down, as they are behind what was encoded so far: they arrive below in one turn. They stay on the GPU,
    * clean.
    */
-  async store(values: readonly Placed[], { phase, known, arrived }: StoreOptions = {}): Promise<void> {
+  async store(values: readonly Placed[], { sequence, known, arrived }: StoreOptions = {}): Promise<void> {
     const buffers = await this.#copiesOf(values);
     const chunks = values.map(({ chunk }) => chunk);
     this.#unsentDown += chunks.length;
     const behind = [...this.#stores].filter(
       (older) =>
         older.chunks.some((chunk) => chunks.includes(chunk)) ||
-        (phase !== undefined && older.phase !== undefined && older.phase !== phase),
+        (sequence !== undefined && older.sequence !== undefined && older.sequence !== sequence),
     );
     const ended = this.recorder?.transfer('d2h', chunks);
     const bytes = values.map((value) => value.bytes);
     const take = (views: readonly Uint8Array<ArrayBuffer>[]) =>
       this.#copies.put(chunks.map((chunk, i) => ({ chunk, bytes: at(views, i), offset: at(values, i).at ?? 0 })));
     this.#copies.send(chunks);
-    this.#goDown({ chunks, buffers, bytes, behind, known, phase, take, arrived, ended, done: undefined });
+    this.#goDown({ chunks, buffers, bytes, behind, known, sequence, take, arrived, ended, done: undefined });
   }
 
   /**
@@ -217,7 +218,7 @@ export class Link {
    */
   async readEarly(source: GPUBuffer, offset: number, into: Uint8Array): Promise<() => Promise<void>> {
     const buffers = await this.#copiesOf([{ buffer: source, offset, bytes: into.length }]);
-    const nothing = { behind: [], known: undefined, phase: undefined, arrived: undefined, ended: undefined };
+    const nothing = { behind: [], known: undefined, sequence: undefined, arrived: undefined, ended: undefined };
     const take = ([view]: readonly Uint8Array[]) => into.set(view as Uint8Array);
     const store: Store = { chunks: [], buffers, bytes: [into.length], ...nothing, take, done: undefined };
     this.#goDown(store);

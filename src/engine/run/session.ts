@@ -48,6 +48,12 @@ export interface MemoryReport {
 /** Tensors, and what to set them to. */
 export type Inputs = readonly (readonly [tensor: Tensor, data: TensorElements])[];
 
+/** What becomes of work that met an error on a device. */
+export interface Recovery {
+  /** Resolves when there is another device to do it again on. Errors: `error`, where nothing is lost; why nothing can go on. */
+  recover(error: unknown, device: Device): Promise<void>;
+}
+
 export class Session<P extends Passes = Passes> {
   readonly mutex = new DeviceMutex();
   /** Its model data, by the names of tensors. */
@@ -60,6 +66,13 @@ export class Session<P extends Passes = Passes> {
   #state: SessionState<P>;
   #epoch = 0;
   #warmUp: WarmUp | undefined;
+  #recovery: Recovery = {
+    async recover(error, device) {
+      await device.isGone(error);
+      device.check();
+      throw error;
+    },
+  };
   #over: { readonly reason: unknown } | undefined;
   #closing: Promise<void> | undefined;
 
@@ -195,7 +208,7 @@ export class Session<P extends Passes = Passes> {
         } catch (error) {
           // It is attempted again.
           if (error instanceof Replaced) return;
-          const reason = await this.recover(error, device).then(
+          const reason = await this.#recovery.recover(error, device).then(
             () => undefined,
             (reason: unknown) => ({ reason }),
           );
@@ -209,12 +222,10 @@ export class Session<P extends Passes = Passes> {
     });
   }
 
-  /** Set by the stepper, which goes on after a lost device: throws the error where it is another or nothing can go on. */
-  recover: (error: unknown, device: Device) => Promise<void> = async (error, device) => {
-    await device.showsLoss(error);
-    device.check();
-    throw error;
-  };
+  /** From now on work that meets a lost device goes on by this; without it, the error is its end. */
+  recoverBy(recovery: Recovery): void {
+    this.#recovery = recovery;
+  }
 
   /**
    * Runs a pass on these inputs, from its first moment to its last: all of it is submitted, nothing is waited for but
@@ -273,7 +284,7 @@ export class Session<P extends Passes = Passes> {
     let tried: Device | undefined;
     return this.runWithRetry(`a change of the GPU budget to ${formatBytes(budget)}`, async () => {
       // The GPU found only while it ran that it has not the memory, and the recovery from that made the budget smaller.
-      if (tried?.isExhausted) throw this.#refusal(budget, 'it ran out of memory');
+      if (tried?.status === 'exhausted') throw this.#refusal(budget, 'it ran out of memory');
       const arranged = this.#builder.within(budget, this.#state, this.device);
       tried = this.device;
       // From here on nothing lives on the GPU alone, and nothing there is waited for.
@@ -292,11 +303,11 @@ export class Session<P extends Passes = Passes> {
       this.#commit(await this.#builder.build(device, arranged));
     } catch (error) {
       // The recovery makes everything as it was.
-      if (await device.showsLoss(error)) throw error;
+      if (await device.isGone(error)) throw error;
       try {
         this.#commit(await this.#builder.buildWhatFits(device, before));
       } catch (second) {
-        if (!(await device.showsLoss(second))) this.end(error);
+        if (!(await device.isGone(second))) this.end(error);
         throw second;
       }
       throw this.#refusal(budget, messageOf(error));
@@ -319,9 +330,9 @@ export class Session<P extends Passes = Passes> {
   async moveTo(device: Device): Promise<void> {
     const before = this.device;
     // A device that ran out of memory is there still; it must not keep its.
-    if (!before.isLost) before.close();
+    if (before.status !== 'lost') before.close();
     await this.executor.abandon();
-    const arranged = before.isExhausted ? this.#builder.smaller(this.#state, device) : this.#state;
+    const arranged = before.status === 'exhausted' ? this.#builder.smaller(this.#state, device) : this.#state;
     this.#commit(await this.#builder.buildWhatFits(device, arranged));
   }
 

@@ -99,7 +99,7 @@ export class StateBuilder<P extends Passes> {
       try {
         return await this.build(device, tried);
       } catch (error) {
-        if (!(error instanceof HoldfastError) || (await device.showsLoss(error))) throw error;
+        if (!(error instanceof HoldfastError) || (await device.isGone(error))) throw error;
         exhausted ??= error;
         next = insteadOf(exhausted, () => this.smaller(tried, device));
       }

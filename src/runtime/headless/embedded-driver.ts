@@ -1,0 +1,62 @@
+// The embedded software adapter: SwiftShader and a Vulkan loader, out of the npm package @sparticuz/chromium, unpacked
+// once into the cache folder. The Vulkan loader reads its manifest from the environment when an adapter is requested.
+
+import { createReadStream } from 'node:fs';
+import * as fs from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import path from 'node:path';
+import process from 'node:process';
+import { createBrotliDecompress } from 'node:zlib';
+import { HoldfastError } from '../../util/errors.ts';
+import { files } from './files.ts';
+import { cacheFolder } from './places.ts';
+
+const require = createRequire(import.meta.url);
+
+/** Unpacks SwiftShader on first use, makes sure that a Vulkan loader is there, and points it to the driver. */
+export async function useEmbeddedDriver(): Promise<void> {
+  const folder = await unpackSwiftShader();
+  const koffi = (await import('koffi')).default;
+  try {
+    koffi.load('libvulkan.so.1');
+  } catch {
+    koffi.load(path.join(folder, 'libvulkan.so.1'));
+  }
+  const manifest = path.join(folder, 'vk_swiftshader_icd.json');
+  process.env['VK_DRIVER_FILES'] = manifest;
+  process.env['VK_ICD_FILENAMES'] = manifest; // loaders before 1.3.207 know only this name
+}
+
+async function unpackSwiftShader(): Promise<string> {
+  if (process.platform !== 'linux' || process.arch !== 'x64') {
+    throw new HoldfastError(
+      `no embedded software adapter for ${process.platform}-${process.arch} (only linux-x64); use the system's GPU`,
+    );
+  }
+  let archive: string;
+  let version: string;
+  try {
+    const entry = require.resolve('@sparticuz/chromium');
+    const root = entry.slice(0, entry.lastIndexOf('chromium') + 'chromium'.length);
+    archive = path.join(root, 'bin', 'swiftshader.tar.br');
+    version = JSON.parse(await fs.readFile(path.join(root, 'package.json'), 'utf8')).version;
+  } catch {
+    throw new HoldfastError('the embedded software adapter is not installed; run npm install @sparticuz/chromium');
+  }
+  const target = path.join(cacheFolder(), `swiftshader-${version}`);
+  if (await files.stat(target)) return target;
+  const partial = await files.makePartial(target);
+  const tar = await import('tar-fs');
+  await new Promise<void>((resolve, reject) => {
+    createReadStream(archive)
+      .on('error', reject)
+      .pipe(createBrotliDecompress())
+      .on('error', reject)
+      .pipe(tar.extract(partial))
+      .on('error', reject)
+      .on('finish', resolve);
+  });
+  // Another process may have been first: its copy is as good.
+  await fs.rename(partial, target).catch(() => fs.rm(partial, { recursive: true, force: true }));
+  return target;
+}

@@ -1,0 +1,108 @@
+// Sources of WebGPU: npm `webgpu` (Dawn) in Node, the runtime's own in Deno; the system's GPUs, its software adapters,
+// and the embedded one, which sets the environment for the Vulkan loader as it opens.
+
+import process from 'node:process';
+import { at } from '../../util/at.ts';
+import { HoldfastError, messageOf } from '../../util/errors.ts';
+import type { GPUSource } from '../host.ts';
+import { withNaps } from './dawn-polls.ts';
+import { useEmbeddedDriver } from './embedded-driver.ts';
+import { files } from './files.ts';
+import { withoutNotices } from './native-stderr.ts';
+
+/** By default Dawn rounds timestamps to 65 microseconds. */
+const DAWN_OPTIONS = ['disable-dawn-features=timestamp_quantization'];
+
+/** Dawn instances live as long as the process: an adapter outlives the call that opened its instance. */
+const instances: GPU[] = [];
+
+export async function nodeSources(): Promise<GPUSource[]> {
+  const dawn = await import('webgpu').catch((error) => {
+    throw new HoldfastError(`npm package "webgpu" cannot be loaded (${messageOf(error)}); run npm install`);
+  });
+  const create = (options: string[]) => {
+    const gpu = dawn.create([...DAWN_OPTIONS, ...options]) as unknown as GPU;
+    instances.push(gpu);
+    const requestAdapter = gpu.requestAdapter.bind(gpu);
+    gpu.requestAdapter = (options) => withoutNotices(() => requestAdapter(options));
+    return gpu;
+  };
+  const system: GPUSource[] = [];
+  if (await systemHasLoader()) {
+    for (const name of await dawnAdapterNames(create)) {
+      const open = async () => {
+        const gpu = create([`adapter=${name}`]);
+        return isSoftware(name) ? withNaps(gpu) : gpu;
+      };
+      system.push({ name, embedded: false, open });
+    }
+    if (system.length === 0) system.push({ name: 'system', embedded: false, open: async () => create([]) });
+  }
+  const embedded: GPUSource = {
+    name: 'embedded SwiftShader',
+    embedded: true,
+    open: async () => {
+      await useEmbeddedDriver();
+      return withNaps(create(['adapter=SwiftShader']));
+    },
+  };
+  // Dawn's own order within a backend prefers discrete GPUs; software adapters go last.
+  return [
+    ...system.filter(({ name }) => !isSoftware(name)),
+    ...system.filter(({ name }) => isSoftware(name)),
+    embedded,
+  ];
+}
+
+const isSoftware = (name: string): boolean => /llvmpipe|swiftshader|software|basic render/i.test(name);
+
+/** Whether Dawn would find a Vulkan loader; where it does not, it complains on standard error and finds no GPU. */
+async function systemHasLoader(): Promise<boolean> {
+  if (process.platform !== 'linux') return true;
+  const koffi = await import('koffi').catch(() => undefined);
+  if (!koffi) return true;
+  try {
+    koffi.default.load('libvulkan.so.1');
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Dawn names every adapter only in the error for one that is not there. */
+async function dawnAdapterNames(create: (options: string[]) => GPU): Promise<string[]> {
+  try {
+    await create(['adapter=(none has this name)']).requestAdapter();
+    return [];
+  } catch (error) {
+    const names = [...messageOf(error).matchAll(/name: '(.*)'/g)].map((match) => at(match, 1));
+    return [...new Set(names)];
+  }
+}
+
+/** Deno makes one WebGPU instance a process, at the first request: what is wanted is set before. */
+export async function denoSources(): Promise<GPUSource[]> {
+  const open = async () => {
+    if (!navigator.gpu) throw new HoldfastError('Deno shows no navigator.gpu; run it with --unstable-webgpu');
+    return navigator.gpu;
+  };
+  const system: GPUSource = { name: 'system', embedded: false, open };
+  const embedded: GPUSource = {
+    name: 'embedded SwiftShader',
+    embedded: true,
+    open: async () => {
+      await useEmbeddedDriver();
+      return open();
+    },
+  };
+  return (await systemHasDriver()) ? [system, embedded] : [embedded];
+}
+
+/** On Linux: a render device, or a software driver's manifest. Elsewhere the system always has WebGPU. */
+async function systemHasDriver(): Promise<boolean> {
+  if (process.platform !== 'linux' || process.env['VK_DRIVER_FILES']) return true;
+  if ((await files.stat('/dev/dri')) || (await files.stat('/dev/nvidia0'))) return true;
+  const folder = '/usr/share/vulkan/icd.d';
+  const manifests = (await files.stat(folder)) ? await files.list(folder) : [];
+  return manifests.some((name) => name.startsWith('lvp_icd'));
+}

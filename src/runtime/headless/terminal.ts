@@ -1,0 +1,46 @@
+// The terminal: what is written to it and typed into it, and the signals that a person or a shell sends through it.
+
+import process from 'node:process';
+import type { Terminal } from '../host.ts';
+
+export const terminal: Terminal = {
+  get interactive() {
+    return process.stdout.isTTY === true;
+  },
+  get columns() {
+    return process.stdout.columns ?? 80;
+  },
+  write: (text) => write(process.stdout, text),
+  warn: (text) => write(process.stderr, text),
+};
+
+/** Called when the terminal is closed or the reader of a pipe has gone. */
+let onClosed = (): void => process.exit(141);
+const watched = new Set<NodeJS.WriteStream>();
+
+function write(stream: NodeJS.WriteStream, text: string): void {
+  // Without a listener, output that has nowhere to go ends the process, and what it has not saved is lost.
+  if (!watched.has(stream)) stream.on('error', () => onClosed());
+  watched.add(stream);
+  stream.write(text);
+}
+
+export async function readStandardInput(): Promise<Uint8Array<ArrayBuffer>> {
+  const parts: Uint8Array[] = [];
+  for await (const part of process.stdin) parts.push(part);
+  return new Uint8Array(Buffer.concat(parts));
+}
+
+export function onInterrupt(callback: () => void): void {
+  let interrupted = false;
+  const interrupt = () => {
+    if (!interrupted) callback();
+    interrupted = true;
+  };
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    process.on(signal, () => (interrupted ? process.exit(130) : interrupt()));
+  }
+  // A closed terminal sends one, its shell another, and what is written fails from then on: that is one request.
+  process.on('SIGHUP', interrupt);
+  onClosed = interrupt;
+}

@@ -26,9 +26,10 @@ import {
   within,
 } from './options.ts';
 import { compareOnActivations } from './plan/activations.ts';
-import { LISTINGS, type Listing, planOne } from './plan/budget.ts';
+import { planOne } from './plan/budget.ts';
 import { printComparison } from './plan/compare.ts';
 import { type PlanFlags, plannedModel, plannedName, scenarioOf } from './plan/flags.ts';
+import { LISTINGS, type Listing } from './plan/listings.ts';
 import { planOnMachines } from './plan/machine.ts';
 import { planOnRanks } from './plan/ranks.ts';
 import { addGridOptions, checkGrid, checkRankFlags, DEFAULT_STAGE } from './rank-flags.ts';

@@ -2,14 +2,12 @@
 
 import type { Highs } from 'highs';
 import { fitMemory } from '../../engine/compile/fit.ts';
-import type { Fit } from '../../engine/compile/fitted.ts';
 import { leastMemory, smallestBudget } from '../../engine/compile/least.ts';
-import { flopsOf, offloadedBytes, recomputedFlops, type StepPasses, stepPass } from '../../engine/compile/pass.ts';
+import { flopsOf, offloadedBytes, recomputedFlops, stepPass } from '../../engine/compile/pass.ts';
 import { schedule, slotsAt } from '../../engine/compile/schedule.ts';
 import { DEFAULT_LIMITS } from '../../engine/compile/workload.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../graph/activations.ts';
 import type { OptimizerDevice } from '../../graph/operators/optimizer.ts';
-import { printProgram } from '../../graph/program.ts';
 import { type ChunkMap, mapChunks } from '../../memory/layout/chunk-map.ts';
 import {
   elementBytesOf,
@@ -19,12 +17,11 @@ import {
   type TrainingDtype,
   trainedElementBytes,
 } from '../../memory/layout/kinds.ts';
-import { printLayout } from '../../memory/layout/layout.ts';
 import { linearBound } from '../../memory/plan/bound.ts';
 import { ratioTo } from '../../memory/plan/compare.ts';
 import { findGaps } from '../../memory/plan/gaps.ts';
-import { checkPlan, type Plan, printPlan } from '../../memory/plan/plan.ts';
-import { chunkCount, printTrace } from '../../memory/plan/trace.ts';
+import { checkPlan } from '../../memory/plan/plan.ts';
+import { chunkCount } from '../../memory/plan/trace.ts';
 import { makeModel } from '../../nn/index.ts';
 import { type Model, parameterCount, trainedCount } from '../../nn/model.ts';
 import type { Host } from '../../runtime/host.ts';
@@ -34,6 +31,7 @@ import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { describeOrder } from '../accumulate-order.ts';
 import { configOf, type PlanFlags, passesIn, plannedModel } from './flags.ts';
+import { LISTINGS } from './listings.ts';
 import { describeUpdate, updateFacts } from './update.ts';
 
 const FATES: Readonly<Record<ActivationMode, string>> = {
@@ -56,19 +54,6 @@ function describeModes(modes: readonly ActivationMode[]): string {
     .map((mode) => `of ${modes.filter((other) => other === mode).length} of ${modes.length} blocks ${FATES[mode]}`)
     .join(', ');
 }
-
-/** A fit and its plan, part by part, a line an item. */
-export const LISTINGS = {
-  program: ({ workload }: Fit) => workload.programs.map((p) => `${p.name}\n${printProgram(p)}`).join('\n\n'),
-  layout: ({ map }: Fit) =>
-    [...new Set(map.lists.filter(({ chunks }) => chunks > 0).map(({ kind }) => map.layoutOf(kind)))]
-      .map(printLayout)
-      .join('\n\n'),
-  trace: ({ passes }: Fit<StepPasses>) => printTrace(passes.step.trace),
-  plan: ({ passes }: Fit<StepPasses>, plan: Plan) => printPlan(passes.step.trace, plan),
-};
-
-export type Listing = keyof typeof LISTINGS;
 
 /** What serves beside the slots that there always are. */
 function besides(room: readonly number[], slots: number): string {

@@ -25,7 +25,7 @@ import { ADAMW_DEFAULTS } from '../../train/trainer-options.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { configFromFlags } from '../model-flags.ts';
 import { DEFAULT_STAGE } from '../rank-flags.ts';
-import type { Listing } from './budget.ts';
+import type { Listing } from './listings.ts';
 
 export interface PlanFlags {
   model: FamilyName;

@@ -5,14 +5,23 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
+import type { Fit } from '../compile/fitted.ts';
 import { rankAt } from '../ranks/grid.ts';
 import { answering, askOwner, type ChunkBytes, type Ranks } from '../ranks/ranks.ts';
 import { onlyOwnerOf } from '../ranks/sharding.ts';
-import type { Session } from './session.ts';
+import type { MemoryOptions } from './arrangement.ts';
+import type { Executor } from './executor.ts';
 import { setTensors, tensorsOf } from './values.ts';
 
-/** Of a session, what its values are reached through. */
-type Holder = Pick<Session, 'map' | 'fit' | 'memory' | 'executor' | 'runWithRetry'>;
+/** What model data is reached through: a session, whose memory, fit and executor change on the way. */
+interface ValuesHolder {
+  readonly map: ChunkMap;
+  readonly fit: Pick<Fit, 'durable'>;
+  readonly memory: Readonly<MemoryOptions>;
+  readonly executor: Executor;
+  /** Runs `work` in its turn, and again after a lost device; `what` it is, for messages. */
+  runWithRetry<T>(what: string, work: () => Promise<T>): Promise<T>;
+}
 
 /** The part of a model's values that is on other ranks of the grid. */
 export interface OtherPart {
@@ -24,12 +33,12 @@ export interface OtherPart {
 }
 
 export class ModelValues {
-  readonly #session: Holder;
+  readonly #session: ValuesHolder;
   readonly #ranks: Ranks | undefined;
   /** Parameters that were never set. */
   readonly #unset: Set<string>;
 
-  constructor(session: Holder, ranks: Ranks | undefined) {
+  constructor(session: ValuesHolder, ranks: Ranks | undefined) {
     this.#session = session;
     this.#ranks = ranks;
     this.#unset = new Set(session.map.names('parameter'));

@@ -2,7 +2,7 @@
 // driver's compiler says of each. Runs in a process of its own: a driver reads its environment once.
 
 import { readFileSync, truncateSync } from 'node:fs';
-import { bytesMovedBy } from '../../src/engine/compile/lower.ts';
+import { bytesMovedBy } from '../../src/engine/compile/operations.ts';
 import { type Device, openDevice } from '../../src/gpu/device.ts';
 import { withPrelude } from '../../src/gpu/shader.ts';
 import type { Variant } from '../../src/kernels/kernel.ts';

@@ -1,7 +1,7 @@
 // The dispatches of whole training steps, traced without a device: what the lab compiles, and counts the waves of.
 
 import { fitMemory } from '../../src/engine/compile/fit.ts';
-import { type DispatchOperation, isDispatch } from '../../src/engine/compile/lower.ts';
+import { type DispatchOperation, isDispatch } from '../../src/engine/compile/operations.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { makeModel } from '../../src/nn/index.ts';

@@ -3,7 +3,7 @@
 //
 // Invariant: what could not be measured is left out or has the figure of the whole; nothing is made up.
 
-import { isDispatch } from '../engine/compile/lower.ts';
+import { isDispatch } from '../engine/compile/operations.ts';
 import { copy, measurePeak, timeOf } from '../engine/observe/peak.ts';
 import { profile } from '../engine/observe/profile.ts';
 import { boundSeconds, type Machine, type MachineDisk, type MachineLink } from '../engine/simulate/machine.ts';

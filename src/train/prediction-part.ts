@@ -8,7 +8,7 @@ import { leastChunkOf } from '../engine/compile/chunk-sizes.ts';
 import { fitMemory } from '../engine/compile/fit.ts';
 import type { Fit } from '../engine/compile/fitted.ts';
 import { leastMemory, type Recovery } from '../engine/compile/least.ts';
-import type { Operation } from '../engine/compile/lower.ts';
+import type { Operation } from '../engine/compile/operations.ts';
 import { flopsOf } from '../engine/compile/pass.ts';
 import type { AdapterLimits, Workload } from '../engine/compile/workload.ts';
 import { collectivesIn } from '../engine/ranks/collectives.ts';

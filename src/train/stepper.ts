@@ -4,7 +4,7 @@
 // below is the state before the oldest step under way, but for the indices that it committed, and for the others
 // their gradients lie there too: the update can be finished.
 
-import { isOnHost } from '../engine/compile/lower.ts';
+import { isOnHost } from '../engine/compile/operations.ts';
 import type { Completion, Pass, StepPasses } from '../engine/compile/pass.ts';
 import type { ReadbackSize } from '../engine/compile/workload.ts';
 import type { Recording } from '../engine/observe/recording.ts';

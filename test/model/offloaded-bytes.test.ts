@@ -4,7 +4,7 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { smallestBudget } from '../../src/engine/compile/least.ts';
-import { isTransfer } from '../../src/engine/compile/lower.ts';
+import { isTransfer } from '../../src/engine/compile/operations.ts';
 import type { Pass } from '../../src/engine/compile/pass.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';

@@ -2,7 +2,7 @@
 // value at once, and that a first pass leaves the second everything as it was.
 
 import { describe, expect, test } from 'vitest';
-import { isDispatch, type Operation } from '../../src/engine/compile/lower.ts';
+import { isDispatch, type Operation } from '../../src/engine/compile/operations.ts';
 import { heldAtOnce } from '../../src/engine/compile/pass.ts';
 import { ACTIVATION_MODES } from '../../src/graph/activations.ts';
 import { stepControl } from '../../src/kernels/step-control.ts';

@@ -3,7 +3,7 @@
 
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import type { CollectiveOperation, Operation } from '../../src/engine/compile/lower.ts';
+import type { CollectiveOperation, Operation } from '../../src/engine/compile/operations.ts';
 import { CHANNELS, Communicator } from '../../src/engine/ranks/communicator.ts';
 import { chunkGathersIn, gatheredBytes, isChunkGather, largestOf } from '../../src/engine/ranks/gather-order.ts';
 import { Gathering, type GatherPort } from '../../src/engine/run/gathering.ts';

@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { configFromFlags } from '../../src/cli/model-flags.ts';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { smallestBudget } from '../../src/engine/compile/least.ts';
-import type { CollectiveOperation } from '../../src/engine/compile/lower.ts';
+import type { CollectiveOperation } from '../../src/engine/compile/operations.ts';
 import { offloadedBytes } from '../../src/engine/compile/pass.ts';
 import { schedule } from '../../src/engine/compile/schedule.ts';
 import { exchangedOverLink, networkBytes } from '../../src/engine/ranks/collectives.ts';

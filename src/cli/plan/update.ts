@@ -2,7 +2,7 @@
 // pass that finds the norm costs.
 
 import type { Fit } from '../../engine/compile/fitted.ts';
-import { isDispatch } from '../../engine/compile/lower.ts';
+import { isDispatch } from '../../engine/compile/operations.ts';
 import { flopsOf, type Pass, type StepPasses } from '../../engine/compile/pass.ts';
 import type { BackwardPasses } from '../../graph/operators/optimizer.ts';
 import { stepControl } from '../../kernels/step-control.ts';

@@ -9,7 +9,7 @@ import type { Host } from '../../runtime/host.ts';
 import { join } from '../../runtime/host.ts';
 import { assert } from '../../util/errors.ts';
 import { accept, namesTo, parseJSON, text } from '../../util/json.ts';
-import type { DispatchOperation } from './lower.ts';
+import type { DispatchOperation } from './operations.ts';
 
 /** Problem key -> variant name, as saved with a run. */
 export type ChoiceRecord = Record<string, string>;

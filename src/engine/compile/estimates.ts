@@ -8,7 +8,7 @@ import { liveBytes } from '../../graph/liveness.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { KINDS, MOMENT_KINDS } from '../../memory/layout/kinds.ts';
 import { assert } from '../../util/errors.ts';
-import { isDispatch } from './lower.ts';
+import { isDispatch } from './operations.ts';
 import { fetchedBytes, flopsOf, offloadedBytes, type Pass, type Passes } from './pass.ts';
 import { type ActivationChoice, type Rates, updatesOnHost, type Workload } from './workload.ts';
 

@@ -18,8 +18,8 @@ import {
 } from '../../memory/plan/extra-slots.ts';
 import { at } from '../../util/at.ts';
 import { arenaSizes } from './candidate.ts';
-import type { Operation } from './lower.ts';
 import { isChunkRange } from './operand-places.ts';
+import type { Operation } from './operations.ts';
 import type { Pass, Passes } from './pass.ts';
 
 /** The ranges that serve, and when they do in each pass. */

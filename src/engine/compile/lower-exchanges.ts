@@ -12,7 +12,7 @@ import {
 } from '../../graph/program.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { OwnedPart } from '../ranks/communicator.ts';
-import type { CollectiveOperation } from './lower.ts';
+import type { CollectiveOperation } from './operations.ts';
 
 /** Each rank adds up an equal part. */
 const evenParts = ({ offset, size }: ElementRange, ranks: number): OwnedPart[] =>

@@ -6,8 +6,8 @@ import type { Access } from '../../kernels/kernel.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { type Kind, MOMENT_KINDS } from '../../memory/layout/kinds.ts';
 import { at } from '../../util/at.ts';
-import type { HostOperation } from './lower.ts';
 import type { Use } from './operand-places.ts';
+import type { HostOperation } from './operations.ts';
 
 /** What AdamW does to the chunks of an index. */
 const accessesOf = (first: Kind, second: Kind): readonly (readonly [Kind, Access])[] => [

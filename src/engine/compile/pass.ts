@@ -16,15 +16,15 @@ import { assert } from '../../util/errors.ts';
 import { type ShardedStep, withCollectives } from '../ranks/collectives.ts';
 import { withGathers } from '../ranks/gathers.ts';
 import { onlyOwnerOf, type Sharding } from '../ranks/sharding.ts';
+import { lower } from './lower.ts';
 import {
   type DispatchOperation,
   isDispatch,
   isOnHost,
   isTransfer,
-  lower,
   type Operation,
   type TransferOperation,
-} from './lower.ts';
+} from './operations.ts';
 import { withCopiesReleased } from './release-copies.ts';
 import { lastPosition, movedParts } from './stash-ids.ts';
 import { Walk } from './walk.ts';

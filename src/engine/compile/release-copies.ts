@@ -7,7 +7,7 @@
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { COPY_KIND } from '../../memory/layout/kinds.ts';
 import { releasing } from '../ranks/gathers.ts';
-import type { Operation } from './lower.ts';
+import type { Operation } from './operations.ts';
 
 /** The operations of a step, which in f16 updates at its end. */
 export function withCopiesReleased(operations: readonly Operation[], map: ChunkMap): readonly Operation[] {

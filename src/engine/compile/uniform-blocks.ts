@@ -1,7 +1,7 @@
 // The uniform blocks of dispatches: those of the same kernel on the same problem share one. Which there are, and how many, follows
 // from the problems alone; what is in a block is in gpu/dispatch.ts.
 
-import type { DispatchOperation } from './lower.ts';
+import type { DispatchOperation } from './operations.ts';
 
 const problemTexts = new WeakMap<object, string>();
 

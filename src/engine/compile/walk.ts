@@ -7,7 +7,7 @@ import type { Piece } from '../../memory/layout/layout.ts';
 import { type State, strongest, TensorStates } from '../../memory/layout/states.ts';
 import type { AccessMode, AccessTier, ChunkAccess, ChunkList, Moment, Trace } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
-import type { Operation } from './lower.ts';
+import type { Operation } from './operations.ts';
 
 export class Walk {
   readonly #map: ChunkMap;

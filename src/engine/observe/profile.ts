@@ -8,7 +8,7 @@ import { GPUBufferUsage } from '../../gpu/constants.ts';
 import { bytesOf } from '../../graph/program.ts';
 import { at } from '../../util/at.ts';
 import { median } from '../../util/median.ts';
-import { bytesMovedBy, isDispatch, isTransfer, type Operation } from '../compile/lower.ts';
+import { bytesMovedBy, isDispatch, isTransfer, type Operation } from '../compile/operations.ts';
 import type { Pass } from '../compile/pass.ts';
 import type { Session } from '../run/session.ts';
 

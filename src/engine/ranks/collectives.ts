@@ -9,7 +9,7 @@ import type { Access } from '../../kernels/kernel.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { elementBytesOf, gradientKind, indicesIn, type Kind } from '../../memory/layout/kinds.ts';
 import { at } from '../../util/at.ts';
-import type { CollectiveOperation, Operation } from '../compile/lower.ts';
+import type { CollectiveOperation, Operation } from '../compile/operations.ts';
 import type { OwnedPart } from './communicator.ts';
 import type { ExchangeAxis, GridPlace, GridPlaces } from './grid.ts';
 import { blockParts, chunkPart, ownerOf, type Sharding, type ZeroStage } from './sharding.ts';

@@ -4,7 +4,7 @@
 
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import type { CollectiveOperation, Operation } from '../compile/lower.ts';
+import type { CollectiveOperation, Operation } from '../compile/operations.ts';
 import { spanOf } from './collectives.ts';
 
 /** An all-gather of a chunk along the data axis. */

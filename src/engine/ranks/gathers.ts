@@ -6,7 +6,7 @@
 
 import type { Phase } from '../../graph/program.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import type { Operation } from '../compile/lower.ts';
+import type { Operation } from '../compile/operations.ts';
 import { chunkCollective, indicesOf } from './collectives.ts';
 import { onlyOwnerOf, type Sharding } from './sharding.ts';
 

@@ -8,7 +8,7 @@ import { at } from '../../util/at.ts';
 import { arenaSizes } from '../compile/candidate.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import type { Fit } from '../compile/fitted.ts';
-import { isOnHost, isTransfer } from '../compile/lower.ts';
+import { isOnHost, isTransfer } from '../compile/operations.ts';
 import { dispatchesBesideExtraSlots, dispatchesOf, exchangedTensors } from '../compile/pass.ts';
 import { Bindings } from './binding.ts';
 import { ChunkCopies } from './copies.ts';

@@ -8,7 +8,7 @@
 
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import type { CollectiveOperation, Operation } from '../compile/lower.ts';
+import type { CollectiveOperation, Operation } from '../compile/operations.ts';
 import { roleIn, spanOf } from '../ranks/collectives.ts';
 import type { Communicator } from '../ranks/communicator.ts';
 import { isChunkGather } from '../ranks/gather-order.ts';

@@ -13,7 +13,7 @@ import { NO_CHANGES } from '../../memory/plan/extra-slots.ts';
 import type { Below } from '../../memory/tiers/below.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import type { HostOperation } from '../compile/lower.ts';
+import type { HostOperation } from '../compile/operations.ts';
 import type { Pass } from '../compile/pass.ts';
 import { changesAt, leavesAt, type PassSchedule } from '../compile/schedule.ts';
 import { type CopyPlace, Recorder } from '../observe/recording.ts';

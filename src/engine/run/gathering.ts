@@ -8,7 +8,7 @@
 
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import type { Operation } from '../compile/lower.ts';
+import type { Operation } from '../compile/operations.ts';
 import type { Communicator } from '../ranks/communicator.ts';
 import {
   type ChunkGather,

@@ -7,7 +7,7 @@
 
 import { bytesOf, type Tensor } from '../../graph/program.ts';
 import type { HostExtent, HostScalars, HostValues } from '../../kernels/host-adamw.ts';
-import type { HostOperation } from '../compile/lower.ts';
+import type { HostOperation } from '../compile/operations.ts';
 import type { ChunkCopies } from './copies.ts';
 import type { Link } from './link.ts';
 import type { Storage } from './storage.ts';

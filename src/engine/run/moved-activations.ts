@@ -7,7 +7,7 @@
 
 import type { StashTier } from '../../memory/tiers/stash-tier.ts';
 import { at } from '../../util/at.ts';
-import type { TransferOperation } from '../compile/lower.ts';
+import type { TransferOperation } from '../compile/operations.ts';
 import { movedParts } from '../compile/stash-ids.ts';
 import type { ChunkCopies } from './copies.ts';
 import type { Link, Placed } from './link.ts';

@@ -6,7 +6,7 @@
 
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import type { CollectiveOperation, Operation } from '../compile/lower.ts';
+import type { CollectiveOperation, Operation } from '../compile/operations.ts';
 import { bytesOverLink, roleIn, spanOf } from '../ranks/collectives.ts';
 import { isChunkGather } from '../ranks/gather-order.ts';
 import { latest, type SimulatedTask } from './clock.ts';

@@ -7,7 +7,7 @@
 
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import type { Operation } from '../compile/lower.ts';
+import type { Operation } from '../compile/operations.ts';
 import { type ChunkGather, type ChunkGatherOperation, chunkGathersIn } from '../ranks/gather-order.ts';
 import type { SimulatedTask } from './clock.ts';
 import type { Command, SimulatedLink } from './link.ts';

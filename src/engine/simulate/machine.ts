@@ -2,7 +2,7 @@
 // Whether they are a vendor's or were measured is said where one is made (hardware.ts); nothing is timed here.
 
 import type { Instruction } from '../../graph/program.ts';
-import { bytesMovedBy, type Operation } from '../compile/lower.ts';
+import { bytesMovedBy, type Operation } from '../compile/operations.ts';
 import { type AdapterLimits, DEFAULT_LIMITS } from '../compile/workload.ts';
 
 export interface Machine {

@@ -3,7 +3,7 @@
 
 import { at } from '../../util/at.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import type { CollectiveOperation } from '../compile/lower.ts';
+import type { CollectiveOperation } from '../compile/operations.ts';
 import { networkBytes } from '../ranks/collectives.ts';
 import type { ExchangeAxis, GridPlace } from '../ranks/grid.ts';
 import type { Sharding } from '../ranks/sharding.ts';

@@ -3,7 +3,7 @@
 
 import { secondsOf, TIGHT, workOf } from '../compile/estimates.ts';
 import type { Fit } from '../compile/fitted.ts';
-import { isDispatch, isTransfer } from '../compile/lower.ts';
+import { isDispatch, isTransfer } from '../compile/operations.ts';
 import type { Pass } from '../compile/pass.ts';
 import { schedule } from '../compile/schedule.ts';
 import type { Price } from '../compile/ways.ts';

@@ -8,8 +8,8 @@
 import type { Placement } from '../../graph/liveness.ts';
 import { bytesOf, type Tensor } from '../../graph/program.ts';
 import { at } from '../../util/at.ts';
-import type { DispatchOperation } from '../compile/lower.ts';
 import { isChunkRange } from '../compile/operand-places.ts';
+import type { DispatchOperation } from '../compile/operations.ts';
 
 /** Activations of one arena: where each begins and ends in it, in bytes. */
 interface Arena {

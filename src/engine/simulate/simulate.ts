@@ -13,7 +13,7 @@ import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import { needBelow } from '../compile/candidate.ts';
 import type { Fit } from '../compile/fitted.ts';
-import { type CollectiveOperation, isTransfer, type TransferOperation } from '../compile/lower.ts';
+import { type CollectiveOperation, isTransfer, type TransferOperation } from '../compile/operations.ts';
 import type { Completion, Pass } from '../compile/pass.ts';
 import { changesAt, leavesAt, type PassSchedule } from '../compile/schedule.ts';
 import { SlotTable } from '../compile/slot-table.ts';

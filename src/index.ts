@@ -53,16 +53,10 @@ export { findTokenizer, type TokenizerFiles } from './formats/tokenizer-files.ts
 export { type AdapterSummary, type Device, type DeviceOptions, listAdapters, openDevice } from './gpu/device.ts';
 export type { StoredElement } from './kernels/stored.ts';
 export type { Kind, MomentDtype, TrainingDtype } from './memory/layout/kinds.ts';
+export type { AdaptedLinear, AdapterInfo, Linear, LoraOptions } from './nn/adapter.ts';
 export { makeModel } from './nn/index.ts';
 export { initialWeights } from './nn/initialise.ts';
-export {
-  type AdaptedLinear,
-  type AdapterInfo,
-  type Linear,
-  type LoraOptions,
-  mergedWeights,
-  withLora,
-} from './nn/lora.ts';
+export { mergedWeights, withLora } from './nn/lora.ts';
 export {
   computedIn,
   type Initial,

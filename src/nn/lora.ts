@@ -11,9 +11,10 @@ import { onTensors } from '../graph/program.ts';
 import { type MatmulProblem, matmul } from '../kernels/matmul.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { collect, restricted, type TensorSource } from '../util/tensor-source.ts';
+import type { AdaptedLinear, AdapterInfo, CompleteLora, Linear, LoraOptions, SavedParameter } from './adapter.ts';
 import { BatchInputs } from './inputs.ts';
 import { lookup, type Model, type Parameter, parameterTensors, type Weights } from './model.ts';
-import { isNamed, type SavedParameter, savedName, savedParameters } from './modules-to-save.ts';
+import { isNamed, savedName, savedParameters } from './modules-to-save.ts';
 
 /** Every linear but the head. */
 export const ALL_LINEAR = 'all-linear';
@@ -21,61 +22,6 @@ export const ALL_LINEAR = 'all-linear';
 export const DEFAULT_ADAPTER = 'default';
 /** In place of an adapter's name: the model without. */
 export const NO_ADAPTER = 'none';
-
-/** A low-rank update, by the meanings of PEFT's LoraConfig. */
-export interface LoraOptions {
-  /** Rows of A and columns of B, 1 or more. */
-  rank: number;
-  /** What is added is scaled by alpha / rank. @default 2 * rank */
-  alpha?: number;
-  /** Names of modules or ends of them, such as `q_proj` or `mlp.c_proj`, or 'all-linear'. @default ['all-linear'] */
-  targets?: readonly string[];
-  /** Of the adapter's inputs while it trains, from 0 to below 1. @default 0 */
-  dropout?: number;
-  /** Scales by alpha / sqrt(rank) instead (rsLoRA, Kalajdzievski 2023). @default false */
-  rslora?: boolean;
-  /** Modules that train whole beside it: of a classifier `classifier`, its head. @default none */
-  modulesToSave?: readonly string[];
-}
-
-/** With all that has a default; modules that train whole are there where there are any. */
-export type CompleteLora = Required<Omit<LoraOptions, 'modulesToSave'>> & Pick<LoraOptions, 'modulesToSave'>;
-
-/** A linear layer of a model. */
-export interface Linear {
-  /** Its parameter. */
-  readonly weight: string;
-  /** PEFT's name of its module, in Hugging Face's class for the model. */
-  readonly module: string;
-  /** Elements of a row of its input. */
-  readonly inputs: number;
-  /** Elements of a row of its output. */
-  readonly outputs: number;
-  /** Whether its weight is stored (in, out), as PEFT's fan_in_fan_out has it. */
-  readonly fanInFanOut: boolean;
-}
-
-/** A linear layer with its adapter's parameters. */
-export interface AdaptedLinear extends Linear {
-  /** The name of A, (rank, inputs). */
-  readonly a: string;
-  /** The name of B, (outputs, rank). */
-  readonly b: string;
-}
-
-/** An adapter as a part of a model. */
-export interface AdapterInfo {
-  /** 'default', or the name that it was given. */
-  readonly name: string;
-  /** Complete; `targets` are as they were given. */
-  readonly options: CompleteLora;
-  /** What its product is multiplied with. */
-  readonly scale: number;
-  /** In the order of the model's parameters. */
-  readonly linears: readonly AdaptedLinear[];
-  /** What trains whole, in the same order. */
-  readonly saved: readonly SavedParameter[];
-}
 
 /** The names of all parameters of an adapter. */
 const parametersOf = ({ linears, saved }: Pick<AdapterInfo, 'linears' | 'saved'>): string[] => [

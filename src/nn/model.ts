@@ -9,8 +9,8 @@ import { makeTensor, type Tensor, type TensorSplit } from '../graph/program.ts';
 import type { StoredElement } from '../kernels/stored.ts';
 import type { MomentDtype, TrainingDtype } from '../memory/layout/kinds.ts';
 import { assert } from '../util/errors.ts';
+import type { AdapterInfo } from './adapter.ts';
 import { BatchInputs, type InputSpec, type ModelInputs } from './inputs.ts';
-import type { AdapterInfo } from './lora.ts';
 import type { Features, Objective } from './objective.ts';
 
 /** Standard deviation of a normal distribution around 0, the bound of a uniform one around 0, or a constant. */

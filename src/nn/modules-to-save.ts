@@ -6,16 +6,8 @@
 import { familyOf, labelsIn, type ModelConfig } from '../formats/families/index.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import type { TensorSource } from '../util/tensor-source.ts';
+import type { SavedParameter } from './adapter.ts';
 import type { Model, Parameter } from './model.ts';
-
-/** A parameter of such a module, and its copy. */
-export interface SavedParameter {
-  /** The name of the base's own. */
-  readonly original: string;
-  /** The name of the copy. */
-  readonly name: string;
-  readonly shape: readonly number[];
-}
 
 /** What PEFT names for every classifier of texts, whether the model has it or not. */
 const USUAL: readonly string[] = ['classifier', 'score'];

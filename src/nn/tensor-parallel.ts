@@ -13,7 +13,8 @@ import { at } from '../util/at.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import { STORED_BLOCKS } from '../util/stored-elements.ts';
 import { PIECE_ELEMENTS, type TensorSource } from '../util/tensor-source.ts';
-import { type Linear, linearsOf } from './lora.ts';
+import type { Linear } from './adapter.ts';
+import { linearsOf } from './lora.ts';
 import type { Model, Parameter, ParameterSplit } from './model.ts';
 
 /** How a linear is split, and into how many sections side by side its columns are first. */

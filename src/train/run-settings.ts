@@ -14,8 +14,9 @@ import { ACTIVATION_DTYPES, type ActivationDtype } from '../graph/narrow-activat
 import { OPTIMIZER_DEVICES, type OptimizerDevice, UPDATES, type Update } from '../graph/operators/optimizer.ts';
 import type { MadeElement } from '../kernels/stored.ts';
 import { MOMENT_DTYPES, type MomentDtype, TRAINING_DTYPES, type TrainingDtype } from '../memory/layout/kinds.ts';
+import type { CompleteLora } from '../nn/adapter.ts';
 import { makeModel } from '../nn/index.ts';
-import { type CompleteLora, withLora } from '../nn/lora.ts';
+import { withLora } from '../nn/lora.ts';
 import { computedIn, type Model, momentsIn } from '../nn/model.ts';
 import { check, kinds, list, number, object, oneOf, optional, parsed, type Schema, text, truth } from '../util/json.ts';
 import { type Range, realNumber, wholeNumber } from '../util/range.ts';

@@ -15,9 +15,10 @@ import {
 import { familyOf } from '../formats/families/index.ts';
 import { labelsOf, unnamedLabels } from '../formats/families/labels.ts';
 import type { StoredElement } from '../kernels/stored.ts';
+import type { AdapterInfo } from '../nn/adapter.ts';
 import { makeModel } from '../nn/index.ts';
 import { initialWeights } from '../nn/initialise.ts';
-import { type AdapterInfo, DEFAULT_ADAPTER } from '../nn/lora.ts';
+import { DEFAULT_ADAPTER } from '../nn/lora.ts';
 import { type Model, withStored } from '../nn/model.ts';
 import { initialCopies } from '../nn/modules-to-save.ts';
 import type { Host } from '../runtime/host.ts';

@@ -13,8 +13,9 @@ import {
   type Tensor,
 } from '../../src/graph/program.ts';
 import { type Access, type Kernel, type Operand, read, update, write } from '../../src/kernels/kernel.ts';
+import type { LoraOptions } from '../../src/nn/adapter.ts';
 import { makeModel } from '../../src/nn/index.ts';
-import { type LoraOptions, withLora } from '../../src/nn/lora.ts';
+import { withLora } from '../../src/nn/lora.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { at } from '../../src/util/at.ts';
 import { HoldfastError } from '../../src/util/errors.ts';

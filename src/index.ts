@@ -3,6 +3,7 @@
 // docs/api; a type that only appears in one of these is not.
 
 export { type Batch, type BatchArray, evenWindows, RandomWindows, type TokenBatch } from './data/batches.ts';
+export type { TextIdentity } from './data/corpus.ts';
 export { type Corpus, defaultCorpus, loadCorpus, split, type TextSource } from './data/corpus.ts';
 export type { ChatTemplate } from './data/records/chat-template.ts';
 export { findChatTemplate } from './data/records/find-template.ts';
@@ -10,7 +11,6 @@ export { holdRecords, type RecordSettings } from './data/records/read-records.ts
 export type { Message } from './data/records/shapes.ts';
 export { type StrideOptions, stridedWindows } from './data/strided-windows.ts';
 export type { TaskName } from './data/tasks.ts';
-export type { TextIdentity } from './data/tokenized-text.ts';
 export {
   ByteTokenizer,
   type Cut,

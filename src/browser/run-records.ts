@@ -1,8 +1,8 @@
 // The record of a run that is about to train: of what a page asked for, or of how it was left. The text and the tokenizer that
 // came along are kept in the run's folder, and the settings name them. Nothing is started here.
 
+import type { TextIdentity } from '../data/corpus.ts';
 import { isSynthetic } from '../data/synthetic.ts';
-import type { TextIdentity } from '../data/tokenized-text.ts';
 import { identityOf, isOfBytes, tokenizerOf } from '../data/tokenizer.ts';
 import { sumOf } from '../formats/checkpoint/checksums.ts';
 import { checkpointsOf, loadTokenizer } from '../formats/checkpoint.ts';

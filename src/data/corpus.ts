@@ -30,6 +30,14 @@ export interface TextSource extends Omit<Corpus, 'bytes'> {
   pieces(): AsyncGenerator<Uint8Array>;
 }
 
+/** Of a corpus: a run goes on with the text that it began with. */
+export interface TextIdentity {
+  /** Its length. */
+  readonly bytes: number;
+  /** As 64 hexadecimal digits. */
+  readonly sha256: string;
+}
+
 const PIECE_BYTES = 4 * 2 ** 20;
 
 /** What a run learns from: a task's text, the sources, or the default corpus. */

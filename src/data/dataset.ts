@@ -7,11 +7,10 @@
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import { type Batch, checkTokens, evenWindows, RandomWindows, type TokenBatch } from './batches.ts';
+import type { TextIdentity } from './corpus.ts';
 import { Pieces, permutation, ShuffledRows } from './packing.ts';
 import type { ReadDocuments } from './records/read-records.ts';
-import type { TextIdentity, TokenizedText } from './tokenized-text.ts';
-
-export type { TextIdentity };
+import type { TokenizedText } from './tokenized-text.ts';
 
 export interface Dataset<B extends Batch = Batch> {
   /** Of what it is cut from. */

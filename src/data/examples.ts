@@ -6,7 +6,8 @@
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import type { Batch } from './batches.ts';
-import type { Dataset, TextIdentity } from './dataset.ts';
+import type { TextIdentity } from './corpus.ts';
+import type { Dataset } from './dataset.ts';
 import { permutation } from './packing.ts';
 
 /** Examples by their numbers. */

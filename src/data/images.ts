@@ -7,10 +7,9 @@ import type { ImageSize } from '../formats/families/family.ts';
 import type { ReadingHost } from '../runtime/host.ts';
 import { HoldfastError, messageOf, shortened } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
-import { filesOf } from './corpus.ts';
+import { filesOf, type TextIdentity } from './corpus.ts';
 import { findImageFolder, type ImageFolder, readImages, type WantedImages } from './image-folder.ts';
 import { isSynthetic, SYNTHETIC } from './synthetic.ts';
-import type { TextIdentity } from './tokenized-text.ts';
 
 export interface ImageSet {
   /** (count, channels, height, width) */

@@ -11,12 +11,13 @@ import { number, object } from '../util/json.ts';
 import { wholeNumber } from '../util/range.ts';
 import type { Batch } from './batches.ts';
 import { classOf } from './classes.ts';
+import type { TextIdentity } from './corpus.ts';
 import type { Dataset } from './dataset.ts';
 import { type ExampleOptions, exampleDataset } from './examples.ts';
 import type { MarkedTexts } from './marked-texts.ts';
 import { PART_SIZES, type ReadRecords, type RecordEncoding, readRecords } from './record-cache.ts';
 import { labelledRecords } from './records/labelled.ts';
-import type { TextIdentity, TokenizingOptions } from './tokenized-text.ts';
+import type { TokenizingOptions } from './tokenized-text.ts';
 import type { Tokenizer } from './tokenizer.ts';
 
 /** Tokens that stand for no text. */

@@ -10,11 +10,11 @@ import type { Host } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { number, type Schema } from '../util/json.ts';
 import { wholeNumber } from '../util/range.ts';
-import { piecesOf } from './corpus.ts';
+import { piecesOf, type TextIdentity } from './corpus.ts';
 import { MarkedTexts } from './marked-texts.ts';
 import { type RecordFile, recordFilesOf } from './records/lines.ts';
 import { TokenFile, type TokenFileWriter } from './token-files.ts';
-import { PART, pauseBetween, type TextIdentity, type TokenizingOptions } from './tokenized-text.ts';
+import { PART, pauseBetween, type TokenizingOptions } from './tokenized-text.ts';
 
 /** How a file of the cache is divided. */
 interface PartSizes {

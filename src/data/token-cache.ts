@@ -7,9 +7,9 @@ import type { Host } from '../runtime/host.ts';
 import { heldBytes } from '../util/held.ts';
 import { number, object, oneOf } from '../util/json.ts';
 import { wholeNumber } from '../util/range.ts';
-import type { TokenIds } from './batches.ts';
+import { type TokenIds } from './batches.ts';
+import { type TextIdentity } from './corpus.ts';
 import { TokenFile } from './token-files.ts';
-import type { TextIdentity } from './tokenized-text.ts';
 import type { Tokenizer } from './tokenizer.ts';
 
 const FORMAT = 'holdfast tokens 2';

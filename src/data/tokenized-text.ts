@@ -7,18 +7,10 @@
 
 import type { Host } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
-import type { TokenIds } from './batches.ts';
-import { borderOf, split, type TextSource, wholeText } from './corpus.ts';
+import { type TokenIds } from './batches.ts';
+import { borderOf, split, type TextSource, wholeText, type TextIdentity } from './corpus.ts';
 import { TokenCache } from './token-cache.ts';
 import type { Tokenizer } from './tokenizer.ts';
-
-/** Of a corpus: a run goes on with the text that it began with. */
-export interface TextIdentity {
-  /** Its length. */
-  readonly bytes: number;
-  /** As 64 hexadecimal digits. */
-  readonly sha256: string;
-}
 
 export interface TokenizedText {
   readonly identity: TextIdentity;

@@ -4,6 +4,7 @@
 // Invariant: what is learned from has the classes of the model's configuration, and no others.
 
 import { areOf, classOf, type DataClasses, labelsFor, namesOf } from '../data/classes.ts';
+import type { TextIdentity } from '../data/corpus.ts';
 import type { Examples } from '../data/examples.ts';
 import { imageExamples } from '../data/image-dataset.ts';
 import type { WantedImages } from '../data/image-folder.ts';
@@ -11,7 +12,7 @@ import { type ImageSet, type Images, imageFacts, openImages } from '../data/imag
 import { LabelledTexts, type LabelledTokenizer } from '../data/labelled-texts.ts';
 import { holdLabelled, recordClasses } from '../data/records/labelled.ts';
 import { isSynthetic, SYNTHETIC } from '../data/synthetic.ts';
-import type { TextIdentity, TokenizingOptions } from '../data/tokenized-text.ts';
+import type { TokenizingOptions } from '../data/tokenized-text.ts';
 import { PREPROCESSOR } from '../formats/checkpoint/folder.ts';
 import type { DescribedAdapter } from '../formats/checkpoint.ts';
 import type { ImageSize } from '../formats/families/family.ts';

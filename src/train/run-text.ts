@@ -1,19 +1,14 @@
 // The text of a run: what its settings say it learns from, as tokens, documents, images or labelled texts, and the batches that
 // come of them.
 
-import { openText, type TextSource } from '../data/corpus.ts';
+import { openText, type TextIdentity, type TextSource } from '../data/corpus.ts';
 import { type Dataset, type DocumentSets, documentDataset, textDataset } from '../data/dataset.ts';
 import { imageDataset } from '../data/image-dataset.ts';
 import { labelledDataset } from '../data/labelled-texts.ts';
 import { type Masking, maskedDataset, maskingOf } from '../data/masking.ts';
 import { readDocuments } from '../data/records/read-records.ts';
 import { isSynthetic, syntheticTokens } from '../data/synthetic.ts';
-import {
-  type TextIdentity,
-  type TokenizedText,
-  type TokenizingOptions,
-  tokenizedText,
-} from '../data/tokenized-text.ts';
+import { type TokenizedText, type TokenizingOptions, tokenizedText } from '../data/tokenized-text.ts';
 import { type Tokenizer, tokenizerOf } from '../data/tokenizer.ts';
 import { familyOf, labelsIn, shapeOf } from '../formats/families/index.ts';
 import { findTokenizer, type TokenizerFiles } from '../formats/tokenizer-files.ts';

@@ -5,7 +5,7 @@
 // Invariant: a SavedState is whole and agrees with the checkpoint that it lies in. Fields that are not known are left
 // out: a format of another meaning has another name.
 
-import type { TextIdentity } from '../data/dataset.ts';
+import type { TextIdentity } from '../data/corpus.ts';
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import { checkpointsOf, type LoadedState, loadState } from '../formats/checkpoint.ts';
 import { type ModelConfig, parseConfig } from '../formats/config.ts';

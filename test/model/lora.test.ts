@@ -5,8 +5,7 @@
 import { beforeAll, describe, expect, test } from 'vitest';
 import { smallestBudget } from '../../src/engine/compile/least.ts';
 import type { Recording } from '../../src/engine/observe/recording.ts';
-import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
-import { limitsOf } from '../../src/engine/run/arrangement.ts';
+import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import { loadAdapter, loadCheckpoint, saveCheckpoint } from '../../src/formats/checkpoint.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { parse, serialize } from '../../src/formats/safetensors.ts';

@@ -3,8 +3,7 @@
 
 import { beforeAll, describe, expect, test } from 'vitest';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
-import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
-import { limitsOf } from '../../src/engine/run/arrangement.ts';
+import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { isMade, STORED_BLOCKS, type StoredElement } from '../../src/kernels/stored.ts';

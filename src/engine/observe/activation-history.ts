@@ -5,8 +5,7 @@
 // Of micro-batches, each has its turn on the same activations. Invariant: activations and what is alive beside them are all
 // that is alive at a moment, and lie within the memory that was placed for them.
 
-import type { Tensor } from '../../graph/program.ts';
-import { bytesOf, holderOf } from '../../graph/program.ts';
+import { bytesOf, holderOf, type Tensor } from '../../graph/program.ts';
 import { chunkCount } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';

@@ -5,6 +5,7 @@
 export { type Batch, type BatchArray, evenWindows, RandomWindows, type TokenBatch } from './data/batches.ts';
 export type { TextIdentity } from './data/corpus.ts';
 export { type Corpus, defaultCorpus, loadCorpus, split, type TextSource } from './data/corpus.ts';
+export { tokenizerFrom } from './data/open-tokenizer.ts';
 export type { ChatTemplate } from './data/records/chat-template.ts';
 export { findChatTemplate } from './data/records/find-template.ts';
 export { holdRecords, type RecordSettings } from './data/records/read-records.ts';
@@ -19,7 +20,6 @@ export {
   type StreamDecoder,
   type Tokenizer,
   type TokenizerIdentity,
-  tokenizerFrom,
 } from './data/tokenizer.ts';
 export { type ChoiceRecord, loadChoices, saveChoices } from './engine/compile/choices.ts';
 export type { Recovery } from './engine/compile/least.ts';

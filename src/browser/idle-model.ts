@@ -4,7 +4,7 @@
 //
 // Invariant: at most one is open or being opened; one that is still being opened is closed when it is.
 
-import { tokenizerOf } from '../data/tokenizer.ts';
+import { tokenizerOf } from '../data/open-tokenizer.ts';
 import { shapeOf } from '../formats/families/index.ts';
 import { preparationIn } from '../formats/preprocessor.ts';
 import type { Device } from '../gpu/device.ts';

@@ -5,8 +5,8 @@
 // Invariant: what `inspectModel` lets pass is a model that trains here, with the tokenizer that is its own; of the weights'
 // files it has read no more than headers.
 
+import { tokenizerOf } from '../data/open-tokenizer.ts';
 import { findChatTemplate } from '../data/records/find-template.ts';
-import { tokenizerOf } from '../data/tokenizer.ts';
 import { isZip, KEPT_GGUF, openZip, readerOf, storeFile, storeRest } from '../formats/archive.ts';
 import { blobSource } from '../formats/byte-source.ts';
 import { ADAPTER_CONFIG, ADAPTER_FILES, CONFIG, INDEX, modelFolder, WEIGHTS } from '../formats/checkpoint/folder.ts';

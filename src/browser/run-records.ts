@@ -2,8 +2,9 @@
 // came along are kept in the run's folder, and the settings name them. Nothing is started here.
 
 import type { TextIdentity } from '../data/corpus.ts';
+import { tokenizerOf } from '../data/open-tokenizer.ts';
 import { isSynthetic } from '../data/synthetic.ts';
-import { identityOf, isOfBytes, tokenizerOf } from '../data/tokenizer.ts';
+import { identityOf, isOfBytes } from '../data/tokenizer.ts';
 import { sumOf } from '../formats/checkpoint/checksums.ts';
 import { checkpointsOf, loadTokenizer } from '../formats/checkpoint.ts';
 import { labelsIn, shapeOf } from '../formats/families/index.ts';

@@ -6,8 +6,8 @@
 // (or, budgeted, from its last step) with the losses that it would have had, bit for bit.
 
 import { openText, textIn } from '../data/corpus.ts';
+import { tokenizerFrom } from '../data/open-tokenizer.ts';
 import type { ShapeName } from '../data/records/shapes.ts';
-import { tokenizerFrom } from '../data/tokenizer.ts';
 import { trainBpe } from '../data/train-bpe.ts';
 import type { AdapterLimits } from '../engine/compile/workload.ts';
 import { limitsOf } from '../engine/run/arrangement.ts';

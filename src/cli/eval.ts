@@ -4,6 +4,7 @@
 import { Command, Option } from 'commander';
 import { type Batch, checkTokens } from '../data/batches.ts';
 import { openText, type TextIdentity } from '../data/corpus.ts';
+import { tokenizerOf } from '../data/open-tokenizer.ts';
 import { Pieces } from '../data/packing.ts';
 import { holdRecords, readDocuments, TRAIN_ON, type TrainOn } from '../data/records/read-records.ts';
 import { stridedWindows, windowCount } from '../data/strided-windows.ts';

@@ -2,7 +2,8 @@
 // prompt, behind each of several, or as the answers of a conversation; with each of several adapters.
 
 import { Command } from 'commander';
-import { promptIds, type Tokenizer, tokenizerOf } from '../data/tokenizer.ts';
+import { tokenizerOf } from '../data/open-tokenizer.ts';
+import { promptIds, type Tokenizer } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
 import { checkWriter } from '../formats/families/index.ts';
 import type { Host } from '../runtime/host.ts';

@@ -1,11 +1,11 @@
-// Text to token ids and back: the interface, the one door to a tokenizer (tokenizerOf), and the one that needs no file, one
-// token per byte. Those that a tokenizer.json describes are in huggingface/.
+// Text to token ids and back: the interface, and the tokenizer that needs no file, one token per byte. Those that a
+// tokenizer.json describes are in huggingface/; what finds out which one a model has is open-tokenizer.ts.
 //
 // Invariant: decode(encode(text)) is text, unless the tokenizer itself says otherwise (one that lowercases). A stream
 // decoder's pieces, joined, are what decode() of the same ids gives, and no piece ends inside a character.
 
 import type { TokenizerFiles } from '../formats/tokenizer-files.ts';
-import { HoldfastError, shortened } from '../util/errors.ts';
+import { HoldfastError } from '../util/errors.ts';
 
 /** Which tokenizer a model reads and writes with, as plain JSON: saved with its run. */
 export type TokenizerIdentity =
@@ -145,49 +145,6 @@ export class ByteTokenizer implements Tokenizer {
     if (byte === 0x0a) return '\\n';
     return `0x${byte.toString(16).padStart(2, '0')}`;
   }
-}
-
-/**
- * The tokenizer of a model, which has a vocabulary of so many tokens, from its files; where none is named, what they
- * describe, or bytes where there are none; bytes, too, where the vocabulary is of no tokens: nothing is read in it then,
- * and nothing written. Errors: HoldfastError where they are
- * not those of the identity, or cannot be used as they are, and where the vocabulary is not the tokenizer's: a byte would be
- * taken for the id of some other token.
- */
-export async function tokenizerOf(
-  named: TokenizerIdentity | undefined,
-  files: TokenizerFiles | undefined,
-  vocabulary: number,
-  model: string,
-): Promise<Tokenizer> {
-  const identity = named ?? (files && vocabulary > 0 ? identityOf(files) : DEFAULT_TOKENIZER);
-  if (identity.kind === 'byte') {
-    const tokenizer = new ByteTokenizer();
-    if (vocabulary === 0 || isOfBytes(vocabulary)) return tokenizer;
-    throw new HoldfastError(
-      `${model}: its vocabulary has ${vocabulary} tokens, of a tokenizer that is not there; without a tokenizer.json, only ` +
-        `models of the ${BYTES} bytes read and write text: name its tokenizer, or use one with vocab_size ${BYTES}`,
-    );
-  }
-  if (!files) throw new HoldfastError(`${model}: its tokenizer.json is not there, nor in ${shortened(identity.path)}`);
-  if (files.sha256 !== identity.sha256) {
-    throw new HoldfastError(
-      `${shortened(files.path)}: this tokenizer.json (SHA-256 ${files.sha256.slice(0, 12)}...) is not the one that ${model} ` +
-        `was made with (${identity.sha256.slice(0, 12)}...); its tokens are others, use that one`,
-    );
-  }
-  const tokenizer = await tokenizerFrom(files);
-  if (tokenizer.vocabulary <= vocabulary) return tokenizer;
-  throw new HoldfastError(
-    `${shortened(files.path)}: its tokens go up to ${tokenizer.vocabulary - 1}, the vocabulary of ${model} ends at ` +
-      `${vocabulary - 1}; use the model's own tokenizer`,
-  );
-}
-
-/** What the files describe. Errors: HoldfastError naming what is damaged, or would be read otherwise than elsewhere. */
-export async function tokenizerFrom(files: TokenizerFiles): Promise<Tokenizer> {
-  const { HuggingFaceTokenizer } = await import('./huggingface/tokenizer.ts');
-  return new HuggingFaceTokenizer(files);
 }
 
 /** What stands for the files in a run's settings. */

@@ -6,10 +6,11 @@ import { type Dataset, type DocumentSets, documentDataset, textDataset } from '.
 import { imageDataset } from '../data/image-dataset.ts';
 import { labelledDataset } from '../data/labelled-texts.ts';
 import { type Masking, maskedDataset, maskingOf } from '../data/masking.ts';
+import { tokenizerOf } from '../data/open-tokenizer.ts';
 import { readDocuments } from '../data/records/read-records.ts';
 import { isSynthetic, syntheticTokens } from '../data/synthetic.ts';
 import { type TokenizedText, type TokenizingOptions, tokenizedText } from '../data/tokenized-text.ts';
-import { type Tokenizer, tokenizerOf } from '../data/tokenizer.ts';
+import type { Tokenizer } from '../data/tokenizer.ts';
 import { familyOf, labelsIn, shapeOf } from '../formats/families/index.ts';
 import { findTokenizer, type TokenizerFiles } from '../formats/tokenizer-files.ts';
 import type { Files, Host } from '../runtime/host.ts';

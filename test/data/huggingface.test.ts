@@ -4,7 +4,8 @@
 import { Tokenizer as Library } from '@huggingface/tokenizers';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { promptIds, type Tokenizer, tokenizerOf } from '../../src/data/tokenizer.ts';
+import { tokenizerOf } from '../../src/data/open-tokenizer.ts';
+import { promptIds, type Tokenizer } from '../../src/data/tokenizer.ts';
 import {
   bert,
   filesOf,

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { ByteTokenizer, tokenizerOf } from '../../src/data/tokenizer.ts';
+import { tokenizerOf } from '../../src/data/open-tokenizer.ts';
+import { ByteTokenizer } from '../../src/data/tokenizer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 
 const tokenizer = new ByteTokenizer();

@@ -5,8 +5,8 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { tokenizerFrom } from '../../src/data/open-tokenizer.ts';
 import { ChatRenderer } from '../../src/data/records/chat-template.ts';
-import { tokenizerFrom } from '../../src/data/tokenizer.ts';
 import { loadTokenizer } from '../../src/formats/checkpoint.ts';
 import { readText } from '../../src/train/run-text.ts';
 import { savedSettings } from '../../src/train/saved-state.ts';

@@ -3,7 +3,7 @@
 
 import { expect, test } from 'vitest';
 import { BYTE_CHARACTERS } from '../../src/data/huggingface/byte-characters.ts';
-import { tokenizerFrom } from '../../src/data/tokenizer.ts';
+import { tokenizerFrom } from '../../src/data/open-tokenizer.ts';
 import { checkWeights, loadWeights } from '../../src/formats/checkpoint.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { exportGGUF } from '../../src/formats/gguf/export.ts';

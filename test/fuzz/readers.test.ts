@@ -3,11 +3,12 @@
 
 import { crc32 } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
+import { tokenizerFrom } from '../../src/data/open-tokenizer.ts';
 import { decodePng, pngHeader } from '../../src/data/png.ts';
 import { ChatRenderer } from '../../src/data/records/chat-template.ts';
 import { findChatTemplate } from '../../src/data/records/find-template.ts';
 import { readDocuments } from '../../src/data/records/read-records.ts';
-import { ByteTokenizer, promptIds, tokenizerFrom } from '../../src/data/tokenizer.ts';
+import { ByteTokenizer, promptIds } from '../../src/data/tokenizer.ts';
 import { loadAdapter } from '../../src/formats/checkpoint.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { preparationIn } from '../../src/formats/preprocessor.ts';

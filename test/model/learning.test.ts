@@ -4,7 +4,7 @@
 
 import { expect, test } from 'vitest';
 import { defaultCorpus } from '../../src/data/corpus.ts';
-import { tokenizerOf } from '../../src/data/tokenizer.ts';
+import { tokenizerOf } from '../../src/data/open-tokenizer.ts';
 import { Conversation } from '../../src/train/conversation.ts';
 import { Generator } from '../../src/train/generator.ts';
 import { withModel } from '../../src/train/open-model.ts';

@@ -2,10 +2,11 @@
 // the data, a low-rank update.
 
 import { imageFacts } from '../../data/images.ts';
+import { tokenizerFrom } from '../../data/open-tokenizer.ts';
 import { findChatTemplate, type TemplateSources } from '../../data/records/find-template.ts';
 import { holdRecords, type RecordSettings } from '../../data/records/read-records.ts';
 import { isSynthetic } from '../../data/synthetic.ts';
-import { DEFAULT_TOKENIZER, identityOf, tokenizerFrom } from '../../data/tokenizer.ts';
+import { DEFAULT_TOKENIZER, identityOf } from '../../data/tokenizer.ts';
 import {
   type DescribedAdapter,
   describeAdapter,

@@ -1,19 +1,18 @@
 // A checkpoint: a folder that Hugging Face's libraries open (config.json, model.safetensors), with what resuming needs
-// beside it (optimizer.safetensors, trainer_state.json) and the checksums of all (SHA256SUMS). This file says what one
-// holds; the folder beside it chooses, saves and loads them. Of a run that trains an adapter it holds that alone, in PEFT's
-// layout (adapter_config.json, adapter_model.safetensors), and says which base it belongs to.
+// beside it (optimizer.safetensors, trainer_state.json) and the checksums of all (SHA256SUMS). This file is the door to the
+// folder beside it, which says what one holds, chooses, saves and loads them. Of a run that trains an adapter it holds that
+// alone, in PEFT's layout (adapter_config.json, adapter_model.safetensors), and says which base it belongs to.
 //
 // Tensors come and go in pieces (tensor-source.ts): what is loaded is read from the files when it is asked for.
 
-import type { StoredElement } from '../kernels/stored.ts';
-import type { MomentDtype } from '../memory/layout/kinds.ts';
-import type { AdapterInfo } from '../nn/adapter.ts';
-import type { TensorSource } from '../util/tensor-source.ts';
-import type { ModelConfig } from './config.ts';
-import type { AdapterConfig } from './peft.ts';
-import type { ImagePreparation } from './preprocessor.ts';
-import type { TokenizerFiles } from './tokenizer-files.ts';
-
+export type {
+  Checkpoint,
+  CheckpointToSave,
+  LoadedCheckpoint,
+  LoadedState,
+  SavedWeights,
+  Shapes,
+} from './checkpoint/contents.ts';
 export { finiteWeights } from './checkpoint/finite.ts';
 export { checkpointsOf } from './checkpoint/folder.ts';
 export {
@@ -37,50 +36,3 @@ export type { FoundFolder } from './checkpoint/opening.ts';
 export { replaceBase, replaceState, saveCheckpoint } from './checkpoint/save.ts';
 export type { Writers } from './checkpoint/shards.ts';
 export { checkWeights } from './checkpoint/tensor-names.ts';
-
-/** Shapes by tensor name. */
-export type Shapes = ReadonlyMap<string, readonly number[]>;
-
-/** A model's folder: config.json and model.safetensors, or the shards of it. */
-export interface SavedWeights {
-  /** Of its config.json. */
-  readonly config: ModelConfig;
-  /** Of its safetensors files, by the names of the parameters; read when they are asked for. */
-  readonly weights: TensorSource;
-  /** Of every tensor in `weights`. */
-  readonly shapes: Shapes;
-  /** How its files hold those of `weights` that are not f32. @default all are */
-  readonly stored?: ReadonlyMap<string, StoredElement>;
-  /** Its tokenizer, where there is one beside it. */
-  readonly tokenizer?: TokenizerFiles;
-}
-
-/** Weights with what resuming needs. */
-export interface Checkpoint extends SavedWeights {
-  /** Of the trained tensors, in their shapes. */
-  readonly moment1: TensorSource;
-  /** As `moment1`. */
-  readonly moment2: TensorSource;
-  /** Plain JSON: the trainer's, the data's and the report's state. */
-  readonly state: unknown;
-}
-
-/** A checkpoint to be saved. */
-export interface CheckpointToSave extends Checkpoint {
-  /** What the moments are written as: they are those already. @default 'f32' */
-  readonly momentsIn?: MomentDtype;
-  /** There where `weights` are an adapter's alone: which, and the name or folder of its base. */
-  readonly adapter?: { readonly info: AdapterInfo; readonly base: string | undefined };
-  /** Of a vision model: what is done with its images. @default from -1 to 1, of its size */
-  readonly images?: ImagePreparation;
-}
-
-/** A checkpoint, and the folder that it lies in. */
-export interface LoadedCheckpoint extends Checkpoint {
-  readonly path: string;
-  /** There where `weights` are an adapter's alone. */
-  readonly adapter?: AdapterConfig;
-}
-
-/** Of a checkpoint, what says how it is to be read. */
-export type LoadedState = Pick<LoadedCheckpoint, 'state' | 'config' | 'path'>;

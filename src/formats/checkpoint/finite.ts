@@ -12,7 +12,7 @@ import {
   widenedParts,
   widenedPieces,
 } from '../../util/tensor-source.ts';
-import type { SavedWeights } from '../checkpoint.ts';
+import type { SavedWeights } from './contents.ts';
 
 /**
  * The same weights. `needs`: for messages, what needs them to be finite. Errors, as they are read: HoldfastError naming the

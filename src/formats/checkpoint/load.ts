@@ -11,7 +11,6 @@ import { parseJSON } from '../../util/json.ts';
 import type { StoredElement } from '../../util/stored-elements.ts';
 import { collect, sourceOf, type TensorSource } from '../../util/tensor-source.ts';
 import { readerOf } from '../archive.ts';
-import type { Checkpoint, LoadedCheckpoint, LoadedState, SavedWeights, Shapes } from '../checkpoint.ts';
 import { dropoutIn, type ModelConfig, parseConfig } from '../config.ts';
 import { familyOf, imagesIn, labelsIn } from '../families/index.ts';
 import { classesOf, type Labels, labelsOf, unnamedLabels } from '../families/labels.ts';
@@ -20,6 +19,7 @@ import { type ImagePreparation, preparationIn } from '../preprocessor.ts';
 import { TensorFile } from '../safetensors.ts';
 import { type TokenizerFiles, tokenizerIn, tokenizerNames } from '../tokenizer-files.ts';
 import { checkSums } from './checksums.ts';
+import type { Checkpoint, LoadedCheckpoint, LoadedState, SavedWeights, Shapes } from './contents.ts';
 import { floatsOf } from './floats.ts';
 import {
   ADAPTER_CONFIG,

@@ -10,12 +10,12 @@ import { type Files, join } from '../../runtime/host.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import { parseJSON } from '../../util/json.ts';
 import type { TensorSource } from '../../util/tensor-source.ts';
-import type { CheckpointToSave } from '../checkpoint.ts';
 import { familyOf } from '../families/index.ts';
 import { adapterConfigOf, storedNames } from '../peft.ts';
 import { preprocessorFile } from '../preprocessor.ts';
 import { writeTensors } from '../safetensors.ts';
 import { readSums, SummedFolder, writeSums } from './checksums.ts';
+import type { CheckpointToSave } from './contents.ts';
 import {
   ADAPTER_CONFIG,
   ADAPTER_WEIGHTS,

@@ -3,10 +3,10 @@
 // out, prefixes go; everything else stays, to be known or refused by name.
 
 import { HoldfastError, shortened } from '../../util/errors.ts';
-import type { Shapes } from '../checkpoint.ts';
 import type { ModelConfig } from '../config.ts';
 import { familyOf } from '../families/index.ts';
 import type { TensorData } from '../safetensors.ts';
+import type { Shapes } from './contents.ts';
 import type { StoredTensors } from './model-tensors.ts';
 
 export const MOMENT1 = 'exp_avg.';

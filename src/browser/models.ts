@@ -10,7 +10,7 @@ import { findChatTemplate } from '../data/records/find-template.ts';
 import { isZip, KEPT_GGUF, openZip, readerOf, storeFile, storeRest } from '../formats/archive.ts';
 import { blobSource } from '../formats/byte-source.ts';
 import { ADAPTER_CONFIG, ADAPTER_FILES, CONFIG, INDEX, modelFolder, WEIGHTS } from '../formats/checkpoint/folder.ts';
-import { weightFiles } from '../formats/checkpoint/model-tensors.ts';
+import { weightFiles } from '../formats/checkpoint/tensor-files.ts';
 import { checkWeights, describeAdapter, loadWeights } from '../formats/checkpoint.ts';
 import { dropoutIn, type ModelConfig } from '../formats/config.ts';
 import { labelsIn } from '../formats/families/index.ts';

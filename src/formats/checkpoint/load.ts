@@ -34,8 +34,9 @@ import {
   TRAINER_STATE,
   WEIGHTS,
 } from './folder.ts';
-import { ModelTensors, openFiles, openTensors, type StoredTensors } from './model-tensors.ts';
+import { ModelTensors, type StoredTensors } from './model-tensors.ts';
 import { type FoundFolder, openHeld, opening, openingAdapter } from './opening.ts';
+import { openFiles, openTensors } from './tensor-files.ts';
 import { MOMENT1, MOMENT2, namesOnce, weightNames } from './tensor-names.ts';
 
 /**

@@ -18,8 +18,8 @@ import {
   SUMS,
   TRAINER_STATE,
 } from './folder.ts';
-import { weightFiles } from './model-tensors.ts';
 import { shardNames } from './shard-names.ts';
+import { weightFiles } from './tensor-files.ts';
 
 /** Checkpoints that may be replaced while they are opened, one after the other. */
 const MOST_REPLACED = 20;

@@ -1,5 +1,5 @@
 // The names of tensors' files in several parts, as Hugging Face's libraries write them: `model-00001-of-00003.safetensors`, and
-// an index that says which tensor is in which. Names alone: reading the files is model-tensors.ts, writing them shards.ts.
+// an index that says which tensor is in which. Names alone: reading the files is tensor-files.ts, writing them shards.ts.
 
 /** Of tensors that may lie in one file, the name of the index where they lie in several. */
 export const INDEX_NAMES = {

@@ -8,7 +8,7 @@ import type { Files } from '../../runtime/host.ts';
 import { HoldfastError, messageOf, shortened } from '../../util/errors.ts';
 import { accept, isObject, list, object, optional, parsed, text } from '../../util/json.ts';
 import { ADAPTER_FILES, COMPANIONS, CONFIG, INDEX, WEIGHTS } from '../checkpoint/folder.ts';
-import { weightFiles } from '../checkpoint/model-tensors.ts';
+import { weightFiles } from '../checkpoint/tensor-files.ts';
 import { openGGUF } from '../gguf/open.ts';
 import { type ImportedFile, type ListedFile, ListedFolder } from '../listed-folder.ts';
 import { Interrupted, persistently, type RemoteFile, type RemoteFolder, retryPause } from './remote.ts';

@@ -11,7 +11,7 @@ import { accept, namesTo, number, object, text } from '../../util/json.ts';
 import { wholeNumber } from '../../util/range.ts';
 import { sumOf } from '../checkpoint/checksums.ts';
 import { COMPANIONS, CONFIG, INDEX, WEIGHTS } from '../checkpoint/folder.ts';
-import { weightFiles } from '../checkpoint/model-tensors.ts';
+import { weightFiles } from '../checkpoint/tensor-files.ts';
 
 /** A file that lies elsewhere. */
 export interface RemoteFile {

@@ -7,8 +7,8 @@ import type { Host } from '../runtime/host.ts';
 import { heldBytes } from '../util/held.ts';
 import { number, object, oneOf } from '../util/json.ts';
 import { wholeNumber } from '../util/range.ts';
-import { type TokenIds } from './batches.ts';
-import { type TextIdentity } from './corpus.ts';
+import type { TokenIds } from './batches.ts';
+import type { TextIdentity } from './corpus.ts';
 import { TokenFile } from './token-files.ts';
 import type { Tokenizer } from './tokenizer.ts';
 

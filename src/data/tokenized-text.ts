@@ -7,8 +7,8 @@
 
 import type { Host } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { type TokenIds } from './batches.ts';
-import { borderOf, split, type TextSource, wholeText, type TextIdentity } from './corpus.ts';
+import type { TokenIds } from './batches.ts';
+import { borderOf, split, type TextIdentity, type TextSource, wholeText } from './corpus.ts';
 import { TokenCache } from './token-cache.ts';
 import type { Tokenizer } from './tokenizer.ts';
 

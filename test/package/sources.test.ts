@@ -1,4 +1,4 @@
-// Rules of the source that no linter knows: how a file begins, how long it may be, what is called how.
+// Rules of the source that no linter knows: how a file begins, how long it may be, what is called how, and what imports what.
 
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -27,6 +27,41 @@ describe('a source file', () => {
 
   it(`has at most ${MOST_LINES} lines`, () => {
     expect(files.filter((file) => linesOf(file).length > MOST_LINES)).toEqual([]);
+  });
+});
+
+describe('the import of a file by another', () => {
+  const named = /\b(?:from|import|import\(|new URL\()\s*'(\.[^'?]*)[^']*'/g;
+  /** What each file imports of the others in any way: values or types, lazily, as a worker, or compiled into it. */
+  const imports = new Map(
+    files.map((file) => {
+      const paths = [...linesOf(file).join('\n').matchAll(named)].map(([, to = '']) => path.join(file, '..', to));
+      return [file, [...new Set(paths)].filter((to) => files.includes(to))] as const;
+    }),
+  );
+
+  it('is seen whatever its way', () => {
+    const ways = [
+      ['src/data/dataset.ts', 'src/data/batches.ts'],
+      ['src/nn/model.ts', 'src/nn/adapter.ts'],
+      ['src/index.ts', 'src/nn/lora.ts'],
+      ['src/data/open-tokenizer.ts', 'src/data/huggingface/tokenizer.ts'],
+      ['src/browser/client.ts', 'workers/trainer.ts'],
+      ['src/kernels/wasm-heap.ts', 'assembly/adamw.ts'],
+    ] as const;
+    expect(ways.filter(([file, to]) => !imports.get(file)?.includes(to))).toEqual([]);
+  });
+
+  it('leads back to no file', () => {
+    const cycles: string[] = [];
+    const done = new Set<string>();
+    const follow = (file: string, way: readonly string[]) => {
+      if (way.includes(file)) cycles.push([...way.slice(way.indexOf(file)), file].join(' -> '));
+      else if (!done.has(file)) for (const to of imports.get(file) ?? []) follow(to, [...way, file]);
+      done.add(file);
+    };
+    for (const file of files) follow(file, []);
+    expect(cycles).toEqual([]);
   });
 });
 

@@ -3,7 +3,7 @@
 // the loss is its end.
 
 import type { StepPasses } from '../engine/compile/pass.ts';
-import type { Recovery, Session } from '../engine/run/session.ts';
+import type { LossRecovery, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 
@@ -14,7 +14,7 @@ export interface RecoverySteps {
   readonly moveTo: (device: Device) => Promise<void>;
 }
 
-export class DeviceRecovery implements Recovery {
+export class DeviceRecovery implements LossRecovery {
   readonly #session: Session<StepPasses>;
   readonly #steps: RecoverySteps;
   #underWay: Promise<void> | undefined;

@@ -49,7 +49,7 @@ export interface MemoryReport {
 export type Inputs = readonly (readonly [tensor: Tensor, data: TensorElements])[];
 
 /** What becomes of work that met an error on a device. */
-export interface Recovery {
+export interface LossRecovery {
   /** Resolves when there is another device to do it again on. Errors: `error`, where nothing is lost; why nothing can go on. */
   recover(error: unknown, device: Device): Promise<void>;
 }
@@ -66,7 +66,7 @@ export class Session<P extends Passes = Passes> {
   #state: SessionState<P>;
   #epoch = 0;
   #warmUp: WarmUp | undefined;
-  #recovery: Recovery = {
+  #recovery: LossRecovery = {
     async recover(error, device) {
       await device.isGone(error);
       device.check();
@@ -223,7 +223,7 @@ export class Session<P extends Passes = Passes> {
   }
 
   /** From now on work that meets a lost device goes on by this; without it, the error is its end. */
-  recoverBy(recovery: Recovery): void {
+  recoverBy(recovery: LossRecovery): void {
     this.#recovery = recovery;
   }
 

@@ -1,8 +1,7 @@
-// GELU in its two forms, forward and backward: by tanh ("gelu_new", GPT-2's) and by erf ("gelu", BERT's). Their texts in
-// shaders/shared also enter the epilogues of matmul, and that of tanh GeGLU (gated.ts).
+// GELU in its two forms: by tanh ("gelu_new", GPT-2's) and by erf ("gelu", BERT's). Their texts in shaders/shared enter the
+// epilogues of matmul, which compute it, and that of tanh GeGLU (gated.ts); the gradient has kernels of its own, too.
 
 import backwardShader from '../../shaders/gelu/backward.wgsl?raw';
-import forwardShader from '../../shaders/gelu/forward.wgsl?raw';
 import geluErfMath from '../../shaders/shared/gelu_erf_math.wgsl?raw';
 import geluMath from '../../shaders/shared/gelu_math.wgsl?raw';
 import { type Arrays, elementRows, type Kernel, read, write } from './kernel.ts';
@@ -69,33 +68,20 @@ export const GELU_FORMS: Readonly<Record<GeluForm, Gelu>> = {
   },
 };
 
-const variants = (shader: string, { text }: Gelu) =>
+const variants = ({ text }: Gelu) =>
   perElem<ElementwiseProblem>(
-    shader + text,
+    backwardShader + text,
     ({ size }) => lanesOf(size),
     ({ size }, lanes) => size / lanes,
     ({ size }, lanes) => ({ size: size / lanes }),
   );
-
-/** x (size) -> y (size). */
-const forward = (name: string, form: Gelu): Kernel<ElementwiseProblem> => ({
-  name,
-  operands: ({ size }) => ({ x: read(size), y: write(size) }),
-  affectsSpeed: { size: true },
-  variants: variants(forwardShader, form),
-  rows: elementRows('x', 'y'),
-  flops: ({ size }) => size * 8,
-  reference({ size }, { x, y }: Arrays<'x' | 'y'>) {
-    for (let i = 0; i < size; i++) y[i] = form.value(x[i]!);
-  },
-});
 
 /** dy, x (size) -> dx (size). */
 const backward = (name: string, form: Gelu): Kernel<ElementwiseProblem> => ({
   name,
   operands: ({ size }) => ({ dy: read(size), x: read(size), dx: write(size) }),
   affectsSpeed: { size: true },
-  variants: variants(backwardShader, form),
+  variants: variants(form),
   rows: elementRows('dy', 'x', 'dx'),
   flops: ({ size }) => size * 16,
   reference({ size }, { dy, x, dx }: Arrays<'dy' | 'x' | 'dx'>) {
@@ -103,7 +89,5 @@ const backward = (name: string, form: Gelu): Kernel<ElementwiseProblem> => ({
   },
 });
 
-export const gelu = forward('gelu', GELU_FORMS.tanh);
 export const geluBackward = backward('geluBackward', GELU_FORMS.tanh);
-export const geluErf = forward('geluErf', GELU_FORMS.erf);
 export const geluErfBackward = backward('geluErfBackward', GELU_FORMS.erf);

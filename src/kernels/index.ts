@@ -11,7 +11,7 @@ import { crossEntropyBackward, crossEntropyHits, crossEntropyLoss, crossEntropyT
 import { dropout } from './dropout.ts';
 import { embedding, embeddingBackward, positionBackward, positionEmbedding } from './embedding.ts';
 import { geglu, gegluBackward, swiglu, swigluBackward } from './gated.ts';
-import { gelu, geluBackward, geluErf, geluErfBackward } from './gelu.ts';
+import { geluBackward, geluErfBackward } from './gelu.ts';
 import { headNorm, headNormBackward, headNormParameterGrad } from './head-norm.ts';
 import type { Kernel } from './kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad } from './layernorm.ts';
@@ -35,9 +35,7 @@ export const kernels: readonly Kernel<any>[] = [
   headNorm,
   headNormBackward,
   headNormParameterGrad,
-  gelu,
   geluBackward,
-  geluErf,
   geluErfBackward,
   tanh,
   tanhBackward,

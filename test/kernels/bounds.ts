@@ -45,9 +45,7 @@ export const bounds: Record<string, Bounds<any>> = {
   }),
   // The reference's own 1 + tanh(u) cancels to CANCELLED in the left tail.
   // s = 1 / (1 + e) with e good to E: s is good to (1 - s) E + 1 + 2.5 ulps, 1 - s = e s to twice that.
-  gelu: (_problem, { x }: Arrays<'x'>, { y }: Arrays<'y'>) => ({ y: (i) => geluError(x[i]!, y[i]!) }),
   geluBackward: (_problem, { dy, x }: Arrays<'dy' | 'x'>) => ({ dx: (i) => abs(dy[i]!) * geluDerivativeError(x[i]!) }),
-  geluErf: (_problem, { x }: Arrays<'x'>, { y }: Arrays<'y'>) => ({ y: (i) => geluErfError(x[i]!, y[i]!) }),
   geluErfBackward: (_problem, { dy, x }: Arrays<'dy' | 'x'>) => ({
     dx: (i) => abs(dy[i]!) * geluErfDerivativeError(x[i]!),
   }),

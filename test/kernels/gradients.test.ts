@@ -14,7 +14,7 @@ import {
   tokenIndex,
 } from '../../src/kernels/embedding.ts';
 import { geglu, gegluBackward, swiglu, swigluBackward } from '../../src/kernels/gated.ts';
-import { gelu, geluBackward, geluErf, geluErfBackward } from '../../src/kernels/gelu.ts';
+import { GELU_FORMS, geluBackward, geluErfBackward } from '../../src/kernels/gelu.ts';
 import { headNorm, headNormBackward, headNormParameterGrad } from '../../src/kernels/head-norm.ts';
 import { type Arrays, ceilDiv, type Kernel } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad, ROW_BLOCK } from '../../src/kernels/layernorm.ts';
@@ -125,14 +125,14 @@ forEachProblem(headNorm, (problem, data) => {
   });
 });
 
-for (const [forward, backward] of [
-  [gelu, geluBackward],
-  [geluErf, geluErfBackward],
+for (const [{ value }, backward] of [
+  [GELU_FORMS.tanh, geluBackward],
+  [GELU_FORMS.erf, geluErfBackward],
 ] as const)
-  forEachProblem(forward, (problem, data) => {
-    const dy = normals(problem.size);
-    expectGradients(data, (moved) => dot(output('y', forward, problem, moved), dy), {
-      x: output('dx', backward, problem, { ...data, dy }),
+  forEachProblem(backward, (problem, data) => {
+    const { x, dy } = fields(data, 'x', 'dy');
+    expectGradients({ x }, (moved) => dot(field(moved, 'x').map(value), dy), {
+      x: output('dx', backward, problem, { x, dy }),
     });
   });
 

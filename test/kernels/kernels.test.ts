@@ -10,7 +10,7 @@ import { attentionBackwardKV } from '../../src/kernels/attention-backward.ts';
 import { crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
 import { tokenIndex } from '../../src/kernels/embedding.ts';
 import { geglu, gegluBackward, swiglu, swigluBackward } from '../../src/kernels/gated.ts';
-import { gelu, geluBackward, geluErf, geluErfBackward } from '../../src/kernels/gelu.ts';
+import { geluBackward, geluErfBackward } from '../../src/kernels/gelu.ts';
 import { kernels } from '../../src/kernels/index.ts';
 import { type Kernel, linearGrid, type Traits, type Variant } from '../../src/kernels/kernel.ts';
 import { layernorm } from '../../src/kernels/layernorm.ts';
@@ -112,7 +112,7 @@ describe('a choice of variant', () => {
   });
 
   it('is refused for a field that is not declared', () => {
-    expect(() => keyOf(gelu, { size: 4, firstRow: 1 }, [])).toThrow('gelu does not say');
+    expect(() => keyOf(tanh, { size: 4, firstRow: 1 }, [])).toThrow('tanh does not say');
   });
 });
 
@@ -234,8 +234,13 @@ describe('activations far out', () => {
     const one = new Float32Array([1]);
     const tail = Math.max(0, value);
     // gelu(-10) = -8e-37, by erf -8e-23; silu(-10) = -4.5e-4, silu(-30) = -2.8e-12.
-    for (const [forward, backward] of [[gelu, geluBackward] as const, [geluErf, geluErfBackward] as const]) {
-      expect((await output('y', forward, { size: 1 }, { x }))[0]).toBeCloseTo(tail, 20);
+    for (const [epilogue, backward] of [
+      ['biasGelu', geluBackward],
+      ['biasGeluErf', geluErfBackward],
+    ] as const) {
+      const product = { a: one, b: x, bias: new Float32Array(1) };
+      const y = await output('c', matmul, { layout: 'NN', M: 1, N: 1, K: 1, epilogue }, product);
+      expect(y[0]).toBeCloseTo(tail, 20);
       expect((await output('dx', backward, { size: 1 }, { x, dy: one }))[0]).toBeCloseTo(value > 0 ? 1 : 0, 6);
     }
     expect((await output('y', tanh, { size: 1 }, { x }))[0]).toBe(Math.sign(value));

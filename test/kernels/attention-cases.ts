@@ -1,10 +1,13 @@
-// Problems of attention, as in training and over a cache, with what their masks and gradients read.
+// Problems of attention, as in training and over a cache, with what their masks and gradients read, and the error of
+// a dot product.
 
 import { type AttentionProblem, attention } from '../../src/kernels/attention.ts';
 import { type AttentionBackwardProblem, attentionDelta } from '../../src/kernels/attention-backward.ts';
 import { documentStarts } from '../../src/kernels/attention-mask.ts';
+import type { Arrays } from '../../src/kernels/kernel.ts';
 import { fields } from '../entry.ts';
 import { type Draws, type Inputs, toArrays } from './inputs.ts';
+import { ULP } from './rounding.ts';
 
 /** Attention over a packed projection, as in training. */
 export function packed(p: AttentionBackwardProblem): AttentionProblem {
@@ -114,4 +117,17 @@ export function attentionGradients(p: AttentionBackwardProblem, random: Draws): 
   const deltas = { dy: Float64Array.from(dy), y: after.y, delta: new Float64Array(after.lse.length / 2) };
   attentionDelta.reference(rows, deltas);
   return { qkv, dy, lse: Float32Array.from(after.lse), delta: Float32Array.from(deltas.delta), ...masks };
+}
+
+export type MaskArrays = Partial<Arrays<'documentStarts' | 'keyMask'>>;
+
+/** scale a . b, and what `size` products, their sum and the scale lose. */
+export function dotError(size: number, a: Float64Array, aAt: number, b: Float64Array, bAt: number, scale: number) {
+  let value = 0;
+  let terms = 0;
+  for (let d = 0; d < size; d++) {
+    value += a[aAt + d]! * b[bAt + d]!;
+    terms += Math.abs(a[aAt + d]! * b[bAt + d]!);
+  }
+  return { value: scale * value, error: (size + 3) * ULP * scale * terms };
 }

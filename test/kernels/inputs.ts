@@ -1,10 +1,12 @@
-// The inputs of a kernel in a test, out of a seeded generator: what a case does not say is standard normal.
+// Kernels in tests: a case is one with its problems and its error bound; the inputs, out of a seeded generator, are standard
+// normal where a case does not say.
 
 import type { Arrays, Kernel } from '../../src/kernels/kernel.ts';
 import { HYPER, STATE } from '../../src/kernels/step-control.ts';
 import { Random } from '../../src/util/random.ts';
 import { field } from '../entry.ts';
 import type { HostArray } from '../harness.ts';
+import type { Bounds } from './rounding.ts';
 
 export type Inputs = Record<string, HostArray>;
 
@@ -13,7 +15,12 @@ export interface KernelCase<P> {
   readonly problems: readonly P[];
   /** The operands whose contents are not standard normal. */
   inputs?(problem: P, random: Draws): Inputs;
+  /** How far f32 may lead each written operand from the reference, element by element (rounding.ts). */
+  readonly bound: Bounds<P>;
 }
+
+// biome-ignore lint/suspicious/noExplicitAny: a table of kernels of different problems
+export const row = <P>(kernelCase: KernelCase<P>): KernelCase<any> => kernelCase;
 
 /** Lists of random numbers from one seed. */
 export class Draws extends Random {

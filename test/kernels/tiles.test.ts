@@ -12,12 +12,12 @@ import {
   positionEmbedding,
   tokenIndex,
 } from '../../src/kernels/embedding.ts';
-import { kernels } from '../../src/kernels/index.ts';
 import { ceilDiv, type Kernel, type Tile, type Variant } from '../../src/kernels/kernel.ts';
 import { type Epilogue, type Layout, type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
 import { field } from '../entry.ts';
 import { type HostArray, runKernel, runnable, SENTINEL } from '../harness.ts';
 import { EVERY_CASE, THOROUGH } from '../host.ts';
+import { cases } from './cases.ts';
 import { Draws, toArrays } from './inputs.ts';
 
 type Data = Record<string, HostArray>;
@@ -254,9 +254,9 @@ describe.each(tables)('$kernel.name', async ({ kernel, problems }) => {
 it('covers every kernel that takes tiles', () => {
   const covered = [matmul, ...tables.map(({ kernel }) => kernel)].map(({ name }) => name);
   expect(covered.sort()).toEqual(
-    kernels
-      .filter(({ tile }) => tile)
-      .map(({ name }) => name)
+    cases
+      .filter(({ kernel: { tile } }) => tile)
+      .map(({ kernel: { name } }) => name)
       .sort(),
   );
 });

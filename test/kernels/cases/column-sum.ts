@@ -1,0 +1,39 @@
+// Sums of columns in kernel tests: problems, and how far f32 may stray.
+
+import { columnSum } from '../../../src/kernels/column-sum.ts';
+import type { Arrays } from '../../../src/kernels/kernel.ts';
+import { row } from '../inputs.ts';
+import { ULP } from '../rounding.ts';
+
+const { abs, min } = Math;
+
+export const cases = [
+  row({
+    kernel: columnSum,
+    problems: [
+      { rows: 1, width: 1, stride: 1, offset: 0, rowsPerBlock: 1, accumulate: false },
+      { rows: 3, width: 5, stride: 11, offset: 4, rowsPerBlock: 2, accumulate: true },
+      { rows: 129, width: 37, stride: 37, offset: 0, rowsPerBlock: 32, accumulate: false },
+      { rows: 1001, width: 1, stride: 1, offset: 0, rowsPerBlock: 1001, accumulate: false },
+      { rows: 65, width: 129, stride: 387, offset: 258, rowsPerBlock: 65, accumulate: true },
+      { rows: 131, width: 36, stride: 84, offset: 40, rowsPerBlock: 33, accumulate: true },
+      // Behind others, which stay.
+      { rows: 37, width: 5, stride: 5, offset: 0, rowsPerBlock: 37, accumulate: false, into: 9 },
+      { rows: 19, width: 12, stride: 12, offset: 0, rowsPerBlock: 7, accumulate: true, into: 8 },
+    ],
+    bound({ rows, width, stride, offset, rowsPerBlock, accumulate, into = 0 }, { x, y }: Arrays<'x' | 'y'>) {
+      return {
+        y: (i) => {
+          if (i < into) return 0;
+          const block = Math.floor((i - into) / width);
+          let sum = accumulate ? abs(y[i]!) : 0;
+          for (let r = block * rowsPerBlock; r < min(rows, (block + 1) * rowsPerBlock); r++) {
+            sum += abs(x[offset + r * stride + ((i - into) % width)]!);
+          }
+          // Four running sums, two more levels, the old value.
+          return (Math.ceil(min(rows, rowsPerBlock) / 4) + 3 + 2 + 1) * ULP * sum;
+        },
+      };
+    },
+  }),
+];

@@ -1,0 +1,25 @@
+// Dropout in kernel tests: problems, and how far f32 may stray.
+
+import { type DropoutProblem, dropout, KEY_WORDS } from '../../../src/kernels/dropout.ts';
+import type { Arrays } from '../../../src/kernels/kernel.ts';
+import { row } from '../inputs.ts';
+import { elementwise } from '../problems.ts';
+import { ULP } from '../rounding.ts';
+
+const { abs } = Math;
+
+export const cases = [
+  row({
+    kernel: dropout,
+    problems: elementwise.flatMap(({ size }, stream): DropoutProblem[] => [
+      { size, rate: 0.3, stream, accumulate: false },
+      { size, rate: 0.3, stream, accumulate: true },
+      { size, rate: 0, stream, accumulate: false },
+    ]),
+    inputs: (_problem, random) => ({ key: Uint32Array.from(random.integers(KEY_WORDS, 0, 2 ** 31 - 1)) }),
+    // Two roundings of a product whose factor is rounded, and a sum. What goes is the same, or all of it would be off.
+    bound: (_problem, { x, y: old }: Arrays<'x' | 'y'>, { y }: Arrays<'y'>) => ({
+      y: (i) => 4 * ULP * (abs(x[i]!) + abs(y[i]!) + abs(old[i]!)),
+    }),
+  }),
+];

@@ -1,0 +1,137 @@
+// Products in kernel tests: problems, and how far f32 may stray.
+
+import type { Arrays } from '../../../src/kernels/kernel.ts';
+import { type Epilogue, type Layout, type MatmulProblem, matmul } from '../../../src/kernels/matmul.ts';
+import {
+  geluDerivativeError,
+  geluErfDerivativeError,
+  geluErfError,
+  geluError,
+  tanhError,
+} from '../activation-errors.ts';
+import { row } from '../inputs.ts';
+import { type Bound, ULP } from '../rounding.ts';
+
+const { abs } = Math;
+
+const layouts: readonly Layout[] = ['NN', 'NT', 'TN'];
+const epilogues: readonly Epilogue[] = [
+  'scale',
+  'softcap',
+  'bias',
+  'residual',
+  'biasResidual',
+  'biasGelu',
+  'geluGradient',
+  'biasGeluErf',
+  'geluErfGradient',
+];
+
+const matmuls: readonly MatmulProblem[] = [
+  ...layouts.flatMap((layout) => [
+    { layout, M: 1, N: 1, K: 1 },
+    { layout, M: 3, N: 5, K: 7, accumulate: true },
+    { layout, M: 17, N: 33, K: 65 },
+    { layout, M: 51, N: 40, K: 1 },
+    // Multiples of 4, then tiles of every variant cut at each edge.
+    { layout, M: 64, N: 48, K: 36, accumulate: true },
+    { layout, M: 132, N: 196, K: 68 },
+  ]),
+  // Only K is a multiple of 4.
+  { layout: 'NT', M: 17, N: 33, K: 64 },
+  // Few rows.
+  { layout: 'NT', M: 1, N: 65, K: 64, aOffset: 128 },
+  { layout: 'NN', M: 2, N: 132, K: 12, accumulate: true },
+  { layout: 'NT', M: 3, N: 9, K: 129 },
+  // A column block of a packed y, of which dW and dx read the like; 'in,out' weights, then 'out,in' ones.
+  { layout: 'NN', M: 37, N: 20, K: 12, cStride: 60, cOffset: 20, partial: true },
+  { layout: 'NN', M: 17, N: 5, K: 7, cStride: 15, cOffset: 10, partial: true },
+  { layout: 'TN', M: 12, N: 20, K: 36, bStride: 60, bOffset: 40, accumulate: true },
+  { layout: 'TN', M: 7, N: 5, K: 9, bStride: 15, bOffset: 5 },
+  { layout: 'NT', M: 37, N: 12, K: 20, aStride: 60, aOffset: 40, accumulate: true },
+  { layout: 'TN', M: 20, N: 12, K: 36, aStride: 60, aOffset: 20 },
+  { layout: 'NN', M: 9, N: 5, K: 7, aStride: 21, aOffset: 14, accumulate: true },
+  // A row tile of a large weight, and of its gradient.
+  { layout: 'NN', M: 9, N: 12, K: 7, bOffset: 36, accumulate: true },
+  { layout: 'TN', M: 7, N: 12, K: 20, cOffset: 36, accumulate: true, partial: true },
+  ...epilogues.map((epilogue): MatmulProblem => ({ layout: 'NN', M: 17, N: 33, K: 65, epilogue, scale: 0.3 })),
+  { layout: 'NT', M: 1, N: 36, K: 20, epilogue: 'biasGelu' },
+  // Small quotients, and such that tanh is 1.
+  { layout: 'NT', M: 17, N: 36, K: 20, epilogue: 'softcap', scale: 30 },
+  { layout: 'NN', M: 3, N: 65, K: 64, epilogue: 'softcap', scale: 0.5 },
+  // Behind a low-rank update, which the product goes on from.
+  ...epilogues.map((epilogue): MatmulProblem => ({ layout: 'NT', M: 17, N: 33, K: 65, accumulate: true, epilogue })),
+  { layout: 'NN', M: 20, N: 12, K: 36, accumulate: true, epilogue: 'geluGradient' },
+  // Some columns of C, as a row tile of a weight stored transposed gives them.
+  ...epilogues.map(
+    (epilogue): MatmulProblem => ({
+      ...{ layout: 'NT', M: 17, N: 20, K: 12, cStride: 37, cOffset: 9, biasOffset: 9, partial: true },
+      ...{ epilogue, scale: 0.3 },
+    }),
+  ),
+];
+
+export const cases = [
+  row({
+    kernel: matmul,
+    problems: matmuls,
+    bound(
+      p: MatmulProblem,
+      before: Arrays<'a' | 'b' | 'c' | 'bias' | 'preactivation'>,
+      after: Arrays<'c' | 'preactivation'>,
+    ) {
+      // The sums, and the sums of absolute values: K products with one rounding each, then K + 1 terms added up.
+      const run = (of: (value: number) => number) => {
+        const data = { a: before.a.map(of), b: before.b.map(of), c: before.c.map(of) };
+        matmul.reference({ ...p, epilogue: 'none' }, data);
+        return data.c;
+      };
+      const sums = run((value) => value);
+      const sizes = run(abs);
+      const { epilogue = 'none', cStride = p.N, cOffset = 0, biasOffset = 0 } = p;
+      const sumError: Bound = (i) => (p.K + 2) * ULP * sizes[i]!;
+      const columnOf = (i: number) => (i < cOffset ? -1 : (i - cOffset) % cStride);
+      const isInside = (i: number) => columnOf(i) >= 0 && columnOf(i) < p.N;
+      const finish = (i: number): number => {
+        const last = ULP * abs(after.c[i]!);
+        switch (epilogue) {
+          case 'none':
+            return sumError(i);
+          case 'scale':
+            return abs(p.scale ?? 1) * sumError(i) + last;
+          case 'softcap': {
+            const cap = p.scale ?? 1;
+            // tanh is nowhere steeper than 1.
+            return sumError(i) + cap * tanhError(sums[i]! / cap) + last;
+          }
+          case 'bias':
+          case 'residual':
+            return sumError(i) + last;
+          case 'biasResidual':
+            return sumError(i) + ULP * abs(sums[i]! + before.bias[biasOffset + columnOf(i)]!) + last;
+          case 'biasGeluErf': {
+            const u = after.preactivation[i]!;
+            return 1.13 * (sumError(i) + ULP * abs(u)) + geluErfError(u, after.c[i]!);
+          }
+          case 'geluErfGradient': {
+            const u = before.preactivation[i]!;
+            return 1.13 * sumError(i) + abs(sums[i]!) * geluErfDerivativeError(u);
+          }
+          case 'biasGelu': {
+            // GELU is nowhere steeper than 1.13.
+            const u = after.preactivation[i]!;
+            return 1.13 * (sumError(i) + ULP * abs(u)) + geluError(u, after.c[i]!);
+          }
+          case 'geluGradient': {
+            const u = before.preactivation[i]!;
+            return 1.13 * sumError(i) + abs(sums[i]!) * geluDerivativeError(u);
+          }
+        }
+      };
+      return {
+        c: (i) => (isInside(i) ? finish(i) : 0),
+        preactivation: (i) => (isInside(i) ? sumError(i) + ULP * abs(after.preactivation[i]!) : 0),
+      };
+    },
+  }),
+];

@@ -26,6 +26,7 @@ import { OwnModel } from './own-model.ts';
 import { byId, setText } from './page.ts';
 import { RunList } from './runs.ts';
 import { Seeing } from './seeing.ts';
+import { mayTakeUp, noteTakenUp } from './taken-up.ts';
 import { Training, type TrainingPhase } from './training.ts';
 import { Writing } from './writing.ts';
 
@@ -273,13 +274,15 @@ async function estimate(): Promise<void> {
 
 // ---- What happens ----------------------------------------------------------------------------------------------
 
+const CHANGES_THE_LIST: readonly RunEvent['type'][] = ['saved', 'ended', 'failed', 'stopped'];
+
 function hear(events: readonly RunEvent[]): void {
   if (!training) return;
   for (const event of events) {
     training.take(event);
     if (event.type === 'memory') memory.live(event);
     if (event.type === 'ready') void attempt(begun);
-    if (event.type === 'ended' || event.type === 'failed' || event.type === 'saved') void attempt(() => runs.refresh());
+    if (CHANGES_THE_LIST.includes(event.type)) void attempt(() => runs.refresh());
     sayEvent(notes, event, training.phase);
   }
   live.show(training);
@@ -310,7 +313,7 @@ function phaseChanged(): void {
   buttons.pause.textContent = phase === 'paused' ? 'Go on' : 'Pause';
   buttons.pause.disabled = phase !== 'training' && phase !== 'paused';
   buttons.step.disabled = phase !== 'paused';
-  buttons.stop.disabled = phase !== 'training' && phase !== 'paused';
+  buttons.stop.disabled = !training.stoppable;
   const status = STATUS[phase];
   if (status) notes.say(status);
   curves.show(training.curves, compared);
@@ -357,18 +360,25 @@ async function begin(): Promise<void> {
   await attempt(estimate);
 }
 
-/** A run that a reload, a crash or a closed tab cut off goes on, unless the person was faster. */
+/** A run that a reload, a crash or a closed tab cut off goes on, unless the person was faster; without a checkpoint, once. */
 async function takeUp(): Promise<void> {
   if (beginning || training?.open || training?.run) return;
   const whole = runs.runs.filter(({ status }) => status !== 'damaged');
-  const cutOff = whole.find(({ status, open, settings }) => status === 'running' && open === 'no' && settings);
+  const allCutOff = whole.filter(({ status, open, settings }) => status === 'running' && open === 'no' && settings);
+  const cutOff = allCutOff.find(mayTakeUp);
   const [last] = whole;
   if (cutOff) {
     notes.say(`“${cutOff.name}” was cut off: it goes on`);
+    noteTakenUp(cutOff, runs.runs);
     await begins(() => goOn(cutOff));
   } else if (last?.open === 'in another tab')
     notes.say(`“${last.name}” is training in another tab; go on there, or close it`);
-  else if (last) await look(last);
+  else if (last) {
+    await look(last);
+    const [left] = allCutOff;
+    if (left)
+      notes.say(`“${left.name}” was cut off again before its first checkpoint: it is in the list, to be started`);
+  }
 }
 
 /** What other tabs did meanwhile is seen by who comes back to this one. */

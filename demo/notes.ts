@@ -35,6 +35,7 @@ export class Notes {
 
 /** What there is to say of an event, in the phase that it led to. */
 export function sayEvent(notes: Notes, event: RunEvent, phase: TrainingPhase): void {
+  if (phase === 'stopping') return;
   if (event.type === 'preparing') notes.say('Preparing: compiling kernels, reading the text …');
   if (event.type === 'tokenizing') {
     notes.say(`Preparing: ${Math.floor((100 * event.done) / event.total)} % of the text is tokenized …`);
@@ -49,12 +50,16 @@ export function sayEvent(notes: Notes, event: RunEvent, phase: TrainingPhase): v
   if (event.type === 'recovered') {
     notes.say(`The GPU was lost (${event.reason}); training goes on from the last ${event.from}`);
   }
+  if (event.type === 'stopped') notes.say('Stopped before it began to train');
   if (event.type === 'failed') notes.problem(event.message);
   // Of one that is opened again, its going on is said.
   if (event.type === 'ended' && phase !== 'moving') {
     const { steps, finalLoss, interrupted } = event.summary;
-    notes.say(
-      `${interrupted ? 'Stopped' : 'Done'} after ${steps} steps, ${Number.isFinite(finalLoss) ? `loss ${finalLoss.toFixed(3)}` : 'the last one skipped'}; it is saved`,
-    );
+    const loss = Number.isFinite(finalLoss)
+      ? `, loss ${finalLoss.toFixed(3)}`
+      : steps > 0
+        ? ', the last one skipped'
+        : '';
+    notes.say(`${interrupted ? 'Stopped' : 'Done'} after ${steps} steps${loss}; it is saved`);
   }
 }

@@ -127,7 +127,15 @@ export class RunList {
     compare.dataset['key'] = `${id} compare`;
     compare.addEventListener(
       'change',
-      () => void this.#events.attempt(() => this.#compare(run, () => compare.checked)),
+      () =>
+        void this.#events.attempt(async () => {
+          try {
+            await this.#compare(run, () => compare.checked);
+          } catch (error) {
+            compare.checked = this.#compared.has(id);
+            throw error;
+          }
+        }),
     );
     const swatch = make('i');
     if (color) swatch.style.background = `var(${color})`;

@@ -34,6 +34,7 @@ export class Training {
   #asked = 0;
   /** Resolves when the run is open in the worker: before, there is none to send anything to. */
   #known: Promise<unknown> = Promise.resolve();
+  #isKnown = true;
 
   constructor(trainer: Holdfast['trainer'], changed: () => void) {
     this.#trainer = trainer;
@@ -42,6 +43,11 @@ export class Training {
 
   get open(): boolean {
     return this.phase !== 'none';
+  }
+
+  /** Whether it can be stopped: as soon as the worker has it, which may be minutes before its first step. */
+  get stoppable(): boolean {
+    return this.phase === 'training' || this.phase === 'paused' || (this.phase === 'preparing' && this.#isKnown);
   }
 
   get steps(): number {
@@ -138,7 +144,7 @@ export class Training {
   take(event: RunEvent): void {
     switch (event.type) {
       case 'ready':
-        this.#enter(this.#underWay);
+        if (this.phase !== 'stopping') this.#enter(this.#underWay);
         break;
       case 'step':
         this.curves.addStep(event);
@@ -165,6 +171,7 @@ export class Training {
         if (this.phase !== 'moving' || !event.summary.interrupted) this.#enter('none');
         break;
       case 'failed':
+      case 'stopped':
         this.#enter('none');
         break;
     }
@@ -176,11 +183,13 @@ export class Training {
     this.curves = curves;
     this.memory = undefined;
     this.#pausedBefore = false;
+    this.#isKnown = false;
     this.#enter('preparing');
     try {
       const started = start();
       this.#known = started.catch(() => {});
       this.run = await started;
+      this.#isKnown = true;
     } catch (error) {
       Object.assign(this, before);
       this.#changed();

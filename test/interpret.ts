@@ -12,14 +12,14 @@ import { at } from '../src/util/at.ts';
 import { CODECS } from '../src/util/stored-elements.ts';
 import { field } from './entry.ts';
 
-/** The memory of a program: a Float64Array for each tensor, NaN until written. */
+/** The memory of a program: a Float64Array for each tensor, NaN until written where it is no constant. */
 export class Memory {
   readonly #values = new Map<Tensor, Float64Array>();
   readonly #below = new Map<Stash, Float64Array>();
 
   of(tensor: Tensor): Float64Array {
     if (tensor.partOf) return this.of(tensor.partOf.tensor).subarray(tensor.partOf.offset).subarray(0, tensor.size);
-    const values = this.#values.get(tensor) ?? new Float64Array(tensor.size).fill(NaN);
+    const values = this.#values.get(tensor) ?? startOf(tensor);
     this.#values.set(tensor, values);
     return values;
   }
@@ -33,7 +33,6 @@ export class Memory {
     for (const [tensor, values] of inputs.values(batch)) this.set(tensor, values);
     if (model.shape.vocabulary > 0) this.set(inputs.tokens('ids').position, [0]);
     this.set(scalars.lossScale, [lossScale]);
-    for (const { tensor, values } of model.constants) this.set(tensor, values());
   }
 
   /** Executes a program of one rank, what goes chunk by chunk apart. */
@@ -76,6 +75,9 @@ export class Memory {
     kernel.reference(problem, arrays);
   }
 }
+
+const startOf = ({ constant, size }: Tensor): Float64Array =>
+  constant ? Float64Array.from(constant()) : new Float64Array(size).fill(NaN);
 
 /** Executes the programs of ranks side by side, instruction by instruction; what they add up is the same on all of them. */
 export function runTogether(ranks: readonly { readonly memory: Memory; readonly program: Program }[]): void {

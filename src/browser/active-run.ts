@@ -12,7 +12,7 @@ import type { ReadyRun, RunEvents, RunSummary } from '../train/run-events.ts';
 import type { RunSettings } from '../train/run-settings.ts';
 import type { SavedState } from '../train/saved-state.ts';
 import { deferred } from '../util/deferred.ts';
-import { HoldfastError, messageOf } from '../util/errors.ts';
+import { HoldfastError, messageOf, Stopped } from '../util/errors.ts';
 import { Gate } from './gate.ts';
 import { memoryOptions } from './memory-options.ts';
 import { Pictures } from './pictures.ts';
@@ -85,9 +85,7 @@ export class ActiveRun {
       // Only an estimate is poorer without.
       await this.#keepSpeed(summary).catch(() => {});
     } catch (error) {
-      const message = messageOf(error);
-      this.#record({ status: 'failed', error: message });
-      this.#last = { type: 'failed', message };
+      this.#last = this.#endedBy(error);
     }
     this.gate.end();
     this.#pictures.end();
@@ -173,6 +171,17 @@ export class ActiveRun {
       if (!generator) throw new HoldfastError(`run ${this.id} sets no memory aside for text (sampleTokens is 0)`);
       return work(new Writer(generator, tokenizer, await this.#dependencies.template()));
     });
+  }
+
+  /** A run that is stopped before it is ready has nothing new to save. */
+  #endedBy(error: unknown): EventBody {
+    if (error instanceof Stopped) {
+      this.#record({ status: 'stopped' });
+      return { type: 'stopped' };
+    }
+    const message = messageOf(error);
+    this.#record({ status: 'failed', error: message });
+    return { type: 'failed', message };
   }
 
   async #train() {

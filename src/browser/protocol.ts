@@ -294,7 +294,7 @@ export interface StepEvent {
   readonly tokensPerSecond: number;
 }
 
-/** In the order in which it happened. `run` is the id. */
+/** In the order in which it happened. `run` is the id. 'stopped': while its data was read, with nothing new to save. */
 export type RunEvent = { readonly run: string } & (
   | { readonly type: 'preparing' }
   /** So many bytes of the text are tokens. */
@@ -319,6 +319,7 @@ export type RunEvent = { readonly run: string } & (
   /** The GPU device was lost; the run goes on with another, from the last step or from the last checkpoint. */
   | { readonly type: 'recovered'; readonly from: 'step' | 'checkpoint'; readonly reason: string }
   | { readonly type: 'ended'; readonly summary: RunSummary }
+  | { readonly type: 'stopped' }
   | { readonly type: 'failed'; readonly message: string }
 );
 

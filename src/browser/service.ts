@@ -200,7 +200,7 @@ export class TrainerService {
     return this.#open.needed.step();
   }
 
-  /** Saves and ends the run that is open here; it can be resumed. */
+  /** Saves and ends the run that is open here; it can be resumed. One whose data is still read ends with nothing new to save. */
   async stop(): Promise<void> {
     await this.#open.stop();
   }

@@ -20,7 +20,7 @@ import type { Host } from '../runtime/host.ts';
 import { Trainer } from '../train/trainer.ts';
 import { at } from '../util/at.ts';
 import { formatBytes, parseBytes } from '../util/bytes.ts';
-import { HoldfastError } from '../util/errors.ts';
+import { finishing, HoldfastError } from '../util/errors.ts';
 import { median } from '../util/median.ts';
 import { Random } from '../util/random.ts';
 import { type BudgetFigure, measureBudgets } from './bench-budgets.ts';
@@ -90,33 +90,37 @@ export function benchCommand(host: Host): Command {
     .action(async ({ adapter, json, seconds, share, gpuMemory }: Flags) => {
       if (share !== undefined) return shareMachine(host, { adapter, share, gpuMemory, json });
       if (gpuMemory !== undefined) throw new HoldfastError('--gpu-memory: is of --share; give both, or neither');
-      const show = (text: string) => {
-        if (!json) host.terminal.write(text);
-      };
-      // The step first: its time to the first step must not find pipelines that the other figures compiled.
       const device = await openDevice(host, { adapter });
-      show(`${device.adapter.name}, ${host.name}\n`);
-      const step = await measureStep(device, seconds);
-      const peak = await measurePeak(device);
-      show(
-        `measured peak: ${digits(peak.gflops)} GFLOP/s multiply-add, ${digits(peak.gigabytesPerSecond)} GB/s copy\n`,
+      return finishing(
+        () => measureAll(host, device, seconds, json ?? false),
+        () => device.close(),
       );
-      show(stepText(step, peak));
-      const budgets = await measureBudgets(device);
-      show(`\n${budgetTable(budgets)}`);
-      const matmuls = await measureMatmuls(device);
-      show(`\n${figureTable('matmul (M x N x K)', matmuls, peak)}`);
-      const attentions = await measureAttentions(device);
-      show(`\n${figureTable('attention (B x T x NH x HS)', attentions, peak)}`);
-      const hostAdamW = measureHostAdamW();
-      show(`\n${hostText(hostAdamW)}`);
-      if (json) {
-        const figures = { peak, step, budgets, matmuls, attentions, hostAdamW };
-        const report = { adapter: device.adapter, runtime: host.name, ...figures };
-        host.terminal.write(`${JSON.stringify(report)}\n`);
-      }
-      device.close();
     });
+}
+
+async function measureAll(host: Host, device: Device, seconds: number, json: boolean): Promise<void> {
+  const show = (text: string) => {
+    if (!json) host.terminal.write(text);
+  };
+  // The step first: its time to the first step must not find pipelines that the other figures compiled.
+  show(`${device.adapter.name}, ${host.name}\n`);
+  const step = await measureStep(device, seconds);
+  const peak = await measurePeak(device);
+  show(`measured peak: ${digits(peak.gflops)} GFLOP/s multiply-add, ${digits(peak.gigabytesPerSecond)} GB/s copy\n`);
+  show(stepText(step, peak));
+  const budgets = await measureBudgets(device);
+  show(`\n${budgetTable(budgets)}`);
+  const matmuls = await measureMatmuls(device);
+  show(`\n${figureTable('matmul (M x N x K)', matmuls, peak)}`);
+  const attentions = await measureAttentions(device);
+  show(`\n${figureTable('attention (B x T x NH x HS)', attentions, peak)}`);
+  const hostAdamW = measureHostAdamW();
+  show(`\n${hostText(hostAdamW)}`);
+  if (json) {
+    const figures = { peak, step, budgets, matmuls, attentions, hostAdamW };
+    const report = { adapter: device.adapter, runtime: host.name, ...figures };
+    host.terminal.write(`${JSON.stringify(report)}\n`);
+  }
 }
 
 // ---- The machine ----------------------------------------------------------------------------------------
@@ -134,6 +138,17 @@ async function shareMachine(
 ): Promise<void> {
   await checkWritable(host.files, share);
   const device = await openDevice(host, { adapter });
+  return finishing(
+    () => shareFigures(host, device, { share, gpuMemory, json }),
+    () => device.close(),
+  );
+}
+
+async function shareFigures(
+  host: Host,
+  device: Device,
+  { share, gpuMemory, json }: { share: string; gpuMemory: Flags['gpuMemory']; json: Flags['json'] },
+): Promise<void> {
   const { name, software } = device.adapter;
   const { memoryBytes: hostBytes } = host;
   if (hostBytes === undefined) throw new HoldfastError(`--share: ${host.name} does not say how much memory there is`);
@@ -148,7 +163,6 @@ async function shareMachine(
   const version = await host.version?.();
   const source = `holdfast bench${version === undefined ? '' : ` ${version}`}, ${host.name}, ${name}`;
   await host.files.writeAtomic(share, hardwareFile(machine, source));
-  device.close();
   host.terminal.write(json ? `${JSON.stringify({ file: share, machine })}\n` : machineText(machine, share));
 }
 

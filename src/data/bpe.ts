@@ -22,12 +22,26 @@ export type Merge = readonly [left: number, right: number];
 /** How often each word occurs, in GPT-2's sense: with the space before it. */
 export class WordCounts {
   readonly #counts = new Map<string, number>();
+  readonly #most: number;
   #bytes = 0;
 
-  /** Of a part of the text, which ends where a text may be cut. */
+  /** `most`: different words. @default as many as a Map holds */
+  constructor(most = MOST_WORDS) {
+    this.#most = most;
+  }
+
+  /** Of a part of the text, which ends where a text may be cut. Errors: HoldfastError for more words than are counted. */
   add(text: string): void {
     for (const part of text.split(END_OF_TEXT)) {
-      for (const [word] of part.matchAll(WORD)) this.#counts.set(word, (this.#counts.get(word) ?? 0) + 1);
+      for (const [word] of part.matchAll(WORD)) {
+        const count = this.#counts.get(word) ?? 0;
+        if (count === 0 && this.#counts.size >= this.#most) {
+          throw new HoldfastError(
+            `the text has more than ${this.#most} different words, the most that are counted; use a part of it`,
+          );
+        }
+        this.#counts.set(word, count + 1);
+      }
     }
     this.#bytes += text.length;
   }
@@ -50,6 +64,7 @@ export class WordCounts {
 const WORD =
   /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
 const LONGEST_WORD = 1024;
+const MOST_WORDS = 2 ** 24;
 /** A pair that occurs once is nothing to learn from. */
 const LEAST_COUNT = 2;
 

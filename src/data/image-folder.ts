@@ -14,6 +14,10 @@ import { sortedNames } from './classes.ts';
 import { filesOf } from './corpus.ts';
 import { decodePng, MOST_PNG_BYTES, PNG_HEADER_BYTES, type PngHeader, pngHeader } from './png.ts';
 import { cropped, resized } from './resize.ts';
+import { pauseUnlessStopped, type TokenizingOptions } from './tokenized-text.ts';
+
+/** Some hundredths of a second. */
+const IMAGES_BETWEEN_PAUSES = 64;
 
 /** An image that was found. */
 interface FoundImage {
@@ -166,16 +170,18 @@ export async function readImage(
   return pixels;
 }
 
-/** The pixels (count, channels, height, width) of some of a folder's images, and their labels. Errors: as `decodePng`. */
+/** The pixels (count, channels, height, width) of some of a folder's images, and their labels. Errors: as `decodePng`, and Stopped. */
 export async function readImages(
   { files }: ReadingHost,
   { classNames, ...wanted }: ImageFolder,
   chosen: readonly LabelledFile[],
+  options: Pick<TokenizingOptions, 'signal'> = {},
 ) {
   const size = wanted.channels * wanted.height * wanted.width;
   const pixels = new Uint8Array(chosen.length * size);
   const labels = classNames.length > 256 ? new Uint16Array(chosen.length) : new Uint8Array(chosen.length);
   for (const [i, { path, header, label }] of chosen.entries()) {
+    if (i % IMAGES_BETWEEN_PAUSES === 0) await pauseUnlessStopped(options, 'the images were read');
     const whole = await decodePng(await files.read(path), header, path);
     labels[i] = label;
     putImage(pixels.subarray(i * size, (i + 1) * size), whole, header, wanted);

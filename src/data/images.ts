@@ -10,6 +10,7 @@ import { Random } from '../util/random.ts';
 import { filesOf, type TextIdentity } from './corpus.ts';
 import { findImageFolder, type ImageFolder, readImages, type WantedImages } from './image-folder.ts';
 import { isSynthetic, SYNTHETIC } from './synthetic.ts';
+import { pauseUnlessStopped, type TokenizingOptions } from './tokenized-text.ts';
 
 export interface ImageSet {
   /** (count, channels, height, width) */
@@ -50,23 +51,29 @@ interface Part {
   readonly classes: number;
 }
 
+interface OpeningOptions extends Pick<TokenizingOptions, 'signal'> {
+  readonly testsAlone?: boolean;
+  readonly wanted?: WantedImages | undefined;
+}
+
 /**
  * Of files, folders, or `synthetic`; with `testsAlone`, those to test with may be all, and are then the ones in `train`. Those of
  * folders become what is `wanted`.
- * Errors: HoldfastError where there are none, and naming a file that is not whole.
+ * Errors: HoldfastError where there are none, and naming a file that is not whole; Stopped where `signal` ends it.
  */
 export async function openImages(
   host: ReadingHost,
   sources: readonly string[],
-  { testsAlone = false, wanted }: { readonly testsAlone?: boolean; readonly wanted?: WantedImages | undefined } = {},
+  { testsAlone = false, wanted, signal }: OpeningOptions = {},
 ): Promise<Images> {
   if (isSynthetic(sources)) return syntheticImages(host);
   if (sources.length === 0) throw new HoldfastError(`no images are named; ${WHAT_WORKS}`);
   const folder = await findImageFolder(host, sources, wanted);
-  if (folder) return folderImages(host, folder, sources, testsAlone);
+  if (folder) return folderImages(host, folder, sources, { testsAlone, signal });
   const parts: Part[] = [];
   for await (const { path, kind } of filesOf(host.files, sources)) {
     if (kind !== 'file') continue;
+    await pauseUnlessStopped({ signal }, 'the images were read');
     const part = partOf(path, await unpacked(await host.files.read(path), path));
     if (part) parts.push(part);
   }
@@ -108,7 +115,7 @@ async function folderImages(
   host: ReadingHost,
   folder: ImageFolder,
   sources: readonly string[],
-  testsAlone: boolean,
+  { testsAlone = false, signal }: OpeningOptions,
 ): Promise<Images> {
   const { channels, height, width, classNames } = folder;
   const [first, second] = folder.train.length === 0 && testsAlone ? [folder.test, []] : [folder.train, folder.test];
@@ -116,8 +123,8 @@ async function folderImages(
     throw new HoldfastError(
       `${shortened(sources.join(', '))}: no images to train on, all are to test with; ${WHAT_WORKS}`,
     );
-  const train = await readImages(host, folder, first);
-  const test = second.length > 0 ? await readImages(host, folder, second) : undefined;
+  const train = await readImages(host, folder, first, { signal });
+  const test = second.length > 0 ? await readImages(host, folder, second, { signal }) : undefined;
   return {
     ...{ channels, height, width, classNames, train, test, classes: classNames.length },
     names: [...first, ...second].map(({ path }) => path),

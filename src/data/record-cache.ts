@@ -14,7 +14,7 @@ import { piecesOf, type TextIdentity } from './corpus.ts';
 import { MarkedTexts } from './marked-texts.ts';
 import { type RecordFile, recordFilesOf } from './records/lines.ts';
 import { TokenFile, type TokenFileWriter } from './token-files.ts';
-import { PART, pauseBetween, type TokenizingOptions } from './tokenized-text.ts';
+import { PART, pauseBetween, type TokenizingOptions, untilStopped } from './tokenized-text.ts';
 
 /** How a file of the cache is divided. */
 interface PartSizes {
@@ -80,7 +80,7 @@ export async function readRecords<F>(
 ): Promise<ReadRecords<F>> {
   const files: RecordFile[] = [];
   for await (const file of recordFilesOf(host.files, encoding.sources)) files.push(file);
-  const identity = await identify(host, files);
+  const identity = await identify(host, files, options);
   const content = [identity, files.map(({ bytes }) => bytes), encoding.deciders];
   const file = await TokenFile.at(host, encoding.format, content, encoding.figures);
   const read =
@@ -88,9 +88,14 @@ export async function readRecords<F>(
   return { ...read, identity, names: files.map(({ path }) => path) };
 }
 
-async function identify({ files }: Host, found: readonly RecordFile[]): Promise<TextIdentity> {
+async function identify(
+  { files }: Host,
+  found: readonly RecordFile[],
+  options: TokenizingOptions,
+): Promise<TextIdentity> {
   const sum = await files.sha256();
-  for (const { path, bytes } of found) for await (const piece of piecesOf(files, path, bytes)) sum.update(piece);
+  for (const { path, bytes } of found)
+    for await (const piece of untilStopped(piecesOf(files, path, bytes), options)) sum.update(piece);
   return { bytes: found.reduce((total, { bytes }) => total + bytes, 0), sha256: sum.hex() };
 }
 

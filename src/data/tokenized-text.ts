@@ -6,7 +6,7 @@
 // Invariant: the ids are those of each part tokenized as a whole.
 
 import type { Host } from '../runtime/host.ts';
-import { HoldfastError } from '../util/errors.ts';
+import { HoldfastError, Stopped } from '../util/errors.ts';
 import type { TokenIds } from './batches.ts';
 import { borderOf, split, type TextIdentity, type TextSource, wholeText } from './corpus.ts';
 import { TokenCache } from './token-cache.ts';
@@ -30,14 +30,14 @@ export interface TokenizingOptions {
 /** Characters that are encoded between two pauses: some hundredths of a second. */
 export const PART = 2 ** 15;
 /** A text with no place to cut is held until its end. */
-const MOST_HELD = 2 ** 28;
+export const MOST_HELD = 2 ** 28;
 
 export interface SplitOptions extends TokenizingOptions {
   /** What is validated with: a share of the text, or another text. @default a tenth of it */
   heldBack?: number | TextSource | undefined;
 }
 
-/** Errors: HoldfastError where the text cannot be read, or changes while it is, and where `signal` ends it. */
+/** Errors: HoldfastError where the text cannot be read, or changes while it is; Stopped where `signal` ends it. */
 export async function tokenizedText(
   host: Host,
   source: TextSource,
@@ -65,8 +65,8 @@ async function splitText(
   const { tokenBytes } = tokenizer;
   const { lineBytes } = source;
   const stride = lineBytes === undefined || tokenBytes === undefined ? 1 : lineBytes / tokenBytes;
-  if (tokenizer.identity.kind === 'byte') return { ...(await asBytes(host, source, validationShare)), stride };
-  const identity = await identify(host, source);
+  if (tokenizer.identity.kind === 'byte') return { ...(await asBytes(host, source, validationShare, options)), stride };
+  const identity = await identify(host, source, options);
   const border = borderOf(source.bytes, lineBytes, validationShare);
   const cache = await TokenCache.at(host, identity, border, tokenizer);
   const cached = await cache.read();
@@ -79,17 +79,18 @@ async function asBytes(
   host: Host,
   source: TextSource,
   validationShare: number | undefined,
+  options: TokenizingOptions,
 ): Promise<Omit<TokenizedText, 'stride'>> {
-  const whole = await wholeText(source.bytes, source.pieces());
+  const whole = await wholeText(source.bytes, untilStopped(source.pieces(), options));
   const sum = await host.files.sha256();
   sum.update(whole);
   const identity = { bytes: whole.length, sha256: sum.hex() };
   return { identity, ...split({ bytes: whole, lineBytes: source.lineBytes }, validationShare) };
 }
 
-async function identify(host: Host, source: TextSource): Promise<TextIdentity> {
+async function identify(host: Host, source: TextSource, options: TokenizingOptions): Promise<TextIdentity> {
   const sum = await host.files.sha256();
-  for await (const piece of source.pieces()) sum.update(piece);
+  for await (const piece of untilStopped(source.pieces(), options)) sum.update(piece);
   return { bytes: source.bytes, sha256: sum.hex() };
 }
 
@@ -138,16 +139,31 @@ async function tokenize(
 /** Lets messages, timers and signals have their turn. */
 export const pauseForOthers = (): Promise<void> => new Promise((resolve) => setTimeout(resolve));
 
-/** Says how far tokenizing is, and pauses. Errors: HoldfastError where it is to end. */
+/** Pauses. Errors: Stopped where `signal` is to end what is done, which `what` names. */
+export async function pauseUnlessStopped({ signal }: Pick<TokenizingOptions, 'signal'>, what: string): Promise<void> {
+  await pauseForOthers();
+  if (signal?.aborted) throw new Stopped(`stopped while ${what}, before the first step; start again`);
+}
+
+/** The pieces of a text, with a pause before each. Errors: Stopped where it is to end. */
+export async function* untilStopped(
+  pieces: AsyncIterable<Uint8Array>,
+  options: Pick<TokenizingOptions, 'signal'>,
+): AsyncGenerator<Uint8Array> {
+  for await (const piece of pieces) {
+    await pauseUnlessStopped(options, 'the text was read');
+    yield piece;
+  }
+}
+
+/** Says how far tokenizing is, and pauses. Errors: Stopped where it is to end. */
 export async function pauseBetween(
   done: number,
   total: number,
   { onProgress, signal }: TokenizingOptions,
 ): Promise<void> {
   onProgress?.(done, total);
-  await pauseForOthers();
-  if (signal?.aborted)
-    throw new HoldfastError('stopped while the text was tokenized, before the first step; start again');
+  await pauseUnlessStopped({ signal }, 'the text was tokenized');
 }
 
 type Take = (ids: Int32Array) => Promise<void>;

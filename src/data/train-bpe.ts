@@ -6,7 +6,7 @@ import { HoldfastError } from '../util/errors.ts';
 import { bpeTokenizerFiles, trainMerges, WordCounts } from './bpe.ts';
 import type { TextSource } from './corpus.ts';
 import { GPT2_CUTS, nextCut } from './huggingface/cuts.ts';
-import { pauseForOthers } from './tokenized-text.ts';
+import { MOST_HELD, pauseForOthers } from './tokenized-text.ts';
 
 export interface BpeProgress {
   /** Counting words, in bytes; then finding merges. */
@@ -17,7 +17,7 @@ export interface BpeProgress {
 
 const PART = 2 ** 17;
 
-/** The files of a tokenizer of so many tokens, by name. Errors: as trainMerges, and where the text cannot be read. */
+/** The files of a tokenizer of so many tokens, by name. Errors: as trainMerges, and where the text cannot be read, or cut. */
 export async function trainBpe(
   source: TextSource,
   vocabulary: number,
@@ -40,6 +40,11 @@ export async function trainBpe(
       await pauseForOthers();
     }
     text = text.slice(begin);
+    if (text.length > MOST_HELD) {
+      throw new HoldfastError(
+        `the text has ${text.length} characters in which it cannot be cut; break it with spaces or lines`,
+      );
+    }
     done += piece.length;
   }
   counts.add(text + decoder.decode());

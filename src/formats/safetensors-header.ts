@@ -4,7 +4,7 @@
 // Invariant: entriesOf() either returns tensors that tile the data section exactly, with no gap, overlap or
 // stray byte, or throws a HoldfastError naming the file and the tensor.
 
-import { HoldfastError } from '../util/errors.ts';
+import { HoldfastError, shortened } from '../util/errors.ts';
 
 const BYTES_PER_ELEMENT = { F32: 4, I32: 4, F64: 8, F16: 2, BF16: 2 } as const;
 
@@ -127,7 +127,7 @@ const isKnown = (dtype: string): dtype is Dtype => Object.hasOwn(BYTES_PER_ELEME
 export function dtypeToRead({ dtype }: TensorEntry, name: string, tensor: string): Dtype {
   if (isKnown(dtype)) return dtype;
   const known = Object.keys(BYTES_PER_ELEMENT).join(', ');
-  throw new HoldfastError(`${label(name, tensor)} has dtype ${shorten(JSON.stringify(dtype))}; supported: ${known}`);
+  throw new HoldfastError(`${label(name, tensor)} has dtype ${shortened(JSON.stringify(dtype))}; supported: ${known}`);
 }
 
 function readEntry(fields: Fields | undefined, where: string, dataBytes: number): TensorEntry {
@@ -146,7 +146,7 @@ function readEntry(fields: Fields | undefined, where: string, dataBytes: number)
   const needed = isKnown(dtype) ? elements(shape) * BYTES_PER_ELEMENT[dtype] : end - begin;
   if (end - begin !== needed) {
     throw new HoldfastError(
-      `${where} has ${end - begin} bytes, ${dtype} of shape [${shorten(shape.slice(0, 50).join(', '))}] needs ${needed}; ${DAMAGED}`,
+      `${where} has ${end - begin} bytes, ${dtype} of shape [${shortened(shape.slice(0, 50).join(', '))}] needs ${needed}; ${DAMAGED}`,
     );
   }
   return { dtype, shape, begin, end };
@@ -171,7 +171,7 @@ function membersOf(text: string, name: string): Map<string, string> {
     const written = text.slice(at, afterString(text, at));
     const key = JSON.parse(written) as string;
     if (members.has(key)) {
-      throw new HoldfastError(`${name}: the header has ${shorten(JSON.stringify(key))} twice; write the file again`);
+      throw new HoldfastError(`${name}: the header has ${shortened(JSON.stringify(key))} twice; write the file again`);
     }
     at = afterSpace(text, at + written.length);
     take(COLON);
@@ -215,10 +215,7 @@ function afterValue(text: string, from: number): number {
   return at;
 }
 
-const label = (name: string, tensor: string): string => `${name}: tensor ${shorten(JSON.stringify(tensor))}`;
-
-/** A message is a line that can be read, whatever is in the file. */
-const shorten = (text: string): string => (text.length <= 200 ? text : `${text.slice(0, 200)}...`);
+const label = (name: string, tensor: string): string => `${name}: tensor ${shortened(JSON.stringify(tensor))}`;
 
 function isListOfCounts(value: unknown): value is number[] {
   return Array.isArray(value) && value.every((item) => Number.isSafeInteger(item) && item >= 0);

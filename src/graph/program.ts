@@ -12,6 +12,9 @@ import type { Kind } from '../memory/layout/kinds.ts';
  */
 export type Role = 'parameter' | 'gradient' | 'persistent' | 'activation';
 
+/** The elements of a tensor, all four bytes wide. */
+export type TensorElements = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>;
+
 export interface Tensor {
   readonly name: string;
   readonly shape: readonly number[];
@@ -30,6 +33,8 @@ export interface Tensor {
   readonly partOf?: { readonly tensor: Tensor; readonly offset: number };
   /** Set where each of several ranks has a part of it. @default all of them have the same */
   readonly split?: TensorSplit | undefined;
+  /** Set where it is persistent and always holds the same: makes its elements, which the engine writes into its new buffer. */
+  readonly constant?: () => TensorElements;
 }
 
 /**
@@ -305,6 +310,14 @@ export function makeTensor(
 ): Tensor {
   return { name, shape, size: shape.reduce((a, b) => a * b, 1), type, role, wantsGradient };
 }
+
+/** A persistent tensor that always holds the same. */
+export const makeConstant = (
+  name: string,
+  shape: readonly number[],
+  type: ElementType,
+  constant: () => TensorElements,
+): Tensor => ({ ...makeTensor(name, shape, 'persistent', type), constant });
 
 export const bytesOf = ({ size, type, stored }: Tensor): number =>
   stored ? storedBytes(stored, size) : size * ELEMENT_TYPES[type];

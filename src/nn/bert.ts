@@ -55,7 +55,6 @@ export function bert(config: BertConfig): Model {
   return {
     config,
     parameters: made.list,
-    constants: [],
     shape,
     objective: isClassifier ? classifier : languageModel,
     inputs: (seq) => textInputs(V, types, seq),

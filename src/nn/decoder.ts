@@ -11,12 +11,12 @@ import { attention, rope } from '../graph/operators/attention.ts';
 import { embedding } from '../graph/operators/embedding.ts';
 import { linear, packedLinear } from '../graph/operators/linear.ts';
 import { headNorm, rmsnorm } from '../graph/operators/norm.ts';
-import { makeTensor, type Tensor } from '../graph/program.ts';
+import { makeConstant, type Tensor } from '../graph/program.ts';
 import { ropeTable } from '../kernels/rope.ts';
 import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { packedDocuments, seenBy, tokenIds } from './inputs.ts';
-import type { Constant, Initial, Model, Parameter } from './model.ts';
+import type { Initial, Model, Parameter } from './model.ts';
 import { languageModel } from './objective.ts';
 
 export function decoder(config: Extract<ModelConfig, DecoderConfig>, design: DecoderDesign): Model {
@@ -59,12 +59,11 @@ export function decoder(config: Extract<ModelConfig, DecoderConfig>, design: Dec
   parameters.push({ name: 'model.norm.weight', shape: [C], initial: gains });
   if (!config.tie_word_embeddings) parameters.push({ name: 'lm_head.weight', shape: [V, C], initial: normal });
 
-  const { constants, tables } = ropeTables(design, layers, S, headSize);
+  const tables = new RopeTables(headSize);
 
   return {
     config,
     parameters,
-    constants,
     shape,
     objective: languageModel,
     // Of positions, rope sees only differences: those of a row serve each document in it.
@@ -76,6 +75,9 @@ export function decoder(config: Extract<ModelConfig, DecoderConfig>, design: Dec
     forward(g, inputs, w, { caches, observe } = {}) {
       const tokens = inputs.tokens('ids');
       const seen = seenBy(inputs);
+      // Without caches, rows begin at position 0.
+      const longest = caches ? Math.max(...caches.flat().map(({ capacity }) => capacity)) : tokens.seq;
+      const positions = Math.min(S, longest);
       const norm = (x: Tensor, name: string) => rmsnorm(g, x, w(`${name}.weight`), norms);
       let x = embedding(g, tokens, w('model.embed_tokens.weight'), { scale: design.embeddingScale }); // (B, T, C)
       /** x + y W, or x + norm(y W). */
@@ -84,9 +86,10 @@ export function decoder(config: Extract<ModelConfig, DecoderConfig>, design: Dec
         return add(g, x, norm(linear(g, y, w(`${weight}.weight`), { stored }), outputNorm), weight);
       };
       observe?.('embed', x);
-      for (const [i, table] of tables.entries()) {
+      for (let i = 0; i < layers; i++) {
         const l = `model.layers.${i}`;
-        const { window = S } = design.attention(i);
+        const { window = S, rope: rotation } = design.attention(i);
+        const table = tables.of(rotation, positions);
         g.block(l, () => {
           const attended = norm(x, `${l}.input_layernorm`);
           const projections = ['q', 'k', 'v'].map((name) => ({
@@ -138,24 +141,29 @@ function refuseWindows(config: ModelConfig, design: DecoderDesign, seq: number):
   }
 }
 
-/** The table of each layer's rotations: one for all layers that turn alike. */
-function ropeTables(design: DecoderDesign, layers: number, positions: number, headSize: number) {
-  const known = new Map<string, Constant>();
-  const tables: Tensor[] = [];
-  for (let i = 0; i < layers; i++) {
-    const { rope } = design.attention(i);
-    const key = JSON.stringify(rope);
-    const constant = known.get(key) ?? tableOf(rope, known.size, positions, headSize);
-    known.set(key, constant);
-    tables.push(constant.tensor);
-  }
-  return { constants: [...known.values()], tables };
-}
+/** The tables of a model's rotations: one for all layers that turn alike, in all programs of as many positions. */
+class RopeTables {
+  readonly #headSize: number;
+  /** By rotation, then by positions. */
+  readonly #known = new Map<string, Map<number, Tensor>>();
 
-function tableOf(rope: LayerAttention['rope'], others: number, positions: number, headSize: number): Constant {
-  const name = others === 0 ? 'rope table' : `rope table ${others + 1}`;
-  return {
-    tensor: makeTensor(name, [positions, headSize], 'persistent'),
-    values: () => ropeTable(positions, headSize, rope.theta, rope.scaling),
-  };
+  constructor(headSize: number) {
+    this.#headSize = headSize;
+  }
+
+  /** (positions, HS). */
+  of({ theta, scaling }: LayerAttention['rope'], positions: number): Tensor {
+    const key = JSON.stringify({ theta, scaling });
+    const ofRotation = this.#known.get(key) ?? new Map<number, Tensor>();
+    this.#known.set(key, ofRotation);
+    const known = ofRotation.get(positions);
+    if (known) return known;
+    const number = [...this.#known.keys()].indexOf(key) + 1;
+    const name = `rope table${number === 1 ? '' : ` ${number}`} of ${positions} positions`;
+    const made = makeConstant(name, [positions, this.#headSize], 'f32', () =>
+      ropeTable(positions, this.#headSize, theta, scaling),
+    );
+    ofRotation.set(positions, made);
+    return made;
+  }
 }

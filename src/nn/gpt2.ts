@@ -54,7 +54,6 @@ export function gpt2(config: GPT2Config): Model {
   return {
     config,
     parameters,
-    constants: [],
     shape,
     objective: languageModel,
     inputs: (seq, packed = false) => [...tokenIds(V, seq), ...(packed ? packedDocuments(seq, S) : [])],

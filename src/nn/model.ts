@@ -46,13 +46,6 @@ export interface ParameterSplit extends TensorSplit {
   readonly sections: readonly number[];
 }
 
-/** Values that the forward pass reads and nothing trains, such as rope's table. */
-export interface Constant {
-  readonly tensor: Tensor;
-  /** Made when it is asked for: a table may be larger than what a GPU takes. */
-  readonly values: () => Float32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>;
-}
-
 export interface ForwardOptions {
   /** Of each layer, one a sequence: generation. */
   caches?: readonly (readonly Cache[])[];
@@ -70,8 +63,6 @@ export interface Model {
   readonly config: ModelConfig;
   /** In the order of use. */
   readonly parameters: readonly Parameter[];
-  /** What the forward pass reads beside them. */
-  readonly constants: readonly Constant[];
   /** Its sizes, whatever its family calls them. */
   readonly shape: ModelShape;
   /** What it is trained for. */

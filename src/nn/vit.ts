@@ -7,7 +7,7 @@ import { sidesOf, type ViTConfig } from '../formats/families/vit.ts';
 import { attention } from '../graph/operators/attention.ts';
 import { firstRow, patchRows, withFirstRow } from '../graph/operators/image.ts';
 import { packedLinear } from '../graph/operators/linear.ts';
-import { makeTensor } from '../graph/program.ts';
+import { makeConstant } from '../graph/program.ts';
 import { EncoderParameters, normed, PROJECTIONS, project, stored } from './encoder.ts';
 import type { Model } from './model.ts';
 import { classifier } from './objective.ts';
@@ -37,12 +37,11 @@ export function vit(config: ViTConfig): Model {
   made.norm('vit.layernorm', C);
   made.dense('classifier', [classes, C]);
 
-  const position = makeTensor('position', [1], 'persistent', 'u32');
+  const position = makeConstant('position', [1], 'u32', () => new Uint32Array(1));
 
   return {
     config,
     parameters: made.list,
-    constants: [{ tensor: position, values: () => new Uint32Array(1) }],
     shape,
     objective: classifier,
     inputs: () => [{ name: 'pixels', type: 'f32', row: [channels, height, width] }],

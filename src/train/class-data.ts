@@ -50,11 +50,12 @@ export async function readExamples(
   { config, labels, data, other, seq, images: preparation, tokenizer }: ClassSources,
   options: TokenizingOptions = {},
 ): Promise<ClassContent> {
+  const { signal } = options;
   if (shapeOf(config).vocabulary === 0) {
     const wanted = imagesFor(config, preparation);
-    const images = fitted(config, labels, await openImages(host, data, { wanted }), preparation);
+    const images = fitted(config, labels, await openImages(host, data, { wanted, signal }), preparation);
     const others =
-      other && fitted(config, labels, await openImages(host, other, { testsAlone: true, wanted }), preparation);
+      other && fitted(config, labels, await openImages(host, other, { testsAlone: true, wanted, signal }), preparation);
     return { kind: 'images', images: { ...images, test: others ? toTest(others) : images.test } };
   }
   const read = (sources: readonly string[]) => LabelledTexts.read(host, sources, tokenizer, { labels, seq }, options);

@@ -58,7 +58,6 @@ export class Classifier {
     };
     const session = await Session.open(device, workload, new KernelChoices(device, given), memory);
     try {
-      for (const { tensor, values } of model.constants) session.hold(tensor, values);
       await session.values.set('parameter', weights);
       return new Classifier(session, inputs, logits);
     } catch (error) {

@@ -67,7 +67,6 @@ export class Evaluator {
     const choices = new KernelChoices(device, options.choices);
     const session = await Session.open(device, workload, choices, options.memory);
     try {
-      for (const { tensor, values } of model.constants) session.hold(tensor, values);
       await session.values.set('parameter', weights);
       return new Evaluator(session, model, program, choices, options);
     } catch (error) {

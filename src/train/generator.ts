@@ -46,7 +46,6 @@ export async function openGeneration(
   const choices = new KernelChoices(device, options.choices);
   const session = await Session.open(device, workload, choices, options.memory);
   try {
-    for (const { tensor, values } of model.constants) session.hold(tensor, values);
     await session.values.set('parameter', weights);
     return { session, generation };
   } catch (error) {

@@ -55,7 +55,6 @@ export async function forwardActivations(
   };
   const session = await Session.open(device, workload, choices);
   try {
-    for (const { tensor, values } of model.constants) session.hold(tensor, values);
     await session.values.set('parameter', sourceOf(weights));
     await session.run(session.fit.passes.forward, inputs.values(given));
     const values: Values = new Map();

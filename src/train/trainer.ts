@@ -120,7 +120,6 @@ export class Trainer {
     this.options = options;
     this.#programs = programs;
     this.#stepper = new Stepper(session, programs.scalars.state);
-    for (const { tensor, values } of model.constants) session.hold(tensor, values);
     const decay = decayWords([...programs.gradients.values()], programs.numbers);
     session.hold(programs.decayMask, () => decay);
     this.generator = generation && new Generator(session, model, generation);

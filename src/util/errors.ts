@@ -7,6 +7,9 @@ export class HoldfastError extends Error {
   override name = 'HoldfastError';
 }
 
+/** The end of a work that was asked to end: no failure. */
+export class Stopped extends HoldfastError {}
+
 export function assert(condition: unknown, message: string): asserts condition {
   if (!condition) throw new Error(`internal: ${message}`);
 }

@@ -71,6 +71,44 @@ test('a reload goes on with the run that was cut off, although another is newer'
   await says(page, /^Stopped after \d+ steps/);
 });
 
+test('a run that is cut off before its first checkpoint is taken up once, then it waits to be started', async () => {
+  const page = await ready(context, url);
+  await prepare(page, TEXT, { ...ENDLESS, saveEvery: 50_000 });
+  await page.click('#train');
+  await says(page, /^Training/);
+  await page.reload();
+  await says(page, /^Training/);
+  await page.reload();
+  await says(page, /was cut off again before its first checkpoint: it is in the list, to be started$/);
+  const start = (await row(page)).getByRole('button', { name: 'Start again' });
+  await start.and(page.locator(':enabled')).click();
+  await says(page, /^Training/);
+  await page.click('#stop:enabled');
+  await says(page, /^Stopped after \d+ steps/);
+});
+
+test('Stop is there while a run is prepared, and another can be trained then', async () => {
+  const page = await ready(context, url);
+  await prepare(page, TEXT, ENDLESS);
+  // Pressed as soon as it can be; then nothing else of the run can be.
+  await page.evaluate(() => {
+    const [stop, pause] = ['#stop', '#pause'].map((id) => document.querySelector(id) as HTMLButtonElement);
+    new MutationObserver((_, observer) => {
+      if (!stop || stop.disabled || stop.closest('[hidden]')) return;
+      observer.disconnect();
+      document.title = `pause disabled: ${pause?.disabled}`;
+      stop.click();
+    }).observe(document.body, { subtree: true, attributeFilter: ['disabled'] });
+  });
+  await page.click('#train');
+  await says(page, /^Stopped (before it began to train|after \d+ steps)/);
+  expect(await page.title()).toBe('pause disabled: true');
+  await page.click('#train:enabled');
+  await says(page, /^Training/);
+  await page.click('#stop:enabled');
+  await says(page, /^Stopped after \d+ steps/);
+});
+
 test('Train that is pressed as soon as it can be is not undone by what the page looks at first', async () => {
   const page = await ready(context, url);
   await prepare(page, TEXT, { ...SMALL, steps: 20 });

@@ -194,8 +194,8 @@ describe('the service', () => {
       const found = await inspect(page, { '': { 'some-Q8_0.gguf': q8.bytes } });
       const { config: _, stored: __, ...facts } = own as ModelInfo;
       expect(found).toMatchObject({ ...facts, name: 'some-Q8_0', bytes: q8.bytes.length });
-      // Norms are F32 beside the blocks.
-      expect(new Set(Object.values((found as ModelInfo).stored))).toEqual(new Set(['q8_0', 'f32']));
+      // Beside the blocks, norms are F32, and F16 what has rows of no whole block.
+      expect(new Set(Object.values((found as ModelInfo).stored))).toEqual(new Set(['q8_0', 'f16', 'f32']));
       expect(await inspect(page, { '': { 'some.gguf': q8.bytes }, mine: adapter })).toMatchObject({
         adapter: { rank: 2 },
       });

@@ -154,13 +154,18 @@ test('policies that were compared for one run are not shown in the view of anoth
   expect(of('compareActivations')).toEqual([]);
 });
 
-test('runs that are compared have a colour each, also when chosen at once', async () => {
+test('runs that are compared have a colour each, also when chosen at once; one more is not ticked', async () => {
   const runs = ['a', 'b', 'c', 'd', 'e'].map((id) => run(id));
   const { list, found, problems } = await listOf(worker({ runs, history }).trainer);
   for (const box of list.querySelectorAll<HTMLInputElement>('input[type=checkbox]')) box.click();
   await settled();
   expect(new Set(found.compared.map(({ color }) => color)).size).toBe(4);
   expect(problems.join()).toMatch(/4 runs are compared already/);
+  const boxes = [...list.querySelectorAll<HTMLInputElement>('input[type=checkbox]')];
+  boxes.at(-1)?.click();
+  await settled();
+  expect(problems).toHaveLength(2);
+  expect(boxes.map(({ checked }) => checked)).toEqual([true, true, true, true, false]);
   byId('runs').replaceChildren();
 });
 

@@ -1,4 +1,4 @@
-// Starts of runs that fail on a page: a new run leaves nothing behind, and one that was to go on is as it was.
+// Starts of runs that fail or are stopped on a page: a new run leaves nothing behind, and one that was to go on is as it was.
 
 import type { Browser, Page } from 'playwright';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -127,4 +127,37 @@ test('a run that is given another text than it learned from is as it was, and go
   );
   expect(again).toContain('learned from another text than this');
   expect(await goOn({ steps: 15 })).toEqual([14]);
+});
+
+test('a run whose text is tokenized is stopped, to be started again, and another trains at once', async () => {
+  await forget(page);
+  const made = await page.evaluate(
+    async ({ settings, text }) => {
+      const { trainer } = window.holdfast;
+      const tokenizer = await trainer.trainTokenizer(300, text);
+      const config = { ...settings.config, vocab_size: 300 };
+      // Minutes of work.
+      const long = new Blob(Array(2000).fill(text));
+      const { id } = await trainer.start({ settings: { ...settings, config }, text: long, tokenizer });
+      await window.until(() => window.events.some(({ type }) => type === 'tokenizing'));
+      await trainer.stop();
+      const stopped = (await trainer.runs()).find((run) => run.id === id);
+      const other = await trainer.start({ settings, text });
+      return { id, stopped, other: other.id };
+    },
+    { settings, text: TEXT },
+  );
+  expect(made.stopped).toMatchObject({ status: 'stopped', savedStep: 0, open: 'no' });
+  expect(made.stopped?.error).toBeUndefined();
+  expect(await event(page, 'stopped')).toEqual({ type: 'stopped', run: made.id });
+  expect(await event(page, 'ended')).toMatchObject({ run: made.other });
+  const cached = await page.evaluate(async () => {
+    const files = await (await navigator.storage.getDirectory()).getDirectoryHandle('holdfast');
+    const names: string[] = [];
+    const cache = await files.getDirectoryHandle('cache');
+    for await (const name of (await cache.getDirectoryHandle('tokens')).keys()) names.push(name);
+    return names;
+  });
+  expect(cached).toEqual([]);
+  await page.evaluate((id) => window.holdfast.trainer.remove(id), made.id);
 });

@@ -3,11 +3,13 @@
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { expect, onTestFinished, test } from 'vitest';
+import { expect, onTestFinished, test, vi } from 'vitest';
 import { measureHostAdamW } from '../../src/cli/bench-host-adamw.ts';
 import { run } from '../../src/cli/run.ts';
 import { parseHardware } from '../../src/engine/simulate/hardware.ts';
+import { Device } from '../../src/gpu/device.ts';
 import { instantiate } from '../../src/kernels/wasm-heap.ts';
+import { HoldfastError } from '../../src/util/errors.ts';
 import { ADAPTER, testHost } from '../host.ts';
 
 test('AdamW on the host has a figure, and what it is measured by leaves all values', () => {
@@ -17,6 +19,27 @@ test('AdamW on the host has a figure, and what it is measured by leaves all valu
   new Float32Array(memory.buffer).set(values);
   instantiate(memory).traffic(0, 1600, 3200, 4800, 400);
   expect(new Float32Array(memory.buffer)).toEqual(values);
+});
+
+test('a device that was opened is closed where the measurement fails', async () => {
+  const closed = vi.spyOn(Device.prototype, 'close');
+  onTestFinished(() => closed.mockRestore());
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-bench-'));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const bench = async (...args: string[]) => {
+    const terminal = {
+      ...{ interactive: false, columns: 80, warn: () => {} },
+      write: () => {
+        throw new HoldfastError('the terminal is gone');
+      },
+    };
+    const { memoryBytes: _, ...host } = testHost;
+    return run({ ...host, args: ['bench', '--adapter', ADAPTER, ...args], terminal });
+  };
+  expect(await bench()).toBe(2);
+  expect(closed).toHaveBeenCalledTimes(1);
+  expect(await bench('--share', path.join(folder, 'mine.json'))).toBe(2);
+  expect(closed).toHaveBeenCalledTimes(2);
 });
 
 test('the machine is measured as plan --hardware reads it, and nothing is left on its disk', async () => {

@@ -55,7 +55,6 @@ async function reference() {
   logits(g, hidden, head, all);
   const memory = new Memory();
   for (const [name, tensor] of parameters) memory.set(tensor, entry(values, name));
-  for (const { tensor, values } of model.constants) memory.set(tensor, values());
   memory.set(tokens.position, [0]);
   const program = g.program();
   return (window: readonly number[], target: number): number => {

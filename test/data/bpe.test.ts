@@ -149,3 +149,20 @@ test('the file is read by Hugging Face’s library, with the same ids, and bring
     if (ids.length > 0) expect(library.decode([...ids])).toBe(wellFormed(text));
   }
 });
+
+test('a text of more words than are counted, or with no place to cut, is refused in one line', async () => {
+  const counts = new WordCounts(4);
+  counts.add('one two one two three');
+  expect(() => counts.add(' four')).toThrow(
+    new HoldfastError('the text has more than 4 different words, the most that are counted; use a part of it'),
+  );
+  const bytes = 2 ** 28 + 1;
+  const endless = { bytes, files: 1, names: ['a'], skipped: 0, pieces: () => piece(bytes) };
+  await expect(trainBpe(endless, 300)).rejects.toThrow(
+    `the text has ${bytes} characters in which it cannot be cut; break it with spaces or lines`,
+  );
+});
+
+async function* piece(bytes: number) {
+  yield new Uint8Array(bytes).fill(97);
+}

@@ -317,6 +317,13 @@ describe('files of records are known by what is in them', () => {
       'left/2.jsonl.swp': Uint8Array.of(98, 0),
       'left/below/._1.jsonl': 'hidden',
       'left/below/1.jsonl': jsonl({ text: 'yz', label: 'b' }),
+      'described/README.md': '# Two records',
+      'described/LICENSE': 'as you like',
+      'described/1.jsonl': jsonl({ text: 'xy' }),
+      'described/below/1.jsonl': jsonl({ text: 'yz' }),
+      'described/below/card.MD': 'more of them',
+      'prose/README.md': '# Prose',
+      'prose/more.md': 'and no records',
       'code/1.jsonl': jsonl({ text: 'x' }),
       'code/2.ts': 'const a = 1;',
     }),
@@ -330,6 +337,8 @@ describe('files of records are known by what is in them', () => {
     [['a.txt', 'c.json'], true],
     [['all'], true],
     [['left'], true],
+    [['described'], true],
+    [['prose'], false],
     [['code'], false],
     [[], false],
     [['-'], false],
@@ -342,6 +351,14 @@ describe('files of records are known by what is in them', () => {
     expect([documents.count, names]).toEqual([2, ['left/1.jsonl', 'left/below/1.jsonl']]);
     expect(await holdLabelled(host, ['left'])).toBe(true);
     expect(await recordClasses(host, ['left'])).toMatchObject({ names: ['a', 'b'] });
+  });
+
+  it('what describes the records of a folder is not among them, and is read where it is named', async () => {
+    const { names } = await readDocuments(host, ['described'], tokenizer, ANSWERS);
+    expect(names).toEqual(['described/1.jsonl', 'described/below/1.jsonl']);
+    expect(await refusal(holdRecords(host, ['described', 'described/README.md']))).toContain(
+      'text in described/README.md',
+    );
   });
 
   it('refuses records beside text', async () => {

@@ -12,7 +12,7 @@ import { tokenizedText } from '../../src/data/tokenized-text.ts';
 import { ByteTokenizer, type Tokenizer } from '../../src/data/tokenizer.ts';
 import { SELF } from '../../src/runtime/headless/processes.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
-import { HoldfastError } from '../../src/util/errors.ts';
+import { HoldfastError, Stopped } from '../../src/util/errors.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { bert, llama2, made, SMALL } from './tokenizers.ts';
 
@@ -228,4 +228,15 @@ test('what validates is another share, or another text; neither is taken for wha
   }
   const plain = await tokenizedText(host(files), source, new ByteTokenizer(), { heldBack: other });
   expect([plain.train.length, plain.validation.length]).toEqual([source.bytes, other.bytes]);
+});
+
+test.each([
+  ['bytes', new ByteTokenizer()],
+  ['tokens', made(SMALL)],
+])('reading is ended before a text becomes %s', async (_, tokenizer) => {
+  const files = new MemoryFiles({ 'text.txt': TEXT });
+  const signal = AbortSignal.abort();
+  await expect(tokenizedText(host(files), await corpus(files), tokenizer, { signal })).rejects.toThrow(
+    new Stopped('stopped while the text was read, before the first step; start again'),
+  );
 });

@@ -16,7 +16,7 @@ function worker() {
     return answer.promise;
   };
   const runs = async () => [run('a', 'here')];
-  const names = ['start', 'pause', 'unpause', 'setMemory', 'history'];
+  const names = ['start', 'pause', 'unpause', 'stop', 'setMemory', 'history'];
   const trainer = { ...Object.fromEntries(names.map((name) => [name, answers(name)])), runs };
   return { trainer: trainer as unknown as Trainer, asked: (name: string) => asked[name] ?? [] };
 }
@@ -91,4 +91,20 @@ test('of two runs that are looked at, the later is shown, whichever is read firs
   asked('history')[0]?.resolve(nothing);
   await Promise.all(looks);
   expect(training.run?.id).toBe('short');
+});
+
+test('one that is prepared can be stopped as soon as the worker has it, and is stopped whatever comes meanwhile', async () => {
+  const { trainer, asked } = worker();
+  const training = new Training(trainer, () => {});
+  const started = training.start({ settings: {} } as Parameters<Training['start']>[0]);
+  training.take({ type: 'preparing', run: 'a' });
+  expect(training.stoppable).toBe(false);
+  asked('start')[0]?.resolve(run('a', 'here'));
+  await started;
+  expect([training.phase, training.stoppable]).toEqual(['preparing', true]);
+  void training.stop();
+  training.take(ready);
+  expect([training.phase, training.stoppable]).toEqual(['stopping', false]);
+  training.take({ type: 'stopped', run: 'a' });
+  expect(training.open).toBe(false);
 });

@@ -5,6 +5,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { expect, test } from 'vitest';
+import { findChatTemplate } from '../../src/data/records/find-template.ts';
 import { besideAdapter } from '../../src/formats/checkpoint/load.ts';
 import {
   holdCheckpoint,
@@ -17,6 +18,7 @@ import {
 } from '../../src/formats/checkpoint.ts';
 import { exportModel, MAX_SHARD_BYTES } from '../../src/formats/export.ts';
 import { type ImagePreparation, preparationIn } from '../../src/formats/preprocessor.ts';
+import type { TokenizerFiles } from '../../src/formats/tokenizer-files.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { withLora } from '../../src/nn/lora.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
@@ -90,6 +92,15 @@ const allValues = async (source: TensorSource, isIn: (name: string) => boolean):
 
 const saveImages = (files: Files, step: number) => saveCheckpoint(files, 'run', step, vitCheckpoint(step));
 
+/** That of a model whose template and first token say its step. */
+const templateOf = (step: number): TokenizerFiles => ({
+  ...{ path: 'made', sha256: '' },
+  contents: new Map([
+    ['chat_template.jinja', new TextEncoder().encode(String(step))],
+    ['tokenizer_config.json', new TextEncoder().encode(JSON.stringify({ bos_token: String(step) }))],
+  ]),
+});
+
 /** Of those that have a mean. */
 const stepOfImages = (images: ImagePreparation | undefined): number => at(images?.pixels?.mean ?? [], 0);
 
@@ -111,6 +122,15 @@ const otherReaders = {
   loadPreparation: {
     save: saveImages,
     read: async (files: Files) => stepOfImages(await loadPreparation(files, 'run', vitCheckpoint(1).config)),
+  },
+  findChatTemplate: {
+    save: (files: Files, step: number) =>
+      saveCheckpoint(files, 'run', step, { ...tinyCheckpoint(step), tokenizer: templateOf(step) }),
+    read: async (files: Files) => {
+      const found = await findChatTemplate(files, { model: 'run', date: '2026-01-02' });
+      expect(found?.bos).toBe(found?.text);
+      return Number(found?.text);
+    },
   },
   'withWeights and what is found': {
     save: saveImages,

@@ -107,7 +107,6 @@ describe.each(Object.entries(MODELS).slice(0, EVERY_CASE ? 2 : 1))('%s', (_, mod
     const disk = { ...memoryDisk(), limit: 2 ** 24 };
     const memory: MemoryOptions = { gpu: smallest, host: 48 * 1024, disk, activations: 'offload' };
     const session = await Session.open(device, workload, new KernelChoices(device), memory);
-    for (const { tensor, values } of model.constants) session.hold(tensor, values);
     await session.values.set('parameter', initialWeights(model, 3));
     const generator = new Generator(session, model, generation);
     const { passes } = session.fit;

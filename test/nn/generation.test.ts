@@ -9,7 +9,7 @@ import { makeTokens } from '../../src/graph/operators/embedding.ts';
 import { makeTensor, onTensors, type Tensor } from '../../src/graph/program.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { onlyTokens } from '../../src/nn/inputs.ts';
-import { lookup, type Model, parameterTensors } from '../../src/nn/model.ts';
+import { lookup, parameterTensors } from '../../src/nn/model.ts';
 import { traceGeneration } from '../../src/train/generation-workload.ts';
 import { Random } from '../../src/util/random.ts';
 import { DECODERS, LLAMA } from '../decoders.ts';
@@ -31,7 +31,7 @@ const decoders = Object.entries({ llama: LLAMA, ...DECODERS }).map(
 );
 
 /** Weights by name: each model of a test is given the same. */
-function setWeights(memory: Memory, model: Model, tensors: Iterable<Tensor>): void {
+function setWeights(memory: Memory, tensors: Iterable<Tensor>): void {
   for (const tensor of tensors) {
     const random = new Random(5, tensor.name);
     memory.set(
@@ -39,7 +39,6 @@ function setWeights(memory: Memory, model: Model, tensors: Iterable<Tensor>): vo
       Float64Array.from({ length: tensor.size }, () => 0.5 * random.normal()),
     );
   }
-  for (const { tensor, values } of model.constants) memory.set(tensor, values());
 }
 
 describe.each([['gpt2', GPT2] as const, ...decoders])('%s', (_, config) => {
@@ -56,7 +55,7 @@ describe.each([['gpt2', GPT2] as const, ...decoders])('%s', (_, config) => {
     const all = makeTensor('all logits', [CONTEXT, vocabulary], 'persistent');
     logits(g, features.hidden, features.head, all);
     const memory = new Memory();
-    setWeights(memory, model, parameters.values());
+    setWeights(memory, parameters.values());
     memory.set(tokens.ids, ids);
     memory.set(tokens.position, [0]);
     memory.run(g.program());
@@ -75,7 +74,7 @@ describe.each([['gpt2', GPT2] as const, ...decoders])('%s', (_, config) => {
       ),
     );
     const memory = new Memory();
-    setWeights(memory, model, parameters);
+    setWeights(memory, parameters);
     const feed = (stage: number, position: number) => {
       const tokens = generation.inputs[stage];
       const program = generation.programs[stage];
@@ -102,7 +101,7 @@ describe.each([['gpt2', GPT2] as const, ...decoders])('%s', (_, config) => {
     const touched = generation.programs.flatMap((program) =>
       onTensors(program).flatMap(({ operands }) => Object.values(operands)),
     );
-    setWeights(memory, model, new Set(touched.filter(({ role }) => role === 'parameter')));
+    setWeights(memory, new Set(touched.filter(({ role }) => role === 'parameter')));
     const at = [0, 0];
     /** A text that does not take part is given a wrong token. */
     const feed = (stage: number, taking: readonly number[]) => {

@@ -173,7 +173,6 @@ function logitsOf(model: Model, weights: Values, adapter?: string): Float64Array
   logits(g, hidden, head, all);
   const memory = new Memory();
   for (const [name, tensor] of parameters) memory.set(tensor, weights.get(name) ?? []);
-  for (const { tensor, values } of model.constants) memory.set(tensor, values());
   memory.set(tokens.ids, [3, 1, 4, 1, 5, 9, 2]);
   memory.set(tokens.position, [0]);
   memory.run(g.program());

@@ -279,7 +279,6 @@ async function logitsOf(model: Model, parts: readonly Model[]): Promise<Float64A
           if (tensor.role === 'parameter') memory.set(tensor, own.get(tensor.name) ?? []);
         }
       }
-      for (const { tensor, values } of part.constants) memory.set(tensor, values());
       return { memory, program: at(programs, 0), logits };
     }),
   );

@@ -3,6 +3,7 @@
 
 import { readerOf } from '../../formats/archive.ts';
 import { modelFolder } from '../../formats/checkpoint/folder.ts';
+import { opening } from '../../formats/checkpoint/opening.ts';
 import type { TokenizerFiles } from '../../formats/tokenizer-files.ts';
 import { type FolderReader, join } from '../../runtime/host.ts';
 import { HoldfastError } from '../../util/errors.ts';
@@ -66,14 +67,20 @@ export function withTemplate(files: TokenizerFiles, template: ChatTemplate | und
 /** Of a model's folder, a run (its latest checkpoint), or a zip of either. */
 async function inFolder(from: FolderReader, path: string): Promise<Partial<Found>> {
   const files = await readerOf(from, path);
+  const read = async (folder: string): Promise<Contents> => {
+    const contents = new Map<string, Uint8Array<ArrayBuffer>>();
+    for (const name of [TEMPLATE_FILE, CONFIG_FILE, MARKS_FILE]) {
+      const at = join(folder, name);
+      if ((await files.stat(at))?.kind === 'file') contents.set(name, await files.read(at));
+    }
+    return contents;
+  };
+  const isModel = await modelFolder(files, path).then(
+    () => true,
+    () => false,
+  );
   // A folder may have nothing of a model but its template.
-  const folder = await modelFolder(files, path).catch(() => path);
-  const contents = new Map<string, Uint8Array<ArrayBuffer>>();
-  for (const name of [TEMPLATE_FILE, CONFIG_FILE, MARKS_FILE]) {
-    const at = join(folder, name);
-    if ((await files.stat(at))?.kind === 'file') contents.set(name, await files.read(at));
-  }
-  return templateIn(contents, path);
+  return templateIn(await (isModel ? opening(files, path, read) : read(path)), path);
 }
 
 /** `path`: where they lie. */

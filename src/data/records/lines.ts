@@ -39,16 +39,21 @@ export interface RecordFile {
 }
 
 const HIDDEN = /(?:^|[/\\])\.[^/\\]*$/;
+/** What data sets are published with, beside their records. */
+const DESCRIPTION = /(?:^|[/\\])(?:(?:README|LICEN[CS]E|CHANGELOG|CITATION|NOTICE)(?:\.[^/\\]*)?|[^/\\]*\.md)$/i;
 const HEAD_BYTES = 4096;
 
-/** The files that sources stand for, without what systems leave in folders: hidden files, and those that begin as binary ones. */
+/**
+ * The files that sources stand for, without what else lies in folders of records: what describes them, and what systems leave
+ * there, hidden files and those that begin as binary ones.
+ */
 export async function* ownFilesOf(
   files: Pick<Files, 'stat' | 'list' | 'readRange'>,
   sources: readonly string[],
 ): AsyncGenerator<SourceFile> {
   for await (const file of filesOf(files, sources)) {
     const { path, isFound, kind, bytes } = file;
-    if (isFound && HIDDEN.test(path)) continue;
+    if (isFound && (HIDDEN.test(path) || DESCRIPTION.test(path))) continue;
     const head = isFound && kind === 'file' && (await files.readRange(path, 0, Math.min(bytes, HEAD_BYTES)));
     if (!head || head.indexOf(0) < 0) yield file;
   }

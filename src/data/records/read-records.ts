@@ -45,7 +45,7 @@ const RECORD_FILE = /\.(jsonl|ndjson)$/i;
 
 /**
  * Whether the sources are files of records: each begins with a record of a known shape. Folders are records where all of
- * their files are, but for what systems leave there. Errors: HoldfastError where some sources are records and some are text.
+ * their files are, but for what describes them (README, LICENSE, *.md) and what systems leave there. Errors: HoldfastError where some sources are records and some are text.
  */
 export async function holdRecords(host: Host, sources: readonly string[]): Promise<boolean> {
   let text: string | undefined;

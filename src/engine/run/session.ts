@@ -7,7 +7,7 @@
 
 import type { Device } from '../../gpu/device.ts';
 import type { ReadbackRing } from '../../gpu/readback.ts';
-import type { Tensor } from '../../graph/program.ts';
+import type { Tensor, TensorElements } from '../../graph/program.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Ledger } from '../../memory/tiers/backing.ts';
 import type { Below } from '../../memory/tiers/below.ts';
@@ -28,7 +28,6 @@ import type { LinkLedger } from './link.ts';
 import { ModelValues } from './model-values.ts';
 import { openParts, type SessionParts } from './session-parts.ts';
 import { type SessionState, StateBuilder } from './state-builder.ts';
-import type { TensorElements } from './storage.ts';
 import { WarmUp } from './warm-up.ts';
 
 /** What a session can tell of its memory at any time. Bytes. */
@@ -130,7 +129,7 @@ export class Session<P extends Passes = Passes> {
 
   /**
    * Counts moves, to another device or another budget. What was written into persistent tensors in an earlier one is
-   * gone, save what was given to `hold`.
+   * gone, save constants and what was given to `hold`.
    */
   get epoch(): number {
     return this.#epoch;

@@ -2,7 +2,7 @@
 // makes all of it or nothing. Which state a session is in, and when it moves, is in session.ts.
 
 import type { Device } from '../../gpu/device.ts';
-import type { Tensor } from '../../graph/program.ts';
+import type { Tensor, TensorElements } from '../../graph/program.ts';
 import type { Below } from '../../memory/tiers/below.ts';
 import { roomForStashes } from '../../memory/tiers/shares.ts';
 import { HoldfastError } from '../../util/errors.ts';
@@ -16,7 +16,6 @@ import { type Arrangement, arrange, limitsOf, SHRINK } from './arrangement.ts';
 import { type DeviceState, makeDeviceState } from './device-state.ts';
 import type { HostUpdater } from './host-optimizer.ts';
 import type { LinkLedger } from './link.ts';
-import type { TensorElements } from './storage.ts';
 
 /** Everything that a move replaces: as a whole, or not at all. */
 export interface SessionState<P extends Passes> extends Arrangement<P> {

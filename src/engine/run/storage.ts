@@ -5,14 +5,11 @@ import { GPUBufferUsage } from '../../gpu/constants.ts';
 import type { Device } from '../../gpu/device.ts';
 import type { BufferRange } from '../../gpu/dispatch.ts';
 import type { Placement } from '../../graph/liveness.ts';
-import { bytesBefore, bytesOf, type Tensor } from '../../graph/program.ts';
+import { bytesBefore, bytesOf, type Tensor, type TensorElements } from '../../graph/program.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 
 const STORAGE_USAGE = () => GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
-
-/** The elements of a tensor, all four bytes wide. */
-export type TensorElements = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>;
 
 export class Storage {
   readonly #device: Device;
@@ -32,7 +29,7 @@ export class Storage {
     return buffer;
   }
 
-  /** The range of a tensor; a persistent one gets its buffer on first sight. */
+  /** The range of a tensor; a persistent one gets its buffer on first sight, a constant with its elements in it. */
   range(tensor: Tensor): BufferRange {
     const known = this.#ranges.get(tensor);
     if (known) return known;
@@ -45,6 +42,7 @@ export class Storage {
     const bytes = bytesOf(tensor);
     const range = { buffer: this.buffer(tensor.name, bytes), offset: 0, bytes };
     this.#ranges.set(tensor, range);
+    if (tensor.constant) this.write(tensor, tensor.constant());
     return range;
   }
 

@@ -3,7 +3,7 @@
 // (backing.ts, stash-tier.ts).
 
 import type { BlockFile } from '../../runtime/host.ts';
-import { HoldfastError } from '../../util/errors.ts';
+import { finishing, HoldfastError } from '../../util/errors.ts';
 import { Backing, type Ledger, type TierState } from './backing.ts';
 import type { DiskFile } from './disk-file.ts';
 import type { ChunkValue } from './puts.ts';
@@ -48,8 +48,10 @@ export class Below {
       };
       return new Below(new Backing(options), new StashTier(stashes, file, begin));
     } catch (error) {
-      await file?.remove();
-      throw error;
+      return finishing(
+        () => Promise.reject(error),
+        () => file?.remove(),
+      );
     }
   }
 

@@ -23,14 +23,15 @@ export async function localModel(host: Host, name: string): Promise<string> {
     shown = now;
     terminal.warn(`\r${file}: ${formatBytes(bytes)} of ${formatBytes(of)}\u001b[K${bytes === of ? '\n' : ''}`);
   };
+  const waits = (why: string) => terminal.warn(`waiting for another process that fetches ${name}: ${why}\n`);
   try {
-    if (isHubName(name)) return await fetchModel(host, await hubFolder(name), progress);
+    if (isHubName(name)) return await fetchModel(host, await hubFolder(name), progress, waits);
     if (!isUrl(name)) return name;
     const [, folder, zip] = /^(.*\/)([^/?#]+\.(?:zip|gguf))$/i.exec(name) ?? [];
     if (folder !== undefined && zip !== undefined) {
-      return await fetchFile(host, urlFolder(folder), fileNameOf(zip), progress);
+      return await fetchFile(host, urlFolder(folder), fileNameOf(zip), progress, waits);
     }
-    return await fetchModel(host, urlFolder(name), progress);
+    return await fetchModel(host, urlFolder(name), progress, waits);
   } catch (error) {
     if (!(error instanceof Interrupted)) throw error;
     throw new HoldfastError(`${name}: cannot be reached (${error.message}); try again, or name a folder`);

@@ -1,6 +1,8 @@
 // The host port: what the library needs of the place it runs in, GPUs to choose from, files, a terminal. One interface,
 // implemented once per place: headless.ts for Node and Deno, browser.ts. Nothing above names a runtime.
 
+import { HoldfastError } from '../util/errors.ts';
+
 /** Files and folders of the place. Errors of all: HoldfastError naming the path. */
 export interface Files {
   /** The whole file. Errors: HoldfastError naming the path when it is missing or unreadable. */
@@ -66,6 +68,9 @@ export interface FolderClaim {
   /** Gives it back, and removes what was made to take it: the folder, too, if nothing was put in it. */
   release(): Promise<void>;
 }
+
+/** The error of a folder that another process has, which is not known to be gone. */
+export class FolderHeld extends HoldfastError {}
 
 /** As much of it as reading a model takes. Without `open`, reading a range is as cheap as it can be. */
 export type FolderReader = Pick<Files, 'read' | 'readRange' | 'stat' | 'list' | 'sha256'> &
@@ -230,7 +235,7 @@ export interface Host {
   openBlockFile(folder: string, bytes: number): Promise<BlockFile>;
   /**
    * Keeps other processes from a folder that is to be written to; it is made if it is missing. Absent where the host has
-   * locks of its own (a page). Errors: HoldfastError naming the process that has it, and where it cannot be written to.
+   * locks of its own (a page). Errors: FolderHeld naming the process that has it; HoldfastError where it cannot be written to.
    */
   claimFolder?(folder: string): Promise<FolderClaim>;
   /** The same with a new folder in `parent`: `prefix` and the number after the highest there. */

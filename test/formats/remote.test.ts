@@ -2,7 +2,7 @@
 // that end; what arrives is what lies there, or one line says why not.
 
 import { createHash } from 'node:crypto';
-import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import * as hub from '@huggingface/hub';
@@ -151,6 +151,24 @@ describe('from a server', () => {
     rmSync(path.join(folder, 'model-2.safetensors'));
     writeFileSync(path.join(folder, 'model-2.safetensors.incoming'), new Uint8Array(300).fill(7));
     await expectModel(await fetched());
+  });
+
+  test('two that fetch at the same time take turns, and each file comes once', async () => {
+    const told: string[] = [];
+    const fetch = () => fetchModel(host, urlFolder(`${address}/m/`), undefined, (why) => told.push(why));
+    const [one, two] = await Promise.all([fetch(), fetch()]);
+    expect(one).toBe(two);
+    await expectModel(one);
+    expect(told).toEqual([expect.stringContaining(`${one}: process ${process.pid} on `)]);
+    const whole = server.requests.filter((request) => request === 'm/model-2.safetensors bytes=0-');
+    expect(whole).toHaveLength(1);
+  });
+
+  test('a folder whose lock names no process is refused', async () => {
+    const folder = path.join(host.cacheFolder, 'models', urlFolder(`${address}/m/`).cacheName);
+    mkdirSync(folder, { recursive: true });
+    writeFileSync(path.join(folder, 'run.lock'), 'not one');
+    expect(await refusal(fetched())).toMatch(/run\.lock names no process; remove that file/);
   });
 
   test('progress is told, and ends with all bytes', async () => {

@@ -4,7 +4,7 @@
 // Invariant: a file counts as there once all of it is, and is the one that was asked for: its size, and its checksum
 // where the place says one. Never more than a piece of a file is in memory.
 
-import { type Files, type Host, join, type ResumedFile } from '../../runtime/host.ts';
+import { type Files, type FolderClaim, FolderHeld, type Host, join, type ResumedFile } from '../../runtime/host.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, finishing, HoldfastError, messageOf } from '../../util/errors.ts';
 import { accept, namesTo, number, object, text } from '../../util/json.ts';
@@ -46,11 +46,16 @@ export const isCutOff = (error: unknown): boolean => error instanceof Error && e
 /** Told of each piece that arrived. */
 export type FetchProgress = (name: string, bytes: number, of: number) => void;
 
+/** Told why a fetch waits: another process brings files into the same folder, a rank of the same run for one. */
+export type FetchWait = (why: string) => void;
+
 /** In a row, without a byte between them. */
 const MOST_FAILURES = 6;
 /** Of a server that gives a file only from its start. */
 const MOST_STARTS = 3;
 const RETRY_MS = 100;
+/** Until a folder that another process has is asked for again. */
+const HELD_MS = 250;
 const MOST_RETRY_MS = 5000;
 /** The largest of what is not weights. */
 const MOST_SMALL_BYTES = 2 ** 28;
@@ -61,9 +66,17 @@ type Sources = Record<string, { version: string; bytes: number }>;
 
 type FetchHost = Pick<Host, 'files' | 'cacheFolder' | 'resumeFile' | 'claimFolder'>;
 
-/** Brings a model into the cache. Returns its folder. Errors: HoldfastError naming the file, and what to do. */
-export function fetchModel(host: FetchHost, remote: RemoteFolder, progress: FetchProgress = () => {}): Promise<string> {
-  return withCache(host, remote, async (folder) => {
+/**
+ * Brings a model into the cache, after any other process that is at it. Returns its folder. Errors: HoldfastError naming the
+ * file, and what to do.
+ */
+export function fetchModel(
+  host: FetchHost,
+  remote: RemoteFolder,
+  progress: FetchProgress = () => {},
+  waits: FetchWait = () => {},
+): Promise<string> {
+  return withCache(host, remote, waits, async (folder) => {
     const bring = (name: string) => bringFile(host, folder, remote, name, progress);
     const need = async (name: string) => {
       if (await bring(name)) return;
@@ -89,25 +102,44 @@ export function fetchFile(
   remote: RemoteFolder,
   name: string,
   progress: FetchProgress = () => {},
+  waits: FetchWait = () => {},
 ): Promise<string> {
-  return withCache(host, remote, async (folder) => {
+  return withCache(host, remote, waits, async (folder) => {
     if (await bringFile(host, folder, remote, name, progress)) return join(folder, name);
     throw new HoldfastError(`${remote.place}${name}: there is no such file`);
   });
 }
 
 async function withCache<T>(
-  { cacheFolder, files, claimFolder }: FetchHost,
+  host: FetchHost,
   { cacheName }: RemoteFolder,
+  waits: FetchWait,
   work: (folder: string) => Promise<T>,
 ): Promise<T> {
-  const folder = join(cacheFolder, 'models', cacheName);
-  await files.makeFolder(folder);
-  const claim = await claimFolder?.(folder);
+  const folder = join(host.cacheFolder, 'models', cacheName);
+  await host.files.makeFolder(folder);
+  const claim = await claimInTurn(host, folder, waits);
   try {
     return await work(folder);
   } finally {
     await claim?.release();
+  }
+}
+
+/** Waits, where another process has the folder, for its end. */
+async function claimInTurn(
+  { claimFolder }: FetchHost,
+  folder: string,
+  waits: FetchWait,
+): Promise<FolderClaim | undefined> {
+  for (let tries = 0; ; tries++) {
+    try {
+      return await claimFolder?.(folder);
+    } catch (error) {
+      if (!(error instanceof FolderHeld)) throw error;
+      if (tries === 0) waits(error.message);
+      await pause(HELD_MS);
+    }
   }
 }
 
@@ -239,4 +271,6 @@ export async function persistently<T>(place: string, name: string, work: () => P
 
 /** Longer after each failure. */
 export const retryPause = (failures: number): Promise<void> =>
-  new Promise((resolve) => setTimeout(resolve, Math.min(MOST_RETRY_MS, RETRY_MS * 2 ** (failures - 1))));
+  pause(Math.min(MOST_RETRY_MS, RETRY_MS * 2 ** (failures - 1)));
+
+const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));

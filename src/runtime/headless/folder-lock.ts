@@ -13,7 +13,7 @@ import path from 'node:path';
 import process from 'node:process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { HoldfastError } from '../../util/errors.ts';
-import { type FolderClaim, join } from '../host.ts';
+import { type FolderClaim, FolderHeld, join } from '../host.ts';
 import { codeOf, fileError } from './file-errors.ts';
 import { makeFolders, type NewFolders } from './folders.ts';
 import { isGone, type ProcessIdentity, SELF } from './processes.ts';
@@ -37,8 +37,8 @@ const held = new Set<string>();
 let isWatched = false;
 
 /**
- * Takes the folder for this process, and makes it if it is missing. Errors: HoldfastError where another process has
- * it, or it cannot be written to.
+ * Takes the folder for this process, and makes it if it is missing. Errors: FolderHeld where another process has it;
+ * HoldfastError where it cannot be written to, or its lock names no process.
  */
 export async function claimFolder(folder: string): Promise<FolderClaim> {
   const lock = path.join(folder, LOCK);
@@ -196,7 +196,7 @@ function isHeld(folder: string, lock: string, other: Owner | 'unknown'): Holdfas
   const { pid, host, since, place, started } = other;
   const seen = place === SELF.place && started !== '';
   const unseen = seen ? '' : `; if that process is gone, which cannot be seen from here, remove ${lock}`;
-  return new HoldfastError(
+  return new FolderHeld(
     `${folder}: process ${pid} on ${host} has it since ${since}; wait for its end or choose another folder${unseen}`,
   );
 }

@@ -54,8 +54,8 @@ function moving({ whatIf }: MemoryRecord): string[] {
   return [`moving ${formatBytes(moved)} a step: ${words.join('; ')}`];
 }
 
-function recovering({ recoveryBytesPerStep: bytes, bytesPerStep: { h2d, d2h } }: MemoryRecord): string[] {
-  if (bytes < WORTH_SAYING * (h2d + d2h) || bytes === 0) return [];
+function recovering({ recoveryBytesPerStep: bytes, bytesPerStep }: MemoryRecord): string[] {
+  if (!bytesPerStep || bytes === 0 || bytes < WORTH_SAYING * (bytesPerStep.h2d + bytesPerStep.d2h)) return [];
   return [
     `copying ${formatBytes(bytes)} more a step, so that a lost GPU costs one step: --recovery checkpoint does without, and goes back to the last checkpoint`,
   ];

@@ -55,8 +55,7 @@ export { MEMORY_SCRIPT };
 
 // ---- Figures -------------------------------------------------------------------------------------------
 
-function figures({ gpu, host, disk, bytesPerStep, bound, map, recoveryBytesPerStep }: MemoryRecord): Html {
-  const moved = bytesPerStep.h2d + bytesPerStep.d2h;
+function figures({ gpu, host, disk, bytesPerStep, bound, recoveryBytesPerStep }: MemoryRecord): Html {
   const tier = ({ budget, peak }: TierFigures) =>
     peak === 0 && budget === undefined ? 'not used' : budget === undefined ? 'no limit' : `of ${formatBytes(budget)}`;
   const predicted = gpu.predictedPeak === gpu.peak ? 'as predicted' : `${formatBytes(gpu.predictedPeak)} predicted`;
@@ -65,7 +64,8 @@ function figures({ gpu, host, disk, bytesPerStep, bound, map, recoveryBytesPerSt
     ['Host memory, peak', formatBytes(host.peak), tier(host)],
     ['Disk, peak', formatBytes(disk.peak), tier(disk)],
   ];
-  if (map) {
+  if (bytesPerStep) {
+    const moved = bytesPerStep.h2d + bytesPerStep.d2h;
     const over = bound ? `${times(moved, bound.lp)} the least possible` : 'host and GPU, both ways';
     const alone = bound && recoveryBytesPerStep > 0 ? `, ${bound.ratio.toFixed(2)} × but for recovery` : '';
     rows.push(['Moved in a step', formatBytes(moved), over + alone]);
@@ -99,17 +99,17 @@ function bars(caption: string, rows: readonly Bar[], note: string): Html {
   return html`<table class="bars"><caption>${caption}</caption><tbody>${cells}</tbody>${foot}</table>`;
 }
 
-function bytesTable({ bytesPerStep, offloadedPerStep, bound, map, ...rest }: MemoryRecord): Html {
+function bytesTable({ bytesPerStep, offloadedPerStep, bound, ...rest }: MemoryRecord): Html {
   const { recoveryBytesPerStep, disk, total } = rest;
   // Where no step was recorded there is the whole run to show.
-  const bytes = map ? bytesPerStep : total;
+  const bytes = bytesPerStep ?? total;
   const row = (name: string, value: number, rest: Partial<Bar> = {}): Bar => {
     return { name, value, shown: formatBytes(value), ...rest };
   };
   const link = bytes.h2d + bytes.d2h;
   const rows = [row('host to GPU', bytes.h2d, { color: 'gpu' }), row('GPU to host', bytes.d2h, { color: 'host' })];
   const notes: string[] = [];
-  if (map && bound) {
+  if (bytesPerStep && bound) {
     rows.push(row('both ways', link, { style: 'sum' }), row('least of any schedule', bound.lp, { style: 'bound' }));
     if (bound.milp !== undefined && bound.milp !== bound.lp) {
       rows.push(row('least in whole chunks', bound.milp, { style: 'bound' }));
@@ -120,19 +120,19 @@ function bytesTable({ bytesPerStep, offloadedPerStep, bound, map, ...rest }: Mem
         : `The schedule moves ${bound.ratio.toFixed(2)} × the least.`,
     );
   }
-  if (map && offloadedPerStep > 0) rows.push(row('activations, down and up', 2 * offloadedPerStep));
+  if (bytesPerStep && offloadedPerStep > 0) rows.push(row('activations, down and up', 2 * offloadedPerStep));
   if (disk.peak > 0) {
     rows.push(row('read from disk', bytes.diskRead, { color: 'disk' }));
     rows.push(row('written to disk', bytes.diskWrite, { color: 'disk' }));
   }
-  if (map) {
+  if (bytesPerStep) {
     const { h2d, d2h, diskRead, diskWrite } = total;
     const onDisk = disk.peak > 0 ? `, ${formatBytes(diskRead)} from disk, ${formatBytes(diskWrite)} to disk` : '';
     notes.push(
       `The whole run: ${formatBytes(h2d)} up, ${formatBytes(d2h)} down${onDisk}, first step and saving included.`,
     );
   }
-  return bars(map ? 'Bytes moved in a step' : 'Bytes moved in the run', rows, notes.join(' '));
+  return bars(bytesPerStep ? 'Bytes moved in a step' : 'Bytes moved in the run', rows, notes.join(' '));
 }
 
 function waitsTable({ waits, disk }: MemoryRecord): Html {

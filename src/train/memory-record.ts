@@ -46,9 +46,9 @@ export interface MemoryRecord {
   readonly disk: TierFigures;
   /**
    * Of chunks in a training step, and of activations from and to the disk: the mean over the steps recorded; padding, and
-   * copies for recovery, count.
+   * copies for recovery, count. Absent where none was: of a run that ended early, or within its warm-up.
    */
-  readonly bytesPerStep: LinkBytes;
+  readonly bytesPerStep?: LinkBytes;
   /** Of activations that a training step moves below the GPU; as many come back. */
   readonly offloadedPerStep: number;
   /** Since the run began: loading, warm-up, validation, samples and saving too. */
@@ -101,12 +101,12 @@ export function memoryRecord({
   const { gpu, host, disk, link, below } = report;
   const last = recordings.at(-1);
   const { order } = fit.workload;
-  const bytesPerStep = meanOf(recordings.map(linkBytes));
+  const bytesPerStep = last && meanOf(recordings.map(linkBytes));
   return {
     gpu: { ...gpu, peak: gpuPeak },
     host,
     disk,
-    bytesPerStep,
+    ...(bytesPerStep && { bytesPerStep }),
     offloadedPerStep: offloaded,
     total: {
       h2d: link.h2dBytes,
@@ -114,7 +114,7 @@ export function memoryRecord({
       diskRead: below.diskReadBytes,
       diskWrite: below.diskWriteBytes,
     },
-    recoveryBytesPerStep: last ? Math.max(0, bytesPerStep.d2h - planned.d2h) : 0,
+    recoveryBytesPerStep: bytesPerStep ? Math.max(0, bytesPerStep.d2h - planned.d2h) : 0,
     waits: { ...link.waits, diskRead: below.waits.diskReadMs, diskWrite: below.waits.diskWriteMs },
     fit: { slots: fit.slots, chunks: fit.map.count, chunkBytes: fit.map.chunkBytes },
     ...(order && { accumulate: { order: order.order, seconds: fit.orderSeconds ?? {} } }),
@@ -129,7 +129,6 @@ function timeOf(recording: Recording): NonNullable<MemoryRecord['lastStep']> {
 }
 
 function meanOf(steps: readonly LinkBytes[]): LinkBytes {
-  const mean = (link: keyof LinkBytes) =>
-    steps.reduce((sum, bytes) => sum + bytes[link], 0) / Math.max(1, steps.length);
+  const mean = (link: keyof LinkBytes) => steps.reduce((sum, bytes) => sum + bytes[link], 0) / steps.length;
   return { h2d: mean('h2d'), d2h: mean('d2h'), diskRead: mean('diskRead'), diskWrite: mean('diskWrite') };
 }

@@ -43,11 +43,12 @@ const map: ChunkHistory = {
   activationBytes: 5000,
   otherBytes: 500,
 };
+const BYTES = { h2d: 3000, d2h: 1500, diskRead: 0, diskWrite: 0 };
 const memory: MemoryRecord = {
   gpu: { budget: 9000, peak: 8500, predictedPeak: 8500 },
   host: { budget: undefined, peak: 2000 },
   disk: { budget: undefined, peak: 0 },
-  bytesPerStep: { h2d: 3000, d2h: 1500, diskRead: 0, diskWrite: 0 },
+  bytesPerStep: BYTES,
   total: { h2d: 40000, d2h: 20000, diskRead: 0, diskWrite: 0 },
   recoveryBytesPerStep: 0,
   offloadedPerStep: 0,
@@ -92,7 +93,7 @@ describe('the section on memory', async () => {
     const other = await page({
       ...memory,
       disk: { budget: 5000, peak: 4000 },
-      bytesPerStep: { ...memory.bytesPerStep, diskRead: 700 },
+      bytesPerStep: { ...BYTES, diskRead: 700 },
     });
     expect(row(other, 'read from disk')).toBe('700 B');
     expect(other).toContain('<dd>4.00 KB</dd><dd>of 5.00 KB</dd>');
@@ -159,7 +160,7 @@ describe('the section on memory', async () => {
   });
 
   test('without a recorded step it has the bytes of the run, and no map; without memory no section', async () => {
-    const { map: _, ...rest } = memory;
+    const { map: _, bytesPerStep: __, ...rest } = memory;
     const other = await page(rest);
     expect(row(other, 'host to GPU')).toBe('40.0 KB');
     expect(other).not.toContain('class="chunk-map"');

@@ -52,16 +52,18 @@ function unitOf(config: ModelConfig): string {
 
 function memoryLines(record: MemoryRecord): string[] {
   const { gpu, host, disk, bytesPerStep, offloadedPerStep, ...rest } = record;
-  const { recoveryBytesPerStep, bound, fit, accumulate } = rest;
-  const { h2d, d2h, diskRead, diskWrite } = bytesPerStep;
+  const { recoveryBytesPerStep, bound, fit, accumulate, total } = rest;
+  // Where no step was recorded there is the whole run to tell of.
+  const { h2d, d2h, diskRead, diskWrite } = bytesPerStep ?? total;
   const disks = disk.peak > 0 ? `, ${formatBytes(disk.peak)} of disk` : '';
   const io = diskRead + diskWrite > 0 ? `, disk ${formatBytes(diskRead)} read, ${formatBytes(diskWrite)} written` : '';
   const kept = recoveryBytesPerStep > 0 ? ` (${formatBytes(recoveryBytesPerStep)} of it for recovery)` : '';
-  const activations = offloadedPerStep > 0 ? `, and ${formatBytes(offloadedPerStep)} of activations down and up` : '';
+  const activations =
+    bytesPerStep && offloadedPerStep > 0 ? `, and ${formatBytes(offloadedPerStep)} of activations down and up` : '';
   const least = bound ? `; the plan moves ${bound.ratio.toFixed(3)} x the least of any` : '';
   return [
     `${fit.slots} of ${fit.chunks} chunks of ${formatBytes(fit.chunkBytes)} on the GPU at once: ${formatBytes(gpu.peak)} there, ${formatBytes(host.peak)} of host memory${disks}`,
-    `a step moved ${formatBytes(h2d)} up, ${formatBytes(d2h)} down${kept}${activations}${io}${least}`,
+    `${bytesPerStep ? 'a step' : 'the run'} moved ${formatBytes(h2d)} up, ${formatBytes(d2h)} down${kept}${activations}${io}${least}`,
     ...(accumulate ? [describeOrder(accumulate.order, accumulate.seconds)] : []),
     ...advice(record),
   ];

@@ -1,0 +1,26 @@
+// Runs within a budget that end before a step was recorded: what they say of it.
+
+import { expect, test } from 'vitest';
+import { MemoryFiles } from '../memory-files.ts';
+import { inProcess } from './in-process.ts';
+
+const RUN = [
+  ...['train', '--data', 'text', '--out', 'run', '--layers', '2', '--width', '32', '--heads', '2', '--context', '16'],
+  ...['--batch', '1', '--eval-windows', '2', '--sample-tokens', '0', '--gpu-memory', '400KB', '--steps', '2'],
+];
+
+async function ended(...args: string[]) {
+  const files = new MemoryFiles({ text: 'hold fast, and then hold on; '.repeat(100) });
+  return { files, ...(await inProcess(files, [...RUN, ...args])) };
+}
+
+test('the summary tells what the whole run moved, and nothing of a step or of copies for recovery', async () => {
+  const { status, out, said } = await ended();
+  expect(`${status} ${said}`).toBe('0 ');
+  expect(out).toMatch(/^the run moved [1-9]\S* [KM]B up, [1-9]\S* [KM]B down; the plan moves/m);
+  expect(out).not.toMatch(/a step moved| 0 B/);
+  const lines = (await ended('--json')).out.trim().split('\n');
+  const { memory } = JSON.parse(lines.at(-1) ?? '').summary;
+  expect(memory).not.toHaveProperty('bytesPerStep');
+  expect(memory.total.h2d).toBeGreaterThan(0);
+});

@@ -125,6 +125,10 @@ async function trainOn(
         text,
         ranks,
       });
+      if (flags.timeline !== undefined && summary.timeline === undefined)
+        progress.note(
+          `--timeline ${flags.timeline}: not written: no step was recorded (of a run that comes to its end the last one is, where warm-up is over)`,
+        );
       progress.finish(summary, describeRun(summary, out, settings));
     } finally {
       device.close();

@@ -98,6 +98,8 @@ export interface RunSummary {
   stopped?: true;
   /** There where the best validation's checkpoint is kept. */
   best?: { readonly step: number; readonly loss: number; readonly checkpoint: string };
+  /** The file of the last step's trace; absent where none was asked for, and where that step was not recorded. */
+  timeline?: string;
   /** There when the run had a GPU budget. */
   memory?: MemoryRecord;
   /** There when several ranks ran it. */

@@ -331,6 +331,7 @@ class RunPart {
       ...(best_model_checkpoint !== null && {
         best: { step: best_global_step ?? 0, loss: best_metric ?? Number.NaN, checkpoint: best_model_checkpoint },
       }),
+      ...(this.#timeline !== undefined && this.#lastStep && { timeline: this.#timeline }),
       ...(memory.gpu === undefined || !this.#isFirst ? {} : { memory: await this.#memory() }),
       ...(ranks && { ranks }),
     };

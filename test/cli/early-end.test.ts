@@ -24,3 +24,15 @@ test('the summary tells what the whole run moved, and nothing of a step or of co
   expect(memory).not.toHaveProperty('bytesPerStep');
   expect(memory.total.h2d).toBeGreaterThan(0);
 });
+
+test('a timeline that has no step to show is not written, and says so', async () => {
+  const { status, out, files } = await ended('--timeline', 'trace.json');
+  expect(status).toBe(0);
+  expect(out).toMatch(/^--timeline trace\.json: not written: no step was recorded \(/m);
+  expect(files.contents.has('trace.json')).toBe(false);
+  const told = await ended('--timeline', 'trace.json', '--json');
+  expect(told.said).toMatch(/^--timeline trace\.json: not written/m);
+  const whole = await ended('--timeline', 'trace.json', '--steps', '3');
+  expect(whole.out).not.toContain('not written');
+  expect(whole.files.contents.has('trace.json')).toBe(true);
+});

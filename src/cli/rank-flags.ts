@@ -8,7 +8,7 @@ import { ZERO_STAGES, type ZeroStage } from '../engine/ranks/sharding.ts';
 import type { OptimizerDevice, Update } from '../graph/operators/optimizer.ts';
 import type { FolderClaim, Host } from '../runtime/host.ts';
 import { UPDATE_ON_RANKS } from '../train/check-settings.ts';
-import { HoldfastError } from '../util/errors.ts';
+import { HoldfastError, messageOf } from '../util/errors.ts';
 import type { MemoryFlags } from './memory-flags.ts';
 import { wholeNumberFrom } from './options.ts';
 import { rankProcesses } from './rank-processes.ts';
@@ -114,7 +114,10 @@ export async function onRanks(
     await work(rank === 0 ? host : silent(host), ranks);
     await ranks.control.barrier('the end');
   } catch (error) {
-    throw error instanceof HoldfastError ? new HoldfastError(`${name}: ${error.message}`) : error;
+    if (error instanceof HoldfastError) throw new HoldfastError(`${name}: ${error.message}`);
+    // What it is follows, with its stack.
+    host.terminal.warn(`holdfast: ${name}: ${messageOf(error)}\n`);
+    throw error;
   }
 }
 

@@ -9,6 +9,7 @@ import type { Host } from '../runtime/host.ts';
 import { at } from '../util/at.ts';
 import { assert, HoldfastError, shortened } from '../util/errors.ts';
 import type { RunSettings } from './run-settings.ts';
+import type { SavedState } from './saved-state.ts';
 import type { Trainer } from './trainer.ts';
 
 /** Micro-batches of a step, of all ranks. Those that share layers take the same ones. */
@@ -113,6 +114,16 @@ export async function runFacts(
     '--sequence-parallel': String(sequenceParallel),
     '--zero': String(sharding.stage),
     ...Object.fromEntries(each),
+  };
+}
+
+/** Where it goes on from, and to: each rank reads the checkpoint by itself. */
+export async function beginningFacts(host: Host, saved: SavedState | undefined, until?: number): Promise<RankFacts> {
+  const digest = await host.files.sha256();
+  digest.update(new TextEncoder().encode(JSON.stringify(saved)));
+  return {
+    checkpoint: saved ? `step ${saved.trainer.step} (${digest.hex().slice(0, 16)})` : 'none',
+    '--until': String(until ?? 'the end'),
   };
 }
 

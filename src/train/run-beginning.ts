@@ -10,7 +10,7 @@ import { unlikeRanks } from '../nn/tensor-parallel.ts';
 import type { Host } from '../runtime/host.ts';
 import { Random } from '../util/random.ts';
 import { checkBase } from './base-identity.ts';
-import { checkAlike, createOnRanks, type FirstChoices, layoutFacts } from './ranks.ts';
+import { beginningFacts, checkAlike, createOnRanks, type FirstChoices, layoutFacts } from './ranks.ts';
 import type { RunOptions } from './run-events.ts';
 import { generates, modelOf, type RunSettings, trainerOptions } from './run-settings.ts';
 import { checkText, datasetOf, type RunText } from './run-text.ts';
@@ -45,13 +45,14 @@ export interface Beginning {
 export async function begin(
   { host, settings, out, text }: RunSetting,
   device: Device,
-  { resume = false, memory = {}, ranks }: RunOptions,
+  { resume = false, until, memory = {}, ranks }: RunOptions,
   made: (trainer: Trainer) => void,
 ): Promise<Beginning> {
   const { files } = host;
   const { from, lora } = settings;
   const checkpoint = resume ? await loadCheckpoint(files, out) : undefined;
   const saved = checkpoint && stateOf(checkpoint);
+  if (ranks) await checkAlike(ranks, await beginningFacts(host, saved, until));
   if (saved) checkText(text.identity, saved.corpus, out);
   const dataset = datasetOf(settings, text);
 
@@ -87,7 +88,10 @@ export async function begin(
   if (start) {
     await trainer.setWeights(start.weights);
     base = await start.base();
-    if (base !== undefined) checkBase(base, saved?.base, from ?? '', out);
+    if (base !== undefined) {
+      if (ranks) await checkAlike(ranks, { 'the weights below the adapter': base });
+      checkBase(base, saved?.base, from ?? '', out);
+    }
   }
   const isFirst = ranks === undefined || ranks.rank === 0;
   if (isFirst && trainer.choices.measured > 0) await saveChoices(host, device, trainer.choices.record());

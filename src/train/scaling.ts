@@ -35,7 +35,9 @@ export function scale(scenario: Scenario, machine: Machine, how: Scaling, budget
   const counts: number[] = [];
   for (let count = 1; count < copies; count *= 2) counts.push(count);
   const sequences = scenario.batch * scenario.accumulate * copies;
-  const rows = [...counts, copies].map((count): ScalingRow => {
+  // The same step is on all of them: each count has as many sequences as every other.
+  const compared = [...counts, copies].filter((count) => how === 'weak' || sequences % count === 0);
+  const rows = compared.map((count): ScalingRow => {
     const size = count * each;
     const { batch, accumulate } = how === 'weak' ? scenario : dealt(sequences, count, scenario.batch);
     const place = { ranks: size, batch, accumulate };
@@ -60,7 +62,7 @@ export function scale(scenario: Scenario, machine: Machine, how: Scaling, budget
 
 /** So many sequences on so many copies of the model: micro-batches are as large as was asked for, or smaller where there are too few. */
 function dealt(sequences: number, size: number, most: number): { batch: number; accumulate: number } {
-  const each = Math.max(1, Math.floor(sequences / size));
+  const each = sequences / size;
   let batch = Math.min(most, each);
   while (each % batch !== 0) batch--;
   return { batch, accumulate: each / batch };

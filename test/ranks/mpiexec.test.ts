@@ -155,6 +155,15 @@ describe.runIf(hasMpi && THOROUGH)('mpiexec', () => {
     ]);
   });
 
+  it('names ends that are not the same, which are no settings', async () => {
+    const run = (until: string) => [...RUN, '--steps', '6', '--until', until, '--out', out('ends')];
+    const { status, stderr } = await startRanks([run('3'), run('4')]).finished;
+    expect(status).toBe(2);
+    expect(stderr.split('\n').filter((line) => line.startsWith('holdfast'))).toEqual([
+      'holdfast: rank 0 of 2: --until: 3 on rank 0, 4 on rank 1; it must be the same on all ranks',
+    ]);
+  });
+
   it.runIf(EVERY_CASE)('gives the same checkpoint under every stage and budget, also on 4 ranks', async () => {
     for (const size of [2, 4]) {
       const kinds = [

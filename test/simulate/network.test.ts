@@ -221,6 +221,18 @@ describe('many ranks', () => {
     expect((four?.bytes.network ?? 0) / whole.bytes.network).toBeCloseTo(1, 2);
   });
 
+  it('share the same step strongly, on those counts alone that divide its sequences', () => {
+    const budgets = () => ({ gpu: undefined, host: 1e9 });
+    for (const [copies, counts] of [
+      [6, [1, 2, 4, 6]],
+      [5, [1, 2, 5]],
+    ] as const) {
+      const rows = scale(scenario(copies), machineWith('direct'), 'strong', budgets);
+      expect(rows.map(({ ranks }) => ranks)).toEqual(counts);
+      for (const { ranks, batch, accumulate } of rows) expect(ranks * batch * accumulate).toBe(2 * copies);
+    }
+  });
+
   it('share a step strongly, or take one each, weakly', () => {
     const machine = machineWith('direct');
     const budgets = () => ({ gpu: undefined, host: 1e9 });

@@ -6,6 +6,7 @@ import type { Model } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';
 import type { Conversation } from '../train/conversation.ts';
 import { assert, HoldfastError, messageOf, oneLine, shortened } from '../util/errors.ts';
+import { writeGenerated } from './printable.ts';
 
 const PROMPT = '> ';
 
@@ -30,7 +31,7 @@ export async function chat(host: Host, conversation: Conversation, model: Adapte
     try {
       if (isCommand(line)) terminal.warn(obey(line, conversation, model));
       else {
-        for await (const piece of conversation.answer(line.replace(/^\/\//, '/'))) terminal.write(piece);
+        for await (const piece of conversation.answer(line.replace(/^\/\//, '/'))) writeGenerated(terminal, piece);
         terminal.write('\n');
       }
     } catch (error) {

@@ -21,6 +21,7 @@ import { addBudgetOptions, type MemoryFlags, memoryFromFlags } from './memory-fl
 import { MODEL_SOURCES } from './model-source.ts';
 import { type AdapterFlags, addAdapterOptions, onDevice, withNamedModel } from './opened-model.ts';
 import { adapterOption, numberFrom, wholeNumberFrom, within } from './options.ts';
+import { writeGenerated } from './printable.ts';
 
 interface Flags extends MemoryFlags, AdapterFlags {
   prompt: string;
@@ -197,10 +198,10 @@ async function show(
   const { json } = tells;
   const named = tells.adapter ? { adapter } : {};
   let text = '';
-  if (!json) terminal.write(tells.adapter ? `[${adapter}]\n${prompt}` : prompt);
+  if (!json) writeGenerated(terminal, tells.adapter ? `[${adapter}]\n${prompt}` : prompt);
   for await (const piece of pieces) {
     text += piece;
-    if (!json) terminal.write(piece);
+    if (!json) writeGenerated(terminal, piece);
   }
   terminal.write(json ? `${JSON.stringify({ prompt, ...named, text })}\n` : '\n');
 }

@@ -6,6 +6,7 @@ import type { Host } from '../runtime/host.ts';
 import { microBatchesOf, rankText } from '../train/ranks.ts';
 import type { RunEvents, RunSummary } from '../train/run-events.ts';
 import type { RunSettings } from '../train/run-settings.ts';
+import { printable } from './printable.ts';
 
 /** Milliseconds between plain lines when the output is piped. */
 const PLAIN_EVERY = 5000;
@@ -121,7 +122,7 @@ export class Progress {
       },
       sample: (step, text) => {
         this.#line(`step ${step} writes:`);
-        for (const line of printable(text).split('\n')) this.#line(`  | ${line}`);
+        for (const line of printable(text).replace(/\n+$/, '').split('\n')) this.#line(`  | ${line}`);
       },
     };
   }
@@ -144,14 +145,6 @@ export const accuracyText = (accuracy: number, { task }: RunSettings): string =>
 
 function smooth(old: number | undefined, value: number): number {
   return old === undefined ? value : old + SMOOTHING * (value - old);
-}
-
-/** Control characters of generated text must not drive the terminal. */
-function printable(text: string): string {
-  return text
-    .replace(/\t/g, '    ')
-    .replace(/[^\P{Cc}\n]/gu, '\ufffd')
-    .replace(/\n+$/, '');
 }
 
 function duration(seconds: number): string {

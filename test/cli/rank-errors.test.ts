@@ -1,0 +1,40 @@
+// What becomes of a mistake of a rank's own, which is no bad input: it is said with the rank's number, and thrown as it is.
+
+import { expect, it } from 'vitest';
+import { onRanks } from '../../src/cli/rank-flags.ts';
+import type { Host } from '../../src/runtime/host.ts';
+import { HoldfastError } from '../../src/util/errors.ts';
+import { testHost } from '../host.ts';
+import { inProcess } from '../ranks/in-process.ts';
+
+/** What both ranks of a job threw and said, where the work of rank 1 throws. */
+async function thrownBy(error: Error): Promise<{ thrown: unknown; said: string }> {
+  let said = '';
+  const [, found] = inProcess(2).map((messages) => {
+    const warn = (text: string) => {
+      said += text;
+    };
+    const terminal = { ...testHost.terminal, warn };
+    const host: Host = { ...testHost, terminal, joinRanks: async () => messages };
+    const work = async () => {
+      if (messages.rank === 1) throw error;
+    };
+    const job = onRanks(host, { data: [], optimizerDevice: 'gpu', update: 'at-end' }, () => false, work);
+    job.catch(() => {});
+    return job;
+  });
+  return { thrown: await found?.catch((thrown: unknown) => thrown), said };
+}
+
+it('is told with the number of the rank', async () => {
+  const error = new RangeError('Array buffer allocation failed');
+  const { thrown, said } = await thrownBy(error);
+  expect(thrown).toBe(error);
+  expect(said.split('\n')).toContain('holdfast: rank 1 of 2: Array buffer allocation failed');
+});
+
+it('bad input has it in its one line', async () => {
+  const { thrown, said } = await thrownBy(new HoldfastError('no such text'));
+  expect(thrown).toEqual(new HoldfastError('rank 1 of 2: no such text'));
+  expect(said).not.toContain('no such text');
+});

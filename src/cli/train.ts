@@ -138,10 +138,15 @@ async function trainOn(
   }
 }
 
-/** In the grid of a run that goes on, where no flag says another and the ranks have one. */
-function asSaved(ranks: Ranks, { tensorParallel, pipelineParallel, zero }: TrainFlags, saved: RunSettings): Ranks {
-  const { tensorParallel: tensor = 1, pipelineParallel: pipeline = 1 } = saved;
-  const isSaid = tensorParallel !== undefined || pipelineParallel !== undefined;
+/** In the grid of a run that goes on, along each axis that no flag says another of, where the ranks have one. */
+export function asSaved(
+  ranks: Ranks,
+  { tensorParallel, pipelineParallel, zero }: Pick<TrainFlags, 'tensorParallel' | 'pipelineParallel' | 'zero'>,
+  saved: Pick<RunSettings, 'tensorParallel' | 'pipelineParallel'>,
+): Ranks {
+  const tensor = tensorParallel ?? saved.tensorParallel ?? 1;
+  const pipeline = pipelineParallel ?? saved.pipelineParallel ?? 1;
+  const isSaid = tensorParallel !== undefined && pipelineParallel !== undefined;
   if (isSaid || ranks.size % (tensor * pipeline) !== 0) return ranks;
   checkGrid({ tensorParallel: tensor, pipelineParallel: pipeline, ...(zero !== undefined && { zero }) }, ranks.size);
   return ranks.inGrid({ tensor, pipeline });

@@ -12,7 +12,7 @@ import { checkAlike, runFacts, settingsOn } from './ranks.ts';
 import type { RunOptions, RunSummary } from './run-events.ts';
 import { trainPart } from './run-part.ts';
 import type { RunSettings } from './run-settings.ts';
-import { readText, tokenizerFor } from './run-text.ts';
+import { type RunText, readText, tokenizerFor } from './run-text.ts';
 import type { Trainer } from './trainer.ts';
 
 /** Devices that a run may lose, when it has to go back, before it has saved one step more than it had. */
@@ -40,15 +40,16 @@ export async function trainRun(
   let saved: number | undefined;
   let losses = 0;
   try {
-    if (ranks) await checkAlike(ranks, await runFacts(host, ranks, settings, device.adapter.name));
+    // Steps may have been counted by what they learn from: other data is told as that, not as another number of steps.
+    const known = options.text && dataFact(options.text);
+    if (ranks) await checkAlike(ranks, { ...known, ...(await runFacts(host, ranks, settings, device.adapter.name)) });
     if (resume) saved = await lastSaved(host, out);
     const carried = resume ? await loadTokenizer(host.files, out) : undefined;
     const tokenizer = options.tokenizer ?? (await tokenizerFor(host.files, settings, out, carried));
     const { signal, events } = options;
     const text =
       options.text ?? (await readText(host, settings, tokenizer, { signal, onProgress: events?.tokenizing }));
-    const { bytes, sha256 } = text.identity;
-    if (ranks) await checkAlike(ranks, { data: `${bytes} bytes (${sha256})` });
+    if (ranks) await checkAlike(ranks, dataFact(text));
     const setting = { host, settings, out, text, tokenizer };
     for (;;) {
       let trainer: Trainer | undefined;
@@ -88,3 +89,6 @@ export async function trainRun(
 /** The step of the latest checkpoint. */
 const lastSaved = async ({ files }: Host, out: string): Promise<number | undefined> =>
   (await checkpointsOf(files, out)).at(-1)?.step;
+
+/** What must be the same on all ranks of what is learned. */
+const dataFact = ({ identity: { bytes, sha256 } }: RunText) => ({ data: `${bytes} bytes (${sha256})` });

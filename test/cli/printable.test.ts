@@ -1,7 +1,7 @@
 // What a model writes, on a terminal: no control character of it arrives there; in a pipe all of it does.
 
 import { expect, it } from 'vitest';
-import { type Conversation, chat } from '../../src/cli/chat.ts';
+import { chat } from '../../src/cli/chat.ts';
 import { printable } from '../../src/cli/printable.ts';
 import type { Host } from '../../src/runtime/host.ts';
 import type { Conversation } from '../../src/train/conversation.ts';

@@ -1,11 +1,17 @@
-// What becomes of a mistake of a rank's own, which is no bad input: it is said with the rank's number, and thrown as it is.
+// What a command does on ranks before its work, and after it: the grid of a run that goes on, and what becomes of a mistake of a rank's own, which is no bad input: it is said with the rank's number, and thrown as it is.
 
 import { expect, it } from 'vitest';
 import { onRanks } from '../../src/cli/rank-flags.ts';
+import { asSaved } from '../../src/cli/train.ts';
 import type { Host } from '../../src/runtime/host.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { testHost } from '../host.ts';
-import { inProcess } from '../ranks/in-process.ts';
+import { inProcess, ranksInProcess } from '../ranks/in-process.ts';
+
+interface GridShapeFlags {
+  readonly tensorParallel?: number;
+  readonly pipelineParallel?: number;
+}
 
 /** What both ranks of a job threw and said, where the work of rank 1 throws. */
 async function thrownBy(error: Error): Promise<{ thrown: unknown; said: string }> {
@@ -37,4 +43,20 @@ it('bad input has it in its one line', async () => {
   const { thrown, said } = await thrownBy(new HoldfastError('no such text'));
   expect(thrown).toEqual(new HoldfastError('rank 1 of 2: no such text'));
   expect(said).not.toContain('no such text');
+});
+
+it.each<[GridShapeFlags, GridShapeFlags, number[]]>([
+  [{}, { tensorParallel: 2 }, [2, 2, 1]],
+  [{ pipelineParallel: 2 }, { tensorParallel: 2 }, [1, 2, 2]],
+  [{ tensorParallel: 4 }, { tensorParallel: 2, pipelineParallel: 1 }, [1, 4, 1]],
+  // There is no such grid on these ranks.
+  [{}, { tensorParallel: 3 }, [4, 1, 1]],
+])('a run goes on with %j, saved with %j, in a grid of %j', (flags, saved, sizes) => {
+  const [ranks] = ranksInProcess(4, 0, {
+    tensor: flags.tensorParallel,
+    pipeline: flags.pipelineParallel,
+  });
+  if (!ranks) throw new Error('there are four');
+  const { data, tensor, pipeline } = asSaved(ranks, flags, saved).grid;
+  expect([data.size, tensor.size, pipeline.size]).toEqual(sizes);
 });

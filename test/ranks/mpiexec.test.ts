@@ -164,6 +164,18 @@ describe.runIf(hasMpi && THOROUGH)('mpiexec', () => {
     ]);
   });
 
+  it('names other data as such, also where it says how many steps there are', async () => {
+    const run = (data: string) => {
+      const flags = RUN.map((word) => (word === 'README.md' ? data : word));
+      return [...flags, '--epochs', '1', '--out', out('data')];
+    };
+    const { status, stderr } = await startRanks([run('README.md'), run('CHANGELOG.md')]).finished;
+    expect(status).toBe(2);
+    expect(stderr.split('\n').filter((line) => line.startsWith('holdfast'))).toEqual([
+      expect.stringMatching(/^holdfast: rank 0 of 2: data: \d+ bytes \(\w+…?.* on rank 0, \d+ bytes .* on rank 1;/),
+    ]);
+  });
+
   it.runIf(EVERY_CASE)('gives the same checkpoint under every stage and budget, also on 4 ranks', async () => {
     for (const size of [2, 4]) {
       const kinds = [

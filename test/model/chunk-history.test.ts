@@ -302,5 +302,11 @@ describe.each(THOROUGH ? cases : cases.slice(-1))('$name', ({ accumulate, memory
     }
     for (const bytes of inFlight.values()) expect(bytes).toBe(0);
     expect(inFlight.has('bytes in flight, host to GPU')).toBe(moved.h2d > 0);
+    const bytesOn = (link: string) =>
+      traceEvents
+        .filter(({ ph, tid }) => ph === 'X' && String(names.get(tid)).replace(/, \d+$/, '') === link)
+        .reduce((sum, { args }) => sum + Number(args?.['bytes']), 0);
+    expect(bytesOn('host to GPU')).toBe(moved.h2d);
+    expect(bytesOn('GPU to host')).toBe(moved.d2h);
   });
 });

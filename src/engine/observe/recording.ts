@@ -193,15 +193,22 @@ export function waitedIn({ waits }: Pick<Recording, 'waits'>): Record<Cause, num
 
 export type LinkBytes = Readonly<Record<LinkName, number>>;
 
-/** Bytes that a run set on their way: of chunks, and, from and to the disk, of activations. */
-export function linkBytes({ pass, transfers }: Recording): LinkBytes {
-  const bytes = { h2d: 0, d2h: 0, diskRead: 0, diskWrite: 0 };
+/** Bytes of what a pass moves, by its number: of chunks, and behind them of pieces of activations. */
+export function transferSizes(pass: Pass): (id: number) => number {
   const { trace } = pass;
   const count = chunkCount(trace);
   const stashes = stashesIn([pass], count);
+  return (id) => (id < count ? trace.chunkBytes : (stashes[id - count] ?? 0));
+}
+
+/** Bytes that a run set on their way: of chunks, and, from and to the disk, of activations. */
+export function linkBytes({ pass, transfers }: Recording): LinkBytes {
+  const bytes = { h2d: 0, d2h: 0, diskRead: 0, diskWrite: 0 };
+  const count = chunkCount(pass.trace);
+  const sizeOf = transferSizes(pass);
   for (const { link, chunks } of transfers) {
     const isDisk = link === 'diskRead' || link === 'diskWrite';
-    for (const id of chunks) bytes[link] += id < count ? trace.chunkBytes : isDisk ? (stashes[id - count] ?? 0) : 0;
+    for (const id of chunks) if (isDisk || id < count) bytes[link] += sizeOf(id);
   }
   return bytes;
 }

@@ -9,7 +9,7 @@ import { at } from '../../util/at.ts';
 import { slotsInUse } from './chunk-codes.ts';
 import { chunkRuns } from './chunk-history.ts';
 import type { RankStep } from './rank-step.ts';
-import { CAUSES, type Cause, endOf, type LinkName, type Recording, type Transfer } from './recording.ts';
+import { CAUSES, type Cause, endOf, type LinkName, type Recording, type Transfer, transferSizes } from './recording.ts';
 
 /** Of the Trace Event Format: X is a slice, C a counter, M a name, i a mark. Times in microseconds. */
 export interface TraceEvent {
@@ -114,6 +114,7 @@ function moveOver(tracks: Tracks, link: LinkName, recordings: readonly Recording
   const changes: { at: number; bytes: number }[] = [];
   const last = recordings.at(-1);
   const over = Math.max(last?.encoded.at(-1) ?? 0, last?.submits.at(-1) ?? 0);
+  const sizesOf = new Map(recordings.map(({ pass }) => [pass, transferSizes(pass)] as const));
   const all = recordings.flatMap(({ pass, transfers }) =>
     transfers.filter((transfer) => transfer.link === link).map((transfer) => ({ pass, transfer })),
   );
@@ -126,7 +127,7 @@ function moveOver(tracks: Tracks, link: LinkName, recordings: readonly Recording
       lanes.push(lane);
     }
     lane.until = to;
-    const bytes = chunks.length * pass.trace.chunkBytes;
+    const bytes = chunks.reduce((sum, chunk) => sum + (sizesOf.get(pass)?.(chunk) ?? 0), 0);
     const name = chunks.map((chunk) => chunkName(pass.trace, chunk)).join(', ');
     const arrived = transfer.to === undefined ? { arrived: false } : {};
     tracks.slice(lane.track, name, from, to, { bytes, moment, ...arrived });

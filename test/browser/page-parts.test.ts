@@ -1,7 +1,7 @@
 // Parts of the demo page in its own markup, one by one: what each shows of answers that come late, or in another order than
 // they were asked for. The worker is one that answers when the test does.
 
-import { expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import '../../demo/style.css';
 import { RunCurves } from '../../demo/curve-data.ts';
 import { type ComparedRun, Curves } from '../../demo/curves.ts';
@@ -19,6 +19,8 @@ type Trainer = Holdfast['trainer'];
 
 document.body.innerHTML = /<body[^>]*>([\s\S]*)<\/body>/.exec(markup)?.[1] ?? '';
 for (const script of document.body.querySelectorAll('script')) script.remove();
+// The files that follow have the same document.
+afterAll(() => document.body.replaceChildren());
 const byId = (id: string) => document.getElementById(id) as HTMLElement;
 const press = (id: string) => byId(id).click();
 

@@ -381,7 +381,7 @@ async function takeUp(): Promise<void> {
   }
 }
 
-/** What other tabs did meanwhile is seen by who comes back to this one. */
+/** What other tabs did meanwhile is shown when this one has the focus again. */
 addEventListener('focus', () => {
   if (training) void attempt(() => runs.refresh());
 });

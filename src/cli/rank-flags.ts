@@ -67,6 +67,7 @@ export type SharedFlags = RankFlags &
     data: readonly string[];
     optimizerDevice: OptimizerDevice;
     update: Update;
+    resume?: boolean;
   };
 
 /**
@@ -99,7 +100,9 @@ export async function onRanks(
   const name = `rank ${rank} of ${size}`;
   try {
     checkRankFlags(flags, given);
-    checkGrid(flags, size);
+    // Whether the ranks of a run that goes on share layers is known with its checkpoint (`asSaved`).
+    const { sequenceParallel, ...axes } = flags;
+    checkGrid(flags.resume && flags.tensorParallel === undefined ? axes : flags, size);
     const watchdog: Watchdog = {
       patience: PATIENCE,
       tell: ({ peer, what, seconds }) =>
@@ -107,7 +110,7 @@ export async function onRanks(
     };
     const ranks = makeRanks(messages, {
       ...{ stage: flags.zero ?? DEFAULT_STAGE, watchdog },
-      ...{ tensor: flags.tensorParallel, pipeline: flags.pipelineParallel, sequenceParallel: flags.sequenceParallel },
+      ...{ tensor: flags.tensorParallel, pipeline: flags.pipelineParallel, sequenceParallel },
     });
     const processes = await rankProcesses(ranks.control, messages.process);
     if (rank === 0) for (const line of processes) host.terminal.warn(`${line}\n`);

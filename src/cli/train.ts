@@ -23,7 +23,7 @@ import { memoryFromFlags } from './memory-flags.ts';
 import { MODEL_SOURCES } from './model-source.ts';
 import { wholeNumberFrom, within } from './options.ts';
 import { Progress } from './progress.ts';
-import { checkGrid, claimOnRanks, onRanks } from './rank-flags.ts';
+import { checkGrid, claimOnRanks, onRanks, type RankFlags } from './rank-flags.ts';
 import { addTrainingOptions, type IsGiven, numbersIn, type TrainFlags } from './train/flags.ts';
 import { FALLBACK_TEMPLATE, newSettings } from './train/new-settings.ts';
 import { resumeSettings } from './train/resume-settings.ts';
@@ -138,18 +138,25 @@ async function trainOn(
   }
 }
 
-/** In the grid of a run that goes on, along each axis that no flag says another of, where the ranks have one. */
+/**
+ * In the grid of a run that goes on, along each axis that no flag says another of, where the ranks have one. Errors: HoldfastError
+ * for flags that do not go with that grid.
+ */
 export function asSaved(
   ranks: Ranks,
-  { tensorParallel, pipelineParallel, zero }: Pick<TrainFlags, 'tensorParallel' | 'pipelineParallel' | 'zero'>,
+  { tensorParallel, pipelineParallel, sequenceParallel, zero }: RankFlags,
   saved: Pick<RunSettings, 'tensorParallel' | 'pipelineParallel'>,
 ): Ranks {
-  const tensor = tensorParallel ?? saved.tensorParallel ?? 1;
-  const pipeline = pipelineParallel ?? saved.pipelineParallel ?? 1;
-  const isSaid = tensorParallel !== undefined && pipelineParallel !== undefined;
-  if (isSaid || ranks.size % (tensor * pipeline) !== 0) return ranks;
-  checkGrid({ tensorParallel: tensor, pipelineParallel: pipeline, ...(zero !== undefined && { zero }) }, ranks.size);
-  return ranks.inGrid({ tensor, pipeline });
+  const shape = {
+    tensor: tensorParallel ?? saved.tensorParallel ?? 1,
+    pipeline: pipelineParallel ?? saved.pipelineParallel ?? 1,
+  };
+  const isGrid = ranks.size % (shape.tensor * shape.pipeline) === 0;
+  const found = isGrid ? ranks.inGrid(shape) : ranks;
+  const { tensor, pipeline } = found.grid;
+  const asked = { ...(zero !== undefined && { zero }), ...(sequenceParallel && { sequenceParallel }) };
+  checkGrid({ tensorParallel: tensor.size, pipelineParallel: pipeline.size, ...asked }, ranks.size);
+  return found;
 }
 
 /** A checkpoint has float32 whatever its run computed with: it may go on with something else, but not unsaid. */

@@ -1,17 +1,15 @@
 // What a command does on ranks before its work, and after it: the grid of a run that goes on, and what becomes of a mistake of a rank's own, which is no bad input: it is said with the rank's number, and thrown as it is.
 
-import { expect, it } from 'vitest';
-import { onRanks } from '../../src/cli/rank-flags.ts';
+import { describe, expect, it } from 'vitest';
+import { onRanks, type RankFlags } from '../../src/cli/rank-flags.ts';
 import { asSaved } from '../../src/cli/train.ts';
+import type { Ranks } from '../../src/engine/ranks/ranks.ts';
 import type { Host } from '../../src/runtime/host.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { testHost } from '../host.ts';
 import { inProcess, ranksInProcess } from '../ranks/in-process.ts';
 
-interface GridShapeFlags {
-  readonly tensorParallel?: number;
-  readonly pipelineParallel?: number;
-}
+type GridShapeFlags = Pick<RankFlags, 'tensorParallel' | 'pipelineParallel'>;
 
 /** What both ranks of a job threw and said, where the work of rank 1 throws. */
 async function thrownBy(error: Error): Promise<{ thrown: unknown; said: string }> {
@@ -59,4 +57,34 @@ it.each<[GridShapeFlags, GridShapeFlags, number[]]>([
   if (!ranks) throw new Error('there are four');
   const { data, tensor, pipeline } = asSaved(ranks, flags, saved).grid;
   expect([data.size, tensor.size, pipeline.size]).toEqual(sizes);
+});
+
+describe('--resume --sequence-parallel', () => {
+  const flags: RankFlags = { sequenceParallel: true };
+  const refused = '--sequence-parallel: is for ranks that share each layer; give --tensor-parallel 2 or more';
+
+  /** The checkpoint has the grid of `saved`. */
+  const resumed = (flags: RankFlags, saved: GridShapeFlags) =>
+    Promise.all(
+      inProcess(2).map((messages) => {
+        const host: Host = { ...testHost, joinRanks: async () => messages };
+        const found: Ranks[] = [];
+        const work = async (_: Host, ranks: Ranks | undefined) => {
+          if (ranks) found.push(asSaved(ranks, flags, saved));
+        };
+        const all = { data: [], optimizerDevice: 'gpu', update: 'at-end', resume: true, ...flags } as const;
+        return onRanks(host, all, () => false, work).then(() => found);
+      }),
+    );
+
+  it('goes with the layers that the saved ranks share', async () => {
+    for (const [ranks] of await resumed(flags, { tensorParallel: 2 }))
+      expect([ranks?.grid.tensor.size, ranks?.sequenceParallel]).toEqual([2, true]);
+  });
+
+  it('is refused where they share none', async () => {
+    await expect(resumed(flags, {})).rejects.toThrow(refused);
+    await expect(resumed(flags, { tensorParallel: 3 })).rejects.toThrow(refused);
+    await expect(resumed({ ...flags, tensorParallel: 1 }, { tensorParallel: 2 })).rejects.toThrow(refused);
+  });
 });

@@ -9,13 +9,14 @@ import type { Device } from '../gpu/device.ts';
 import { unlikeRanks } from '../nn/tensor-parallel.ts';
 import type { Host } from '../runtime/host.ts';
 import { Random } from '../util/random.ts';
-import { checkBase } from './base-identity.ts';
+import { joined, restricted } from '../util/tensor-source.ts';
+import { checkBase, SummedSource } from './base-identity.ts';
 import { beginningFacts, checkAlike, createOnRanks, type FirstChoices, layoutFacts } from './ranks.ts';
 import type { RunOptions } from './run-events.ts';
 import { generates, modelOf, type RunSettings, trainerOptions } from './run-settings.ts';
 import { checkText, datasetOf, type RunText } from './run-text.ts';
 import { type RunHistory, type SavedState, stateOf, withSettings } from './saved-state.ts';
-import { checkTrained, startWeights } from './start-weights.ts';
+import { checkTrained, isTrainedIn, startWeights } from './start-weights.ts';
 import { Trainer } from './trainer.ts';
 
 /** What is the same in all parts of a run. */
@@ -86,7 +87,12 @@ export async function begin(
   }
   let base: string | undefined;
   if (start) {
-    await trainer.setWeights(start.weights);
+    const { weights } = start;
+    // Those that are drawn follow the seed.
+    const isCompared = ranks !== undefined && from !== undefined;
+    const compared = isCompared ? new SummedSource(restricted(weights, isTrainedIn(model)), files) : undefined;
+    await trainer.setWeights(compared ? joined(compared, weights) : weights);
+    if (ranks && compared) await checkAlike(ranks, { 'the weights to start from': await compared.sum() });
     base = await start.base();
     if (base !== undefined) {
       if (ranks) await checkAlike(ranks, { 'the weights below the adapter': base });

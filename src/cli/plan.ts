@@ -8,6 +8,7 @@ import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { loadSolver } from '../memory/plan/bound.ts';
 import type { Host } from '../runtime/host.ts';
 import { BASE_DTYPES } from '../train/base-dtype.ts';
+import { defaultSettings } from '../train/run-settings.ts';
 import { SCALINGS } from '../train/scaling.ts';
 import { parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -52,6 +53,12 @@ export function planCommand(host: Host): Command {
     .option('--batch <n>', 'sequences in a micro-batch', wholeNumberFrom(1), 1)
     .option('--accumulate <n>', 'micro-batches in a step', wholeNumberFrom(1), 1)
     .option('--vocab-size <n>', 'tokens in the vocabulary', wholeNumberFrom(2), 50257)
+    .option(
+      '--sample-tokens <n>',
+      'tokens of a sample between steps, for which keys and values are held; 0 for none',
+      wholeNumberFrom(0),
+      defaultSettings().sampleTokens,
+    )
     .option(
       '--gpu-memory <bytes>',
       'the budget, as 64MB or 1.5GiB (default: half of what all would need)',
@@ -133,6 +140,8 @@ export function planCommand(host: Host): Command {
         throw new HoldfastError(`--${shared}: is of several ranks on a machine; give --ranks and --hardware`);
       if (flags.scaling && flags.sweep !== undefined)
         throw new HoldfastError('--scaling: is a table, and --sweep a picture over budgets; give one of them');
+      if (isGiven('sampleTokens') && (hardware || flags.compare))
+        throw new HoldfastError('--sample-tokens: steps are predicted and compared without samples; leave it out');
       if (hardware) {
         await planOnMachines(host, plannedName(flags), scenarioOf(flags), { ...flags, hardware });
         return;

@@ -28,7 +28,9 @@ import type { Model } from '../nn/model.ts';
 import { at } from '../util/at.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { traceGeneration } from './generation-workload.ts';
 import { type StepPart, stepPart } from './rank-part.ts';
+import { writesText } from './ranks.ts';
 import { type TrainingPasses, trainingWorkload } from './training-workload.ts';
 
 /** What would be trained, and by how many in what grid. */
@@ -40,6 +42,8 @@ export interface SharedStep extends GridShape {
   readonly activations: ActivationMode | 'auto';
   /** What they are kept as. @default 'f32' */
   readonly activationDtype?: ActivationDtype | undefined;
+  /** Whether text is written between steps. @default false */
+  readonly generates?: boolean | undefined;
   readonly size: number;
   /** Whether those that share layers each have some of the rows between them. @default false */
   readonly sequenceParallel?: boolean | undefined;
@@ -117,7 +121,7 @@ export function planRanks(
   limits: AdapterLimits = DEFAULT_LIMITS,
 ): RanksPlan {
   const { size, batch, context, accumulate, activations, tensor, pipeline } = step;
-  const { activationDtype, sequenceParallel } = step;
+  const { activationDtype, sequenceParallel, generates = false } = step;
   const first = gridPlacesOf({ rank: 0, size }, { tensor, pipeline });
   const zero = zeroIn(step, first);
   const placesAt = ({ stage, copy }: Fitted, tensor = 0) =>
@@ -133,11 +137,14 @@ export function planRanks(
   const known = new Map<string, Workload<TrainingPasses>>();
   /** Chunks are those that rank 0 chooses. */
   const workloadOf = (one: Fitted, chunkBytes?: number): Workload<TrainingPasses> => {
-    const { part, programs } = partOf(one.stage);
+    const { layers, part, programs } = partOf(one.stage);
     const key = `${one.stage} ${one.copy} ${chunkBytes}`;
-    const sharding = { ...placesAt(one).data, stage: zero, chunkBytes };
+    const grid = placesAt(one);
+    const sharding = { ...grid.data, stage: zero, chunkBytes };
+    const writes = generates && writesText({ rank: rankAt(grid), sharding, grid });
+    const generation = writes ? traceGeneration(layers, context, programs.stages) : undefined;
     const options = { activations, accumulateOrder: 'batch', sharding } as const;
-    const workload = known.get(key) ?? trainingWorkload(part, programs, accumulate, undefined, options);
+    const workload = known.get(key) ?? trainingWorkload(part, programs, accumulate, generation, options);
     known.set(key, workload);
     return workload;
   };

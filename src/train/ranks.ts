@@ -49,8 +49,12 @@ export function placesIn({
 }
 
 /** Whether a forward pass exchanges something, so that all ranks go through it together. */
-export const writeTogether = ({ sharding, grid }: Ranks): boolean =>
+export const writeTogether = ({ sharding, grid }: Pick<Ranks, 'sharding' | 'grid'>): boolean =>
   grid.tensor.size > 1 || grid.pipeline.size > 1 || (sharding.stage === 3 && sharding.size > 1);
+
+/** Whether a rank writes text between steps, and so has memory for it: samples are those of rank 0, a task's problems all solve. */
+export const writesText = (ranks: Pick<Ranks, 'rank' | 'sharding' | 'grid'>, task?: RunSettings['task']): boolean =>
+  ranks.rank === 0 || task !== undefined || writeTogether(ranks);
 
 /** How they save a checkpoint together. */
 export function writersOf(ranks: Ranks, trainer: Trainer): Writers {

@@ -11,7 +11,7 @@ import type { Host } from '../runtime/host.ts';
 import { Random } from '../util/random.ts';
 import { joined, restricted } from '../util/tensor-source.ts';
 import { checkBase, SummedSource } from './base-identity.ts';
-import { beginningFacts, checkAlike, createOnRanks, type FirstChoices, layoutFacts } from './ranks.ts';
+import { beginningFacts, checkAlike, createOnRanks, type FirstChoices, layoutFacts, writesText } from './ranks.ts';
 import type { RunOptions } from './run-events.ts';
 import { generates, modelOf, type RunSettings, trainerOptions } from './run-settings.ts';
 import { checkText, datasetOf, type RunText } from './run-text.ts';
@@ -67,7 +67,7 @@ export async function begin(
       ...trainerOptions(settings),
       choices: first?.choices ?? choices,
       memory,
-      generates: generates(settings),
+      generates: generates(settings) && (ranks === undefined || writesText(ranks, settings.task)),
       threads: host.threads,
       ...(ranks && { ranks: { ...ranks, chunkBytes: first?.chunkBytes } }),
     });

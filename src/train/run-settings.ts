@@ -241,7 +241,12 @@ export const readSettings = (json: unknown): RunSettings =>
 const configIn = (name: string): Schema<ModelConfig> => parsed((json) => parseConfig(json, `${name}: config`));
 
 /** Whether text is written between steps: memory is set aside for it. */
-export const generates = ({ config, sampleTokens, task, data }: RunSettings): boolean =>
+export const generates = ({
+  config,
+  sampleTokens,
+  task,
+  data,
+}: Pick<RunSettings, 'config' | 'sampleTokens' | 'task' | 'data'>): boolean =>
   familyOf(config).writes && !isSynthetic(data) && (sampleTokens > 0 || task !== undefined);
 
 /** Settings that say what a step computes; the others, when something is shown or saved. */

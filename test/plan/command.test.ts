@@ -2,11 +2,13 @@
 
 import { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
+import { estimateRun } from '../../src/browser/estimate.ts';
 import { planCommand } from '../../src/cli/plan.ts';
 import { FAMILY_NAMES } from '../../src/formats/families/index.ts';
 import { configOfShape } from '../../src/formats/shape.ts';
 import { sizeOf } from '../../src/nn/size.ts';
 import type { Host } from '../../src/runtime/host.ts';
+import { defaultSettings } from '../../src/train/run-settings.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 
 async function plan(...args: string[]): Promise<string> {
@@ -32,6 +34,22 @@ describe('holdfast plan', () => {
     const { h2d, d2h } = report.bytesPerStep;
     expect((h2d + d2h) / report.bound.lp).toBeCloseTo(report.bound.ratio);
     expect(report.bound.ratio).toBeLessThanOrEqual(1.05);
+  });
+
+  it('counts what a run holds for its samples', async () => {
+    const config = configOfShape({
+      ...{ family: 'gpt2', layers: 3, width: 128, heads: 4, context: 32, vocabulary: 2000, tied: false },
+    });
+    const budgets: number[] = [];
+    for (const sampleTokens of [defaultSettings().sampleTokens, 0]) {
+      const run = defaultSettings({ config, data: [], batch: 1, seq: 32, sampleTokens });
+      const { smallest } = estimateRun(run, {});
+      const flags = sampleTokens === 0 ? ['--sample-tokens', '0'] : [];
+      expect(JSON.parse(await plan(...SMALL, '--json', ...flags)).smallestBudget).toBe(smallest);
+      budgets.push(smallest);
+    }
+    // Keys and values of 32 positions in 3 layers, at least.
+    expect((budgets[0] ?? 0) - (budgets[1] ?? 0)).toBeGreaterThanOrEqual(3 * 2 * 32 * 128 * 4);
   });
 
   it.each(FAMILY_NAMES)('plans %s', async (family) => {

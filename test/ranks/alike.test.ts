@@ -2,10 +2,14 @@
 // may be another.
 
 import { expect, it } from 'vitest';
+import { ByteTokenizer } from '../../src/data/tokenizer.ts';
 import { makeModel } from '../../src/nn/index.ts';
-import { beginningFacts, checkAlike } from '../../src/train/ranks.ts';
-import { trainRun } from '../../src/train/run.ts';
+import { beginningFacts, checkAlike, settingsOn } from '../../src/train/ranks.ts';
+import { begin } from '../../src/train/run-beginning.ts';
+import { readText } from '../../src/train/run-text.ts';
 import type { SavedState } from '../../src/train/saved-state.ts';
+import type { Trainer } from '../../src/train/trainer.ts';
+import { at } from '../../src/util/at.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { fileOf, floats } from '../formats/raw-tensors.ts';
 import { testDevice } from '../harness.ts';
@@ -41,30 +45,48 @@ it('is named where it is not: another step, another run of as many, none', async
   await expect(found(saved(4), undefined)).rejects.toThrow(/step 4 \(\w{16}\) on rank 0, none on rank 1;/);
 });
 
-it('are the weights to start from, too: other ones are named before step 1', async () => {
+/** Beginnings of a run on two ranks, of weights of which one value is that of `values`, and the trainers that were made for it. */
+async function begun(...values: readonly number[]) {
   chooseVariants(1);
   const device = await testDevice();
   const { parameters } = makeModel(SETTINGS.config);
-  const steps: number[] = [];
-  const checks = ranksInProcess(2, 2).map((ranks, rank) => {
+  const trainers: Trainer[] = [];
+  const all = ranksInProcess(values.length, 2).map(async (ranks, rank) => {
     const tensors = parameters.map(({ name, shape }) => {
-      const values = new Float32Array(shape.reduce((a, b) => a * b, 1)).fill(0.5);
-      // One value of one tensor.
-      if (name === 'h.0.ln_1.bias') values[1] = rank;
-      return [name, floats(shape, values)] as const;
+      const tensor = new Float32Array(shape.reduce((a, b) => a * b, 1)).fill(0.5);
+      if (name === 'h.0.ln_1.bias') tensor[1] = at(values, rank);
+      return [name, floats(shape, tensor)] as const;
     });
     const config = { model_type: 'gpt2', n_positions: 8, n_embd: 4, n_layer: 1, n_head: 2, vocab_size: 256 };
-    const files = new MemoryFiles({
-      'text.txt': TEXT,
-      'm/config.json': JSON.stringify(config),
-      'm/model.safetensors': fileOf(new Map(tensors)),
+    const host = memoryHost(
+      new MemoryFiles({
+        'text.txt': TEXT,
+        'm/config.json': JSON.stringify(config),
+        'm/model.safetensors': fileOf(new Map(tensors)),
+      }),
+    );
+    const settings = settingsOn({ ...SETTINGS, from: 'm', accumulate: 2 }, ranks.grid);
+    const tokenizer = new ByteTokenizer();
+    const setting = { host, settings, out: 'run', tokenizer, text: await readText(host, settings, tokenizer) };
+    return begin(setting, device, { ranks }, (trainer) => {
+      trainers[rank] = trainer;
     });
-    const events = { step: ({ step }: { step: number }) => void steps.push(step) };
-    const settings = { ...SETTINGS, from: 'm', accumulate: 2, steps: 1, evalEvery: 0, sampleTokens: 0 };
-    return trainRun(memoryHost(files), device, settings, 'run', { ranks, events });
   });
-  await expect(Promise.race(checks)).rejects.toThrow(
+  for (const one of all) one.catch(() => {});
+  return { all, trainers };
+}
+
+it('are the weights to start from, too: other ones are named before step 1', async () => {
+  const { all, trainers } = await begun(0, 1);
+  await expect(Promise.race(all)).rejects.toThrow(
     /^the weights to start from: sums:\w+.* on rank 0, sums:\w+.* on rank 1; it must be the same on all ranks$/,
   );
-  expect(steps).toEqual([]);
+  for (const trainer of trainers) await trainer.destroy();
+});
+
+it('begins with the same weights, and with a cache of keys and values on the rank alone that writes samples', async () => {
+  const { all, trainers } = await begun(1, 1);
+  await Promise.all(all);
+  expect(trainers.map(({ generator }) => generator !== undefined)).toEqual([true, false]);
+  for (const trainer of trainers) await trainer.destroy();
 });

@@ -16,6 +16,7 @@ import { initialWeights } from '../../src/nn/initialise.ts';
 import { computedIn, momentsIn } from '../../src/nn/model.ts';
 import type { Host } from '../../src/runtime/host.ts';
 import { planRanks, type SharedStep } from '../../src/train/rank-plan.ts';
+import { writesText } from '../../src/train/ranks.ts';
 import { Trainer } from '../../src/train/trainer.ts';
 import { at } from '../../src/util/at.ts';
 import { Random } from '../../src/util/random.ts';
@@ -39,15 +40,17 @@ const stepOf = (size: number, stage: SharedStep['stage'], changes: Partial<Share
 /** Bytes of a rank: over its link, and over the network by axis. */
 type Counted = Record<'link' | 'sent' | 'got', Record<string, number>>;
 
-/** What parameters are computed with in, and moments and activations kept as. @default f32 */
-interface Widths {
+/** What parameters are computed with in, moments and activations kept as (@default f32), and what else a run has. */
+interface Changes {
   dtype?: TrainingDtype;
   moments?: MomentDtype;
   activationDtype?: ActivationDtype;
+  /** Whether samples are written. @default false */
+  generates?: boolean;
 }
 
-/** ZeRO, ranks, how much of the way from the smallest budget to all, what of the ranks one copy of the model takes, and widths. */
-type Counting = [SharedStep['stage'], number, number, GridShape, Widths?];
+/** ZeRO, ranks, how much of the way from the smallest budget to all, what of the ranks one copy of the model takes, and changes. */
+type Counting = [SharedStep['stage'], number, number, GridShape, Changes?];
 const NARROW: Counting[] = [
   [2, 4, 0.2, { pipeline: 2 }, { dtype: 'bf16', moments: 'bf16', activationDtype: 'bf16' }],
   [3, 2, 0.3, {}, { dtype: 'f16' }],
@@ -74,12 +77,17 @@ describe('the plan of every rank', () => {
   const alone: Counting[] = ZERO_STAGES.flatMap((stage) =>
     [2, 3].flatMap((size) => [0, 0.4].map((share): Counting => [stage, size, share, {}])),
   );
-  const sampled: Counting[] = [[2, 2, 0.4, {}], [3, 2, 0, {}], ...GRIDS.slice(0, 2), ...NARROW.slice(0, 2)];
-  it.each(EVERY_CASE ? [...alone, ...GRIDS, ...NARROW] : sampled)(
+  const written: Counting[] = [
+    [2, 2, 0.4, {}, { generates: true }],
+    [3, 4, 0.3, { pipeline: 2 }, { generates: true }],
+  ];
+  const sampled: Counting[] = [...written, [3, 2, 0, {}], ...GRIDS.slice(1, 2), ...NARROW.slice(0, 2)];
+  it.each(EVERY_CASE ? [...alone, ...written, ...GRIDS, ...NARROW] : sampled)(
     'is what a run with ZeRO %i on %i ranks counts, %d of the way to all: %o',
-    async (stage, size, share, shape, { dtype = 'f32', moments = 'f32', activationDtype = 'f32' } = {}) => {
+    async (stage, size, share, shape, changes = {}) => {
+      const { dtype = 'f32', moments = 'f32', activationDtype = 'f32', generates = false } = changes;
       const device = await testDevice();
-      const step = stepOf(size, stage, { ...shape, activationDtype });
+      const step = stepOf(size, stage, { ...shape, activationDtype, generates });
       const model = momentsIn(computedIn(shape.tensor ? modelWith(2 * shape.tensor) : MODEL, dtype), moments);
       const within = ({ smallest, comfortable }: { smallest: number; comfortable: number }) =>
         Math.ceil(smallest + share * (comfortable - smallest));
@@ -91,7 +99,8 @@ describe('the plan of every rank', () => {
         const { batch, context: seq, accumulate, activations } = step;
         const shared = { ...ranks, chunkBytes: trainers[0]?.session.map.chunkBytes };
         const memory = { gpu: plan.budget, activations };
-        const options = { batch, seq, accumulate, schedule, memory, activationDtype, ranks: shared };
+        const writes = generates && writesText(ranks);
+        const options = { batch, seq, accumulate, schedule, memory, activationDtype, generates: writes, ranks: shared };
         trainers.push(await Trainer.create(device, model, options));
         expect(device.allocator.bytes - before).toBe(at(plan.ranks, ranks.rank).peak);
       }

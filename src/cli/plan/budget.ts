@@ -25,12 +25,13 @@ import { chunkCount } from '../../memory/plan/trace.ts';
 import { makeModel } from '../../nn/index.ts';
 import { type Model, parameterCount, trainedCount } from '../../nn/model.ts';
 import type { Host } from '../../runtime/host.ts';
+import { traceGeneration } from '../../train/generation-workload.ts';
 import { traceStep } from '../../train/step-programs.ts';
 import { trainingWorkload } from '../../train/training-workload.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { describeOrder } from '../accumulate-order.ts';
-import { configOf, type PlanFlags, passesIn, plannedModel } from './flags.ts';
+import { configOf, type PlanFlags, passesIn, plannedModel, writesIn } from './flags.ts';
 import { LISTINGS } from './listings.ts';
 import { describeUpdate, updateFacts } from './update.ts';
 
@@ -71,7 +72,8 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
     traceStep(model, batch, context, { optimizerDevice, activationDtype, passes: backwardPasses });
   const workloadOf = (changes: Partial<PlanFlags> = {}) => {
     const { batch, context, accumulate } = { ...flags, ...changes };
-    return trainingWorkload(model, step(batch, context), accumulate, undefined, flags);
+    const generation = writesIn(flags) ? traceGeneration(model, context) : undefined;
+    return trainingWorkload(model, step(batch, context), accumulate, generation, flags);
   };
   const model = plannedModel(flags, flags.layers);
   const parameters = parameterCount(model);
@@ -178,7 +180,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
       `            ${chunks} chunks of ${formatBytes(trace.chunkBytes)} a kind, ${tiled} tensors tiled by rows, ${((100 * padding) / held).toFixed(3)} % padding`,
       `  ${shown(nonModel.arenas)}  activations, batch ${flags.batch} x ${flags.context} (${formatBytes(nonModel.alive)} alive at once): ${describeModes(modes)}${again.flops > 0 ? `, ${(100 * again.share).toFixed(1)} % more arithmetic` : ''}`,
       ...(update ? [describeUpdate(update)] : []),
-      `  ${shown(nonModel.persistent)}  inputs, scalars, masks, uniforms`,
+      `  ${shown(nonModel.persistent)}  inputs, scalars, masks, uniforms${writesIn(flags) ? ', and keys and values for samples (--sample-tokens)' : ''}`,
       `  ${shown(smallest)}  is the smallest budget that works`,
       `  ${shown(budget)}  budget, ${formatBytes(peak)} of it used: ${slots} slots for ${chunkCount(trace)} chunks${besides(room, slots)}, ${staging.down} of staging down, ${staging.up} up`,
       `a step of ${flags.accumulate} micro-batch${flags.accumulate === 1 ? '' : 'es'} moves`,

@@ -20,6 +20,7 @@ import { computedIn, type Model, momentsIn, withStored } from '../../nn/model.ts
 import { sizeOf } from '../../nn/size.ts';
 import { baseStorage } from '../../train/base-dtype.ts';
 import type { Scenario } from '../../train/prediction-part.ts';
+import { generates } from '../../train/run-settings.ts';
 import type { Scaling } from '../../train/scaling.ts';
 import { ADAMW_DEFAULTS } from '../../train/trainer-options.ts';
 import { HoldfastError } from '../../util/errors.ts';
@@ -36,6 +37,7 @@ export interface PlanFlags {
   context: number;
   batch: number;
   accumulate: number;
+  sampleTokens: number;
   vocabSize: number;
   gpuMemory?: number;
   loraRank?: number;
@@ -90,6 +92,10 @@ export function plannedModel(flags: PlanFlags, layers: number): Model {
     baseStorage(base, inFiles, baseDtype),
   );
 }
+
+/** Whether a run of it would write text between steps, and hold a cache of keys and values for that. */
+export const writesIn = (flags: PlanFlags): boolean =>
+  generates({ config: configOf(flags, flags.layers), sampleTokens: flags.sampleTokens, data: [] });
 
 /** Backward passes of a step that updates within one. */
 export const passesIn = ({ update, clip = ADAMW_DEFAULTS.clip }: PlanFlags): BackwardPasses | undefined =>

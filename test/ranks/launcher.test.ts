@@ -1,4 +1,4 @@
-// What a process knows of its launcher, from the variables that MPICH's and Open MPI's set.
+// What a process knows of its launcher, from the variables that those of MPICH, Open MPI and Slurm set.
 
 import { expect, it } from 'vitest';
 import { launchOf } from '../../src/runtime/headless/mpi/launcher.ts';
@@ -19,4 +19,17 @@ it('names what came between it and its launcher, where they need to talk', () =>
   const closed = () => false;
   expect(() => launchOf({ PMI_SIZE: '2', PMI_FD: '6' }, closed)).toThrow(/npx closes .* mpiexec -pmi-port/);
   expect(launchOf({ PMI_SIZE: '1', PMI_FD: '6' }, closed)).toEqual({ size: 1, isOpenMpi: false });
+});
+
+it('knows the processes of srun: over PMIx, and without it that there are others', () => {
+  const step = { SLURM_PROCID: '0', SLURM_NTASKS: '4', SLURM_STEP_NUM_TASKS: '4' };
+  expect(launchOf({ ...step, PMIX_RANK: '0' })).toEqual({ size: 4, isOpenMpi: true });
+  expect(launchOf({ ...step, PMI_RANK: '0', PMI_SIZE: '4', PMI_FD: '6' }, () => true)).toMatchObject({ size: 4 });
+  expect(() => launchOf(step)).toThrow(
+    /^one of 4 processes of srun, which tells MPI of none of the others; start them with srun --mpi=pmix .* mpiexec -n 4;/,
+  );
+  // A batch script of a job for four, and a step of one.
+  expect(launchOf({ SLURM_PROCID: '0', SLURM_NTASKS: '4' })).toBeUndefined();
+  expect(launchOf({ ...step, SLURM_STEP_NUM_TASKS: '1' })).toBeUndefined();
+  expect(launchOf({ ...step, SLURM_STEP_NUM_TASKS: '1', PMIX_RANK: '0' })).toEqual({ size: 1, isOpenMpi: true });
 });

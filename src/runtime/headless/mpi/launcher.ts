@@ -17,10 +17,10 @@ type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
  * Undefined for a process that was started by itself. Errors: HoldfastError where a process between it and the launcher has
- * closed the socket through which they talk.
+ * closed the socket through which they talk, and where a launcher started several that can know nothing of each other.
  */
 export function launchOf(environment: Environment = process.env, isSocket = isOpenSocket): Launch | undefined {
-  const { OMPI_COMM_WORLD_SIZE, PMI_SIZE, PMI_FD, PMI_PORT } = environment;
+  const { OMPI_COMM_WORLD_SIZE, PMI_SIZE, PMI_FD, PMI_PORT, PMIX_RANK, SLURM_STEP_NUM_TASKS } = environment;
   if (OMPI_COMM_WORLD_SIZE !== undefined) return { size: Number(OMPI_COMM_WORLD_SIZE), isOpenMpi: true };
   if (PMI_SIZE !== undefined) {
     const size = Number(PMI_SIZE);
@@ -31,7 +31,16 @@ export function launchOf(environment: Environment = process.env, isSocket = isOp
       );
     return { size, isOpenMpi: false };
   }
-  return PMI_PORT === undefined ? undefined : { isOpenMpi: false };
+  if (PMI_PORT !== undefined) return { isOpenMpi: false };
+  // Of srun alone: a batch script and an interactive shell are one process.
+  const inStep = SLURM_STEP_NUM_TASKS === undefined ? {} : { size: Number(SLURM_STEP_NUM_TASKS) };
+  // Of PMIx, which has no variable for their number: Open MPI speaks it.
+  if (PMIX_RANK !== undefined) return { ...inStep, isOpenMpi: true };
+  if (inStep.size === undefined || inStep.size <= 1) return undefined;
+  throw new HoldfastError(
+    `one of ${inStep.size} processes of srun, which tells MPI of none of the others; start them with srun --mpi=pmix (Open MPI) or ` +
+      `--mpi=pmi2 (MPICH), or with mpiexec -n ${inStep.size}; runs of their own take srun -n 1 each`,
+  );
 }
 
 function isOpenSocket(descriptor: number): boolean {

@@ -4,6 +4,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { Communicator, type OwnedPart, type RankWait } from '../../src/engine/ranks/communicator.ts';
+import { answering, makeRanks } from '../../src/engine/ranks/ranks.ts';
 import { at } from '../../src/util/at.ts';
 import { EVERY_CASE } from '../host.ts';
 import { inProcess } from './in-process.ts';
@@ -131,4 +132,23 @@ it('takes a message before it is waited for, and tells of the wait alone', async
   await arrives();
   expect([...into]).toEqual([1, 2, 3]);
   expect(told).toEqual([]);
+});
+
+it('tells which rank it answers until, when its own work is done', async () => {
+  const told: RankWait[] = [];
+  const ranks = inProcess(2).map((messages) =>
+    makeRanks(messages, { stage: 2, watchdog: { patience: 5, tell: (wait) => told.push(wait) } }),
+  );
+  const what = 'the end of what rank 0 asks for';
+  const saw = () => told.some((wait) => wait.rank === 1 && wait.peer === 0 && wait.what === what);
+  // Its work goes on until the other one has told of it.
+  const work = [
+    async () => {
+      for (let i = 0; i < 400 && !saw(); i++) await new Promise((resolve) => setTimeout(resolve, 5));
+    },
+    async () => {},
+  ];
+  const nothing = () => Promise.reject(new Error('nothing is asked for'));
+  await Promise.all(ranks.map((each, rank) => answering(each, nothing, at(work, rank))));
+  expect(saw()).toBe(true);
 });

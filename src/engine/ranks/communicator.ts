@@ -149,7 +149,7 @@ export class Communicator {
 
   async send(what: string, to: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
     this.ledger.sentBytes += bytes.length;
-    await this.#watched(what, to, this.#messages.send(to, this.#channel, bytes));
+    await this.watched(what, to, this.#messages.send(to, this.#channel, bytes));
   }
 
   async receive(what: string, from: number, into: Uint8Array<ArrayBuffer>): Promise<void> {
@@ -163,7 +163,27 @@ export class Communicator {
     });
     // It may fail before it is waited for.
     received.catch(() => {});
-    return () => this.#watched(what, from, received);
+    return () => this.watched(what, from, received);
+  }
+
+  /** Waits for what another rank is to do: a long wait is told of. */
+  async watched(what: string, peer: number, wait: Promise<void>): Promise<void> {
+    const watchdog = this.#watchdog;
+    if (!watchdog) return wait;
+    const began = performance.now();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const watch = (patience: number): void => {
+      timer = setTimeout(() => {
+        watchdog.tell({ rank: this.rank, peer, what, seconds: Math.round((performance.now() - began) / 1000) });
+        watch(2 * patience);
+      }, patience);
+    };
+    watch(watchdog.patience);
+    try {
+      await wait;
+    } finally {
+      clearTimeout(timer);
+    }
   }
 
   get #others(): number[] {
@@ -185,25 +205,6 @@ export class Communicator {
       else addInto(floatsOf(sum), floatsOf(values));
     }
     own.set(sum);
-  }
-
-  async #watched(what: string, peer: number, wait: Promise<void>): Promise<void> {
-    const watchdog = this.#watchdog;
-    if (!watchdog) return wait;
-    const began = performance.now();
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const watch = (patience: number): void => {
-      timer = setTimeout(() => {
-        watchdog.tell({ rank: this.rank, peer, what, seconds: Math.round((performance.now() - began) / 1000) });
-        watch(2 * patience);
-      }, patience);
-    };
-    watch(watchdog.patience);
-    try {
-      await wait;
-    } finally {
-      clearTimeout(timer);
-    }
   }
 }
 

@@ -64,7 +64,7 @@ export function makeRanks(
     sequenceParallel: sequenceParallel && grid.tensor.size > 1,
     step: { data: along('data'), tensor: along('tensor'), pipeline: along('pipeline'), ends: along('ends') },
     control: new Communicator(messages, 'control', watchdog),
-    // That nothing is asked for is no stall.
+    // That nothing is asked for is no stall, while there is work of its own: `answering` has its waits told of.
     questions: new Communicator(messages, 'questions'),
     state: new Communicator(messages, 'state', watchdog),
     inGrid: (other) => makeRanks(messages, { stage, watchdog, sequenceParallel, ...other }),
@@ -88,7 +88,8 @@ export async function askOwner(
   into: Uint8Array<ArrayBuffer>,
 ): Promise<void> {
   const what = `chunk ${chunk} for rank ${rank}`;
-  await questions.send(what, owner, new Uint8Array(Uint32Array.of(ASK, chunk, offset, into.length).buffer));
+  const question = new Uint8Array(Uint32Array.of(ASK, chunk, offset, into.length).buffer);
+  await state.watched(what, owner, questions.send(what, owner, question));
   await state.receive(what, owner, into);
 }
 
@@ -101,15 +102,20 @@ export async function answering<T>(
   read: (asked: ChunkBytes, into: Uint8Array<ArrayBuffer>) => Promise<void>,
   work: () => Promise<T>,
 ): Promise<T> {
-  const { questions, rank, size } = ranks;
+  const { questions, state, rank, size } = ranks;
   const others = Array.from({ length: size }, (_, other) => other).filter((other) => other !== rank);
-  const answers = Promise.all(others.map((other) => answer(ranks, other, read)));
-  const failure = answers.then(() => new Promise<never>(() => {}));
+  const answers = others.map((other) => answer(ranks, other, read));
+  const failure = Promise.all(answers).then(() => new Promise<never>(() => {}));
   // It may fail after the work.
   failure.catch(() => {});
   const result = await Promise.race([work(), failure]);
   const end = () => new Uint8Array(Uint32Array.of(END, 0, 0, 0).buffer);
-  await Promise.all([answers, ...others.map((other) => questions.send('the end of the questions', other, end()))]);
+  await Promise.all(
+    others.flatMap((other, i) => [
+      state.watched(`the end of what rank ${other} asks for`, other, at(answers, i)),
+      state.watched('the end of the questions', other, questions.send('the end of the questions', other, end())),
+    ]),
+  );
   return result;
 }
 

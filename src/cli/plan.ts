@@ -29,7 +29,7 @@ import {
 import { compareOnActivations } from './plan/activations.ts';
 import { planOne } from './plan/budget.ts';
 import { printComparison } from './plan/compare.ts';
-import { type PlanFlags, plannedModel, plannedName, scenarioOf } from './plan/flags.ts';
+import { type PlanFlags, plannedModel, plannedName, scenarioOf, withLength } from './plan/flags.ts';
 import { LISTINGS, type Listing } from './plan/listings.ts';
 import { planOnMachines } from './plan/machine.ts';
 import { planOnRanks } from './plan/ranks.ts';
@@ -50,6 +50,11 @@ export function planCommand(host: Host): Command {
     .option('--heads <n>', 'attention heads', wholeNumberFrom(1), 12)
     .option('--kv-heads <n>', 'key and value heads, not of gpt2 (default: as many as heads)', wholeNumberFrom(1))
     .option('--context <n>', 'tokens in a sequence', wholeNumberFrom(1), 256)
+    .option(
+      '--patch <n>',
+      'of vit, whose images are of 32 x 32: rows and columns of a patch (default: 4)',
+      wholeNumberFrom(1),
+    )
     .option('--batch <n>', 'sequences in a micro-batch', wholeNumberFrom(1), 1)
     .option('--accumulate <n>', 'micro-batches in a step', wholeNumberFrom(1), 1)
     .option('--vocab-size <n>', 'tokens in the vocabulary', wholeNumberFrom(2), 50257)
@@ -116,8 +121,8 @@ export function planCommand(host: Host): Command {
   return addGridOptions(command, 'with --ranks', '1').action(
     async ({ activations, ...given }: Given, command: Command) => {
       const { hardware, ranks, zero = DEFAULT_STAGE } = given;
-      const flags: PlanFlags = { ...given, activations: activations === true ? 'auto' : activations };
       const isGiven = (name: string) => command.getOptionValueSource(name) === 'cli';
+      const flags = withLength({ ...given, activations: activations === true ? 'auto' : activations }, isGiven);
       checkRanks(flags, isGiven);
       checkUpdate(flags.update, flags, isGiven);
       if (flags.update === 'in-backward' && flags.compare)

@@ -53,11 +53,24 @@ describe('holdfast plan', () => {
   });
 
   it.each(FAMILY_NAMES)('plans %s', async (family) => {
-    const report = JSON.parse(await plan(...SMALL, '--model', family, '--json'));
-    const shape = { layers: 3, width: 128, heads: 4, context: 32, vocabulary: 2000, tied: false };
-    const config = configOfShape({ family, ...shape });
+    const blocks = SMALL.slice(0, SMALL.indexOf('--context'));
+    const report = JSON.parse(await plan(...(family === 'vit' ? blocks : SMALL), '--model', family, '--json'));
+    // As train makes it of these flags.
+    const config = configOfShape({ family, layers: 3, width: 128, heads: 4, context: 32, vocabulary: 2000 });
     expect(report.parameters).toBe(sizeOf(config).parameters);
     expect(report.smallestBudget).toBeLessThan(report.budget);
+  });
+
+  it('counts an image as the rows that it is, and takes no length of text for it', async () => {
+    const vit = (...args: string[]) => plan('--model', 'vit', '--layers', '1', '--width', '8', '--heads', '2', ...args);
+    expect(await vit()).toMatch(
+      /^vit, 1 layers of width 8, images of 32 x 32 in patches of 4 x 4: .* batch 1 x 65 \(/ms,
+    );
+    expect(await vit('--patch', '16')).toMatch(/in patches of 16 x 16: .* batch 1 x 5 \(/ms);
+    await expect(vit('--patch', '5')).rejects.toThrow('--patch 5: the images are of 32 x 32; it must divide both');
+    await expect(vit('--context', '65')).rejects.toThrow('--context: an image is as long as its patches say');
+    await expect(vit('--vocab-size', '256')).rejects.toThrow('--vocab-size: images have no tokens');
+    await expect(plan(...SMALL, '--patch', '4')).rejects.toThrow('--patch: is of images, and the model reads text');
   });
 
   it('moves nothing when all fits, and more the less fits', async () => {

@@ -31,7 +31,7 @@ import { trainingWorkload } from '../../train/training-workload.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { describeOrder } from '../accumulate-order.ts';
-import { configOf, type PlanFlags, passesIn, plannedModel, writesIn } from './flags.ts';
+import { configOf, type PlanFlags, passesIn, plannedModel, plannedShape, writesIn } from './flags.ts';
 import { LISTINGS } from './listings.ts';
 import { describeUpdate, updateFacts } from './update.ts';
 
@@ -87,7 +87,9 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
       formatBytes(smallestBudget(workloadOf(changes), DEFAULT_LIMITS, { recovery }));
     const knobs = [
       ...(flags.batch > 1 ? [`--batch ${flags.batch >> 1} needs ${half({ batch: flags.batch >> 1 })}`] : []),
-      ...(flags.context > 1 ? [`--context ${flags.context >> 1} needs ${half({ context: flags.context >> 1 })}`] : []),
+      ...(flags.context > 1 && model.shape.vocabulary > 0
+        ? [`--context ${flags.context >> 1} needs ${half({ context: flags.context >> 1 })}`]
+        : []),
       ...(recovery === 'step'
         ? [
             `--recovery checkpoint needs ${formatBytes(smallestBudget(workload, DEFAULT_LIMITS, { recovery: 'checkpoint' }))}`,
@@ -96,7 +98,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
     ];
     throw new HoldfastError(
       `--gpu-memory ${formatBytes(budget)} is too little: ${smallest} bytes (${formatBytes(smallest)}) is the smallest ` +
-        `budget that works, ${formatBytes(placed)} of it for activations; ${knobs.join(', ')}`,
+        `budget that works, ${formatBytes(placed)} of it for activations${knobs.length > 0 ? `; ${knobs.join(', ')}` : ''}`,
     );
   }
 
@@ -169,7 +171,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
   const shown = (bytes: number) => formatBytes(bytes).padStart(8);
   write(
     [
-      `${flags.model}, ${flags.layers} layers of width ${flags.width}, vocabulary ${flags.vocabSize}: ${parameters.toLocaleString('en')} parameters`,
+      `${plannedShape(flags)}: ${parameters.toLocaleString('en')} parameters`,
       `  ${shown(found.residents * map.chunkBytes)}  model data: ${frozen.chunks > 0 ? `${trainedCount(model).toLocaleString('en')} parameters that train, their` : 'parameters,'} ${describeKinds(map, optimizerDevice)}`,
       `  ${`${trainedBytes} bytes`.padStart(8)}  ${optimizerDevice === 'cpu' ? '' : 'of it '}a parameter that trains, ${kept} of them from step to step${optimizerDevice === 'cpu' ? `; moments, ${momentBytes} of them, are below the GPU and never on it` : ''}`,
       ...(frozen.chunks > 0

@@ -2,7 +2,9 @@
 
 import type { ZeroStage } from '../../engine/ranks/sharding.ts';
 import type { ExchangeWay } from '../../engine/simulate/machine.ts';
-import type { FamilyName } from '../../formats/families/index.ts';
+import type { ModelConfig } from '../../formats/config.ts';
+import { FAMILIES, type FamilyName, shapeOf } from '../../formats/families/index.ts';
+import { DEFAULT_IMAGES } from '../../formats/families/vit.ts';
 import type { ActivationMode } from '../../graph/activations.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import type { ActivationDtype } from '../../graph/narrow-activations.ts';
@@ -24,7 +26,7 @@ import { generates } from '../../train/run-settings.ts';
 import type { Scaling } from '../../train/scaling.ts';
 import { ADAMW_DEFAULTS } from '../../train/trainer-options.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import { configFromFlags } from '../model-flags.ts';
+import { checkInputFlags, configFromFlags, imagesInPatches } from '../model-flags.ts';
 import { DEFAULT_STAGE } from '../rank-flags.ts';
 import type { Listing } from './listings.ts';
 
@@ -34,7 +36,9 @@ export interface PlanFlags {
   width: number;
   heads: number;
   kvHeads?: number;
+  /** Tokens of a sequence, or an image's patches and the row in front of them. */
   context: number;
+  patch?: number;
   batch: number;
   accumulate: number;
   sampleTokens: number;
@@ -69,11 +73,35 @@ export interface PlanFlags {
   json?: boolean;
 }
 
-export const plannedName = ({ model, layers, width, vocabSize, batch, context, accumulate }: PlanFlags): string =>
-  `${model}, ${layers} layers of width ${width}, vocabulary ${vocabSize}, batch ${batch} x ${context}${accumulate > 1 ? ` x ${accumulate}` : ''}`;
+/** `llama, 2 layers of width 64, vocabulary 256`. */
+export function plannedShape({ model, layers, width, vocabSize, patch = DEFAULT_IMAGES.patch }: PlanFlags): string {
+  const { image } = DEFAULT_IMAGES;
+  const seen = `images of ${image} x ${image} in patches of ${patch} x ${patch}`;
+  return `${model}, ${layers} layers of width ${width}, ${FAMILIES[model].images ? seen : `vocabulary ${vocabSize}`}`;
+}
 
-/** Of as many blocks. */
-export const configOf = (flags: PlanFlags, layers: number) => configFromFlags({ ...flags, layers, tied: false });
+export const plannedName = (flags: PlanFlags): string =>
+  `${plannedShape(flags)}, batch ${flags.batch} x ${flags.context}${flags.accumulate > 1 ? ` x ${flags.accumulate}` : ''}`;
+
+/** The model that `train` makes of the same flags, of so many blocks. */
+export function configOf({ patch, ...flags }: PlanFlags, layers: number): ModelConfig {
+  const { image, channels, classes } = DEFAULT_IMAGES;
+  const size = { height: image, width: image, channels };
+  const seesImages = FAMILIES[flags.model].images !== undefined;
+  return configFromFlags({
+    ...{ ...flags, layers },
+    ...(seesImages && { images: imagesInPatches(size, classes, undefined, patch) }),
+  });
+}
+
+/** The flags with the length of what the model sees. Errors: HoldfastError for flags of text beside images, and the reverse. */
+export function withLength(flags: PlanFlags, given: (name: 'context' | 'patch' | 'vocabSize') => boolean): PlanFlags {
+  const seesImages = FAMILIES[flags.model].images !== undefined;
+  checkInputFlags(seesImages, given);
+  if (!seesImages) return flags;
+  if (given('vocabSize')) throw new HoldfastError('--vocab-size: images have no tokens; leave the flag out');
+  return { ...flags, context: shapeOf(configOf(flags, 1)).context };
+}
 
 /** Of as many blocks, as it would train. Errors: HoldfastError for flags that do not go together. */
 export function plannedModel(flags: PlanFlags, layers: number): Model {

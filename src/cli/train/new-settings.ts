@@ -27,7 +27,7 @@ import { fineTuningSettings } from '../../train/fine-tuning.ts';
 import { defaultSettings, type LoraSettings, type RunSettings, VALIDATION_SHARE } from '../../train/run-settings.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { describeRange, inRange } from '../../util/range.ts';
-import { configFromFlags } from '../model-flags.ts';
+import { checkInputFlags, configFromFlags, imagesInPatches } from '../model-flags.ts';
 import { localModel } from '../model-source.ts';
 import { BYTES, dashed, type IsGiven, numbersIn, type TrainFlags } from './flags.ts';
 
@@ -49,7 +49,7 @@ export async function newSettings(
   fineTunes: boolean,
 ): Promise<NewSettings> {
   const family = fineTunes ? undefined : FAMILY_NAMES.find((name) => name === flags.model);
-  const { vocabulary: vocabSize, tied } = DEFAULT_SHAPE;
+  const { vocabulary: vocabSize } = DEFAULT_SHAPE;
   const named =
     flags.tokenizer === undefined || flags.tokenizer === BYTES
       ? undefined
@@ -64,7 +64,7 @@ export async function newSettings(
   }: FoundModel = model === undefined
     ? {
         config: configFromFlags({
-          ...{ ...flags, model: family ?? DEFAULT_SHAPE.family, vocabSize: await sizeOf(), tied },
+          ...{ ...flags, model: family ?? DEFAULT_SHAPE.family, vocabSize: await sizeOf() },
           ...(family && FAMILIES[family].images && { images: await imagesFromFlags(host, flags) }),
         }),
       }
@@ -89,10 +89,7 @@ export async function newSettings(
     }
   }
   const seesImages = shapeOf(config).vocabulary === 0;
-  if (seesImages && given('context'))
-    throw new HoldfastError('--context: an image is as long as its patches say; leave the flag out');
-  if (!seesImages && flags.patch !== undefined)
-    throw new HoldfastError('--patch: is of images, and the model reads text; leave the flag out');
+  checkInputFlags(seesImages, given);
   if (fineTunes && from === undefined)
     throw new HoldfastError(
       `${flags.model}: has no weights to fine-tune; name a folder that has, or train it: holdfast train --model ${flags.model}`,
@@ -148,13 +145,9 @@ function bestFromFlags({
 }
 
 /** What a new model of images looks at: those of the data. Errors: HoldfastError for patches that do not fit them. */
-async function imagesFromFlags(host: Host, { data, patch = 4 }: TrainFlags): Promise<ImageShape> {
-  const { height, width, channels, classes, classNames: names } = await imageFacts(host, data);
-  for (const side of [height, width]) {
-    if (side % patch === 0) continue;
-    throw new HoldfastError(`--patch ${patch}: the images are of ${height} x ${width}; it must divide both`);
-  }
-  return { image: height === width ? height : [height, width], patch, channels, classes, ...(names && { names }) };
+async function imagesFromFlags(host: Host, { data, patch }: TrainFlags): Promise<ImageShape> {
+  const { classes, classNames, ...size } = await imageFacts(host, data);
+  return imagesInPatches(size, classes, classNames, patch);
 }
 
 /** How records are learned from; undefined where the data is text. */

@@ -51,7 +51,7 @@ function parseViT(fields: Fields): ViTConfig {
 }
 
 /** What a ViT is made for where nothing is said: CIFAR's images, in the patches that suit them. */
-export const DEFAULT_IMAGES: ImageShape = { image: 32, patch: 4, channels: 3, classes: 10 };
+export const DEFAULT_IMAGES = { image: 32, patch: 4, channels: 3, classes: 10 } as const satisfies ImageShape;
 
 export const VIT: Family<ViTConfig> = {
   label: 'ViT',
@@ -74,7 +74,7 @@ export const VIT: Family<ViTConfig> = {
     kvHeads: config.num_attention_heads,
     headSize: config.hidden_size / config.num_attention_heads,
   }),
-  fromShape({ layers, width, heads, images = DEFAULT_IMAGES }) {
+  fromShape({ layers, width, heads, images = DEFAULT_IMAGES as ImageShape }) {
     return {
       ...{ hidden_size: width, intermediate_size: 4 * width, num_hidden_layers: layers, num_attention_heads: heads },
       ...{ image_size: images.image, patch_size: images.patch, num_channels: images.channels },

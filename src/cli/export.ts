@@ -21,6 +21,17 @@ interface Flags {
   modelfile?: true;
   merge?: true;
   base?: string;
+  json?: boolean;
+}
+
+/** What was written. */
+interface Written {
+  readonly tensors: number;
+  readonly bytes: number;
+  /** For a person. */
+  readonly line: string;
+  /** For a program: what of it is not in every export. */
+  readonly facts: object;
 }
 
 export function exportCommand(host: Host): Command {
@@ -46,11 +57,12 @@ export function exportCommand(host: Host): Command {
     .option('--modelfile', 'with --gguf: an Ollama Modelfile beside it')
     .option('--merge', 'of an adapter: its model, with the adapter made a part of the weights')
     .option('--base <dir>', 'with --merge: the model that the adapter belongs to (default: the one that it names)')
+    .option('--json', 'one JSON object')
     .action(async (dir: string, flags: Flags) => {
       if (flags.modelfile && !flags.gguf) throw new HoldfastError('--modelfile names a GGUF file; give --gguf, too');
       const from = await localModel(host, dir);
       const base = flags.base === undefined ? undefined : await localModel(host, flags.base);
-      const line = await withModel(host.files, from, { base }, async (opened) => {
+      const { tensors, bytes, line, facts } = await withModel(host.files, from, { base }, async (opened) => {
         const { model, found } = opened;
         if (model.adapters && !flags.merge)
           throw new HoldfastError(
@@ -63,11 +75,12 @@ export function exportCommand(host: Host): Command {
           ? writeGGUF(host, dir, weights, found, flags, flags.gguf)
           : writeFolder(host, weights, found, flags);
       });
-      host.terminal.write(`${flags.out}: ${line}\n`);
+      const said = flags.json ? JSON.stringify({ out: flags.out, tensors, bytes, ...facts }) : `${flags.out}: ${line}`;
+      host.terminal.write(`${said}\n`);
     });
 }
 
-async function writeFolder(host: Host, weights: SavedWeights, found: FoundFolder, flags: Flags): Promise<string> {
+async function writeFolder(host: Host, weights: SavedWeights, found: FoundFolder, flags: Flags): Promise<Written> {
   const { dtype, maxShardSize: maxShardBytes } = flags;
   const { tensors, bytes, shards } = await exportModel(
     host.files,
@@ -76,7 +89,8 @@ async function writeFolder(host: Host, weights: SavedWeights, found: FoundFolder
     { dtype, maxShardBytes },
   );
   const files = shards.length === 1 ? 'one file' : `${shards.length} files`;
-  return `${tensors} tensors, ${formatBytes(bytes)} as ${dtype}, in ${files}`;
+  const line = `${tensors} tensors, ${formatBytes(bytes)} as ${dtype}, in ${files}`;
+  return { tensors, bytes, line, facts: { dtype, files: shards } };
 }
 
 async function writeGGUF(
@@ -86,7 +100,7 @@ async function writeGGUF(
   found: FoundFolder,
   flags: Flags,
   type: TensorType,
-): Promise<string> {
+): Promise<Written> {
   let interrupted = false;
   host.onInterrupt(() => {
     interrupted = true;
@@ -97,7 +111,8 @@ async function writeGGUF(
   const { tensors, bytes, fallbacks, modelfile } = await exportGGUF(host.files, flags.out, model, options);
   const others = fallbacks === 0 ? '' : ` (${fallbacks} as F16: their rows are no multiples of 32)`;
   const beside = modelfile === undefined ? '' : `, and ${modelfile}`;
-  return `${tensors} tensors, ${formatBytes(bytes)} as ${type}${others}${beside}`;
+  const line = `${tensors} tensors, ${formatBytes(bytes)} as ${type}${others}${beside}`;
+  return { tensors, bytes, line, facts: { gguf: type, fallbacks, ...(modelfile !== undefined && { modelfile }) } };
 }
 
 function shardSize(text: string): number {

@@ -55,8 +55,8 @@ export class Progress {
         this.#host.terminal.write(`${JSON.stringify(record)}\n`);
       },
       validation: (step, loss, accuracy) => {
-        if (accuracy !== undefined)
-          this.#host.terminal.write(`${JSON.stringify({ validation: { step, loss, accuracy } })}\n`);
+        const found = { step, loss, ...(accuracy !== undefined && { accuracy }) };
+        this.#host.terminal.write(`${JSON.stringify({ validation: found })}\n`);
       },
     };
   }

@@ -14,6 +14,7 @@ interface Flags {
   data: string[];
   vocabSize: number;
   out: string;
+  json?: boolean;
 }
 
 const DEFAULT_VOCABULARY = 4096;
@@ -29,7 +30,8 @@ export function tokenizerCommand(host: Host): Command {
       DEFAULT_VOCABULARY,
     )
     .requiredOption('--out <dir>', 'folder for it')
-    .action(async ({ data, vocabSize, out }: Flags) => {
+    .option('--json', 'one JSON object')
+    .action(async ({ data, vocabSize, out, json = false }: Flags) => {
       const { files, terminal } = host;
       if (await files.stat(`${out}/tokenizer.json`)) {
         throw new HoldfastError(`--out ${out}: has a tokenizer.json already; choose another folder, or remove it`);
@@ -37,7 +39,7 @@ export function tokenizerCommand(host: Host): Command {
       const source = await openText(host, { data, seed: 0 });
       await files.makeFolder(out);
       await checkWritable(files, `${out}/tokenizer.json`);
-      terminal.write(`text: ${source.bytes.toLocaleString('en')} bytes\n`);
+      if (!json) terminal.write(`text: ${source.bytes.toLocaleString('en')} bytes\n`);
       const show = ({ phase, done, total }: BpeProgress) => {
         const what = phase === 'counting' ? 'bytes counted' : 'merges';
         if (terminal.interactive)
@@ -46,6 +48,10 @@ export function tokenizerCommand(host: Host): Command {
       const made = await trainBpe(source, vocabSize, show);
       if (terminal.interactive) terminal.warn('\r\x1b[K');
       await writeTokenizer(files, out, made.files);
+      if (json) {
+        terminal.write(`${JSON.stringify({ out, bytes: source.bytes, vocabulary: made.vocabulary })}\n`);
+        return;
+      }
       const fewer = made.vocabulary < vocabSize ? ` (no other pair occurs twice, so not ${vocabSize})` : '';
       terminal.write(`${made.vocabulary} tokens${fewer} in ${out}\n`);
       terminal.write(`use:     holdfast train --tokenizer ${out}\n`);

@@ -69,7 +69,7 @@ test('killed and gone on with, also where the tokenizer was taken away, it ends 
   const rest = await holdfast(['train', '--resume', '--out', at('killed'), '--json'], { env });
   renameSync(at('away'), at('bpe'));
   expect(rest.status, rest.stderr).toBe(0);
-  expect(records(rest.stdout).length).toBeLessThan(10);
+  expect(records(rest.stdout).filter((line) => 'lr' in line).length).toBeLessThan(9);
   expect(file('killed', 'checkpoint-12', 'model.safetensors')).toEqual(
     file('whole', 'checkpoint-12', 'model.safetensors'),
   );

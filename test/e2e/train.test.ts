@@ -50,8 +50,9 @@ describe('train', () => {
     const run = await holdfast(train('learns', '--steps', '60', '--lr', '0.01', '--json'));
     expect(run.status, run.stderr).toBe(0);
     const lines = records(run.stdout);
-    expect(lines).toHaveLength(61);
-    for (const [i, line] of lines.slice(0, 60).entries()) {
+    const steps = lines.filter((line) => 'lr' in line);
+    expect(steps).toHaveLength(60);
+    for (const [i, line] of steps.entries()) {
       expect(Object.keys(line)).toEqual(['step', 'loss', 'lr', 'gradNorm', 'tokensPerSecond']);
       expect(line['step']).toBe(i);
     }
@@ -86,7 +87,7 @@ describe('train', () => {
     // Deno reports the signal that was sent, even of a child that handled it and left with status 0.
     expect(cut.status ?? 0, cut.stderr).toBe(0);
     const done = records(cut.stdout);
-    expect(done.length).toBeLessThan(41);
+    expect(done.filter((line) => 'lr' in line).length).toBeLessThan(40);
     expect(done.at(-1)).toMatchObject({ summary: { interrupted: true } });
     const rest = await holdfast(['train', '--resume', '--out', at('cut'), '--json']);
     expect(rest.status, rest.stderr).toBe(0);

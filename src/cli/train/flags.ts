@@ -180,7 +180,7 @@ export function addTrainingOptions(command: Command, defaults: TrainDefaults, da
     .option('--resume', 'go on from the latest checkpoint')
     .option('--timeline <file>', 'write a trace of the last step, for chrome://tracing and ui.perfetto.dev')
     .addOption(adapterOption())
-    .option('--json', 'one JSON object a step, then a summary');
+    .option('--json', 'one JSON object a step and a validation, then a summary');
   addMemoryOptions(command);
   addRankOptions(command);
 }

@@ -235,10 +235,11 @@ export class Graph {
 
   /**
    * Hands the gradient of an operator's output on as the gradient of its input, without a copy. Only the
-   * last use in a rule may do so: a later addition to it is done in place.
+   * last use in a rule may do so: a later addition to it is done in place. A parameter's gradient has a place of its own, which
+   * the optimizer reads: it is written there.
    */
   aliasGradient(tensor: Tensor, dy: Tensor): boolean {
-    if (!tensor.wantsGradient || this.#gradients.has(tensor)) return false;
+    if (!tensor.wantsGradient || tensor.role === 'parameter' || this.#gradients.has(tensor)) return false;
     this.#gradients.set(tensor, dy);
     return true;
   }

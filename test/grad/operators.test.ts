@@ -4,7 +4,7 @@
 
 import { describe, expect, test } from 'vitest';
 import { Graph } from '../../src/graph/graph.ts';
-import { tanh } from '../../src/graph/operators/activation.ts';
+import { gated, tanh } from '../../src/graph/operators/activation.ts';
 import { add } from '../../src/graph/operators/add.ts';
 import { attention, type Cache, type Mask } from '../../src/graph/operators/attention.ts';
 import { crossEntropyHead } from '../../src/graph/operators/cross-entropy.ts';
@@ -85,6 +85,16 @@ test('tanh and add, with an input that three operators read', () => {
 test('tanh, with an input that another operator reads', () => {
   const x = parameter('x', [BATCH, SEQ, WIDTH]);
   expectGradients([x, parameter('head', [VOCABULARY, WIDTH])], (g) => add(g, tanh(g, tanh(g, x)), x));
+});
+
+test('a parameter that one operator alone reads, which would hand its gradient on without a copy', () => {
+  const head = parameter('head', [VOCABULARY, WIDTH]);
+  const [x, y] = [parameter('x', [BATCH, SEQ, WIDTH]), parameter('y', [BATCH, SEQ, WIDTH])];
+  expectGradients([x, head], (g) => tanh(g, x));
+  expectGradients([x, y, head], (g) => add(g, x, y));
+  expectGradients([x, y, head], (g) => gated(g, 'silu', x, y, 'gated'));
+  const weight = parameter('weight', [WIDTH, WIDTH]);
+  expectGradients([x, weight, head], (g) => linear(g, tanh(g, x), weight, { residual: x }));
 });
 
 const shape = { heads: 2, kvHeads: 1, headSize: 2 };

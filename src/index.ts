@@ -39,7 +39,7 @@ export {
   saveCheckpoint,
 } from './formats/checkpoint.ts';
 export { parseConfig } from './formats/config.ts';
-export type * from './formats/families/configs.ts';
+export type * from './formats/families/table.ts';
 export type { ModelShape } from './formats/families/family.ts';
 export {
   type Dtype,

@@ -26,7 +26,7 @@ export {
 export type { MemoryReport } from '../engine/run/session.ts';
 export { parseConfig } from '../formats/config.ts';
 export type { SavedDtype } from '../formats/export.ts';
-export type * from '../formats/families/configs.ts';
+export type * from '../formats/families/table.ts';
 export { FAMILIES, FAMILY_NAMES, shapeOf } from '../formats/families/index.ts';
 export type { TensorType } from '../formats/gguf/tensor-types.ts';
 export type { HubSource } from '../formats/remote/hub-model.ts';

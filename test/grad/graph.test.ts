@@ -6,62 +6,14 @@ import { describe, expect, it } from 'vitest';
 import type { Batch } from '../../src/data/batches.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { onTensors } from '../../src/graph/program.ts';
-import type { LoraOptions } from '../../src/nn/adapter.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { withLora } from '../../src/nn/lora.ts';
 import type { Model } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { Random } from '../../src/util/random.ts';
-import { DECODERS, LLAMA } from '../decoders.ts';
 import { entry, field } from '../entry.ts';
+import { SMALL_MODELS } from '../families.ts';
 import { Memory } from '../interpret.ts';
-
-const GPT2 = { model_type: 'gpt2', vocab_size: 11, n_positions: 7, n_embd: 6, n_head: 2, n_layer: 2, n_inner: 10 };
-
-const BERT = {
-  ...{ model_type: 'bert', vocab_size: 11, max_position_embeddings: 7, type_vocab_size: 3, hidden_size: 6 },
-  ...{ num_attention_heads: 2, num_hidden_layers: 2, intermediate_size: 10 },
-};
-
-const CLASSIFIER = { ...BERT, architectures: ['BertForSequenceClassification'], num_labels: 3 };
-
-/** Two patches of 3 x 1 in an image, and the class token. */
-const VIT = {
-  ...{ model_type: 'vit', image_size: [3, 2], patch_size: [3, 1], num_channels: 2, hidden_size: 6, num_labels: 5 },
-  ...{ num_attention_heads: 2, num_hidden_layers: 2, intermediate_size: 10 },
-};
-
-const models: Record<string, [config: object, lora?: LoraOptions | undefined, packed?: boolean]> = {
-  'gpt2, tied': [GPT2],
-  'gpt2, untied, one layer': [{ ...GPT2, tie_word_embeddings: false, n_layer: 1 }],
-  'gpt2 with lora': [GPT2, { rank: 2, alpha: 3 }],
-  'gpt2 with lora on one linear, untied': [
-    { ...GPT2, tie_word_embeddings: false },
-    { rank: 3, alpha: 1.5, targets: ['c_fc'] },
-  ],
-  'gpt2 with lora behind GELU': [GPT2, { rank: 2, alpha: 3, targets: ['mlp.c_proj'] }],
-  'llama with lora': [LLAMA, { rank: 2, alpha: 3, rslora: true }],
-  'llama with lora on a part of a packed projection': [LLAMA, { rank: 2, targets: ['q_proj', 'v_proj'] }],
-  'gpt2, in rows of several documents': [GPT2, undefined, true],
-  'llama, in rows of several documents': [LLAMA, undefined, true],
-  'qwen 2 with lora, in rows of several documents': [DECODERS.qwen2, { rank: 2, targets: ['q_proj', 'v_proj'] }, true],
-  'llama, untied, grouped queries': [LLAMA],
-  'llama, tied, one kv head': [{ ...LLAMA, tie_word_embeddings: true, num_key_value_heads: 1 }],
-  'llama, as many kv heads as heads': [{ ...LLAMA, num_key_value_heads: 4, head_dim: 2 }],
-  ...Object.fromEntries(Object.entries(DECODERS).map(([name, config]) => [name, [config] as [object]])),
-  'qwen2 with lora, its biases frozen': [DECODERS.qwen2, { rank: 2, alpha: 3 }],
-  'qwen3 with lora in front of norms of heads': [DECODERS.qwen3, { rank: 2, targets: ['k_proj', 'o_proj'] }],
-  'gemma3 with lora': [DECODERS.gemma3, { rank: 2, alpha: 1 }],
-  bert: [BERT],
-  vit: [VIT],
-  'vit without biases of projections, with lora': [
-    { ...VIT, qkv_bias: false },
-    { rank: 2, alpha: 3 },
-  ],
-  'bert with lora': [BERT, { rank: 2, alpha: 3 }],
-  'bert, of classes': [CLASSIFIER],
-  'bert, of classes, with lora': [CLASSIFIER, { rank: 2, alpha: 3, targets: ['query', 'pooler.dense'] }],
-};
 
 const BATCH = 2;
 const SEQ = 5;
@@ -69,7 +21,7 @@ const random = new Random(11, 'graph test');
 const normals = (size: number) => Float64Array.from({ length: size }, () => random.normal());
 
 /** Repeated and absent ids, ignored targets; one row of targets wholly ignored when `sparse`. */
-function makeBatch({ shape, inputs, objective }: Model, sparse: boolean, packed = false): Batch {
+function makeBatch({ shape, inputs, objective }: Model, sparse: boolean, packed: boolean): Batch {
   const { vocabulary, classes } = shape;
   const ofRows = () => Int32Array.from({ length: BATCH }, (_, i) => (sparse && i === 0 ? -100 : random.below(classes)));
   if (vocabulary === 0) {
@@ -103,7 +55,7 @@ function makeWeights(model: Model): Map<string, Float64Array> {
   );
 }
 
-describe.each(Object.entries(models))('%s', (_, [config, lora, packed]) => {
+describe.each(Object.entries(SMALL_MODELS))('%s', (_, { config, lora, packed = false }) => {
   const base = makeModel(parseConfig(config, 'test'));
   const model = lora ? withLora(base, lora) : base;
   const traced = traceStep(model, BATCH, SEQ, { packed });

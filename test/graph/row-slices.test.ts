@@ -17,7 +17,9 @@ import type { Model } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { Random } from '../../src/util/random.ts';
-import { DECODERS, LLAMA } from '../decoders.ts';
+import { GEMMA3 } from '../families/gemma3.ts';
+import { LLAMA } from '../families/llama.ts';
+import { QWEN3 } from '../families/qwen3.ts';
 import { Memory } from '../interpret.ts';
 
 const GPT2 = { model_type: 'gpt2', vocab_size: 11, n_positions: 400, n_embd: 4, n_head: 2, n_layer: 2, n_inner: 6 };
@@ -31,8 +33,8 @@ const CASES: readonly (readonly [name: string, model: Model, batch: number, seq:
   ['gpt2', modelOf(GPT2), 1, 300],
   ['llama', long(LLAMA), 5, 32],
   ['llama', long(LLAMA), 1, 160],
-  ['qwen3', long(DECODERS.qwen3), 5, 32],
-  ['gemma3', long(DECODERS.gemma3), 5, 32],
+  ['qwen3', long(QWEN3), 5, 32],
+  ['gemma3', long(GEMMA3), 5, 32],
   ['gpt2 with lora', withLora(modelOf(GPT2), { rank: 2, alpha: 3, dropout: 0.25 }), 5, 32],
 ];
 

@@ -27,7 +27,8 @@ import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
-import { DECODERS } from '../decoders.ts';
+import { GEMMA3 } from '../families/gemma3.ts';
+import { QWEN3 } from '../families/qwen3.ts';
 import { testDevice } from '../harness.ts';
 import { THOROUGH, testHost } from '../host.ts';
 import { MemoryFiles } from '../memory-files.ts';
@@ -84,8 +85,8 @@ async function learned(model: Model, seed: number): Promise<Values> {
 const MODELS: [string, Model][] = [
   ['llama', LLAMA],
   ['gpt2', GPT2],
-  ['gemma3', decoder(DECODERS.gemma3)],
-  ['qwen3', decoder(DECODERS.qwen3)],
+  ['gemma3', decoder(GEMMA3)],
+  ['qwen3', decoder(QWEN3)],
 ];
 
 describe.each(THOROUGH ? MODELS : MODELS.slice(0, 1))('%s', (_, base) => {

@@ -14,7 +14,7 @@ import { traceGeneration } from '../../src/train/generation-workload.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { chooseVariants } from '../choose-variants.ts';
-import { LLAMA } from '../decoders.ts';
+import { LLAMA } from '../families/llama.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE, THOROUGH } from '../host.ts';
 import { expectSame, memoryDisk, type Outcome, run, type Work } from './runs.ts';

@@ -28,7 +28,11 @@ import { type TrainingPasses, trainingWorkload } from '../../src/train/training-
 import { at } from '../../src/util/at.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect, type TensorSource, type Values } from '../../src/util/tensor-source.ts';
-import { DECODERS, LLAMA } from '../decoders.ts';
+import { GEMMA3 } from '../families/gemma3.ts';
+import { LLAMA } from '../families/llama.ts';
+import { MISTRAL } from '../families/mistral.ts';
+import { QWEN2 } from '../families/qwen2.ts';
+import { QWEN3 } from '../families/qwen3.ts';
 import { THOROUGH } from '../host.ts';
 import { MemoryBlockFile } from '../memory-files.ts';
 
@@ -59,10 +63,10 @@ export const MODELS = {
   'gpt2, untied': makeModel(gpt2(1, 24, 300, false)),
   'gpt2 with low-rank updates': withLora(makeModel(gpt2(1, 32, 90)), { rank: 4, alpha: 8, dropout: 0.1 }),
   'llama, grouped heads': decoder(LLAMA),
-  'mistral, a window': decoder(DECODERS.mistral),
-  'qwen2, biases': decoder(DECODERS.qwen2),
-  'qwen3, norms of heads': decoder(DECODERS.qwen3),
-  'gemma3, every switch': decoder(DECODERS.gemma3, 2),
+  'mistral, a window': decoder(MISTRAL),
+  'qwen2, biases': decoder(QWEN2),
+  'qwen3, norms of heads': decoder(QWEN3),
+  'gemma3, every switch': decoder(GEMMA3, 2),
 } as const satisfies Record<string, Model>;
 
 /** One of them where a runtime repeats what Node runs whole. */

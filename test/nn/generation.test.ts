@@ -12,7 +12,7 @@ import { onlyTokens } from '../../src/nn/inputs.ts';
 import { lookup, parameterTensors } from '../../src/nn/model.ts';
 import { traceGeneration } from '../../src/train/generation-workload.ts';
 import { Random } from '../../src/util/random.ts';
-import { DECODERS, LLAMA } from '../decoders.ts';
+import { DECODERS } from '../families.ts';
 import { Memory } from '../interpret.ts';
 
 /** A block of 16 tokens, and seven by themselves. */
@@ -26,7 +26,7 @@ const GPT2 = {
   n_layer: 2,
   n_inner: 10,
 };
-const decoders = Object.entries({ llama: LLAMA, ...DECODERS }).map(
+const decoders = Object.entries(DECODERS).map(
   ([name, config]) => [name, { ...config, max_position_embeddings: CONTEXT }] as const,
 );
 

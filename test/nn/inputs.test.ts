@@ -10,7 +10,7 @@ import { makeModel } from '../../src/nn/index.ts';
 import { BatchInputs, type InputSpec, textInputs, tokenIds } from '../../src/nn/inputs.ts';
 import { languageModel } from '../../src/nn/objective.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
-import { DECODERS } from '../decoders.ts';
+import { GEMMA3 } from '../families/gemma3.ts';
 
 const PIXELS: InputSpec = { name: 'pixels', type: 'f32', row: [3, 2, 2] };
 const LABEL: InputSpec = { name: 'label', type: 'i32', row: [], below: 10, ignored: -100 };
@@ -107,7 +107,7 @@ it('counts the labels of a batch, whole or part by part', () => {
 });
 
 it('refuses rows of several documents where a window hides tokens of a row', () => {
-  const { inputs } = makeModel(parseConfig(DECODERS.gemma3, 'test'));
+  const { inputs } = makeModel(parseConfig(GEMMA3, 'test'));
   expect(() => inputs(4, true)).toThrow(HoldfastError);
   expect(() => inputs(4, true)).toThrow(
     'rows of 4 tokens with several documents: layer 0 of this gemma3_text has a window of 3, and windows within documents ' +

@@ -23,7 +23,8 @@ import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { at } from '../../src/util/at.ts';
 import { collect, sourceOf } from '../../src/util/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
-import { DECODERS, LLAMA } from '../decoders.ts';
+import { LLAMA } from '../families/llama.ts';
+import { QWEN2 } from '../families/qwen2.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import { expectSame, memoryDisk, run, type Work } from '../model/runs.ts';
@@ -70,7 +71,7 @@ const CASES: [string, Partial<Work>, Grid][] = [
   ['4 stages of a decoder', { model: decoder(LLAMA, 5, false), accumulate: 6 }, { size: 4, pipeline: 4 }],
   [
     'low-rank updates',
-    { model: withLora(decoder(DECODERS.qwen2, 2, true), { rank: 2, dropout: 0.2 }) },
+    { model: withLora(decoder(QWEN2, 2, true), { rank: 2, dropout: 0.2 }) },
     { size: 2, pipeline: 2 },
   ],
 ];

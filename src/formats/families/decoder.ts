@@ -201,7 +201,7 @@ export interface DecoderFamily<C extends DecoderConfig> extends Family<C> {
 
 type Own<C extends DecoderConfig> = Pick<
   DecoderFamily<C>,
-  'label' | 'architecture' | 'parse' | 'harmless' | 'design' | 'fromShape'
+  'label' | 'architecture' | 'parse' | 'harmless' | 'design' | 'fromShape' | 'gguf'
 >;
 
 /** The record of a family: what all have beside its own. */

@@ -1,6 +1,7 @@
 // Model family as the rest sees it, one record: its configuration, and all facts that follow from one. Everything that
 // differs between families is asked here, never by name; what it computes is its forward pass, in nn/.
 
+import type { GGUFFamily } from '../gguf/families/family.ts';
 import type { Fields } from './fields.ts';
 import type { Labels } from './labels.ts';
 
@@ -78,6 +79,8 @@ export interface Family<C> {
   images?(config: C): ImageSize;
   /** Of a family that may tell classes apart. */
   readonly classifier?: FamilyClassifier<C>;
+  /** How llama.cpp knows it. @default it does not: no GGUF file is written or read */
+  readonly gguf?: GGUFFamily<C>;
 }
 
 /** How models of a family tell classes apart. */

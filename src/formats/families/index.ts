@@ -1,33 +1,14 @@
-// The table of model families, by Hugging Face's `model_type`.
+// Questions about a model that its family answers: by its configuration, whichever family it is of.
 
 import { HoldfastError } from '../../util/errors.ts';
-import { BERT } from './bert.ts';
-import type { FamilyName, ModelConfig } from './configs.ts';
 import type { Family, ImageSize, ModelShape } from './family.ts';
-import { GEMMA3 } from './gemma3.ts';
-import { GPT2 } from './gpt2.ts';
 import type { Labels } from './labels.ts';
-import { LLAMA } from './llama.ts';
-import { MISTRAL } from './mistral.ts';
-import { QWEN2 } from './qwen2.ts';
-import { QWEN3 } from './qwen3.ts';
-import { VIT } from './vit.ts';
+import FAMILIES, { type FamilyName, type ModelConfig } from './table.ts';
 
-export type { FamilyName, ModelConfig } from './configs.ts';
+export type { FamilyName, ModelConfig } from './table.ts';
+export { FAMILIES };
 
-/** The record of each family. */
-export const FAMILIES: { readonly [F in FamilyName]: Family<Extract<ModelConfig, { model_type: F }>> } = {
-  gpt2: GPT2,
-  llama: LLAMA,
-  mistral: MISTRAL,
-  qwen2: QWEN2,
-  qwen3: QWEN3,
-  gemma3_text: GEMMA3,
-  bert: BERT,
-  vit: VIT,
-};
-
-/** Their names, in the order of the table. */
+/** The names of the families, in the order of the table. */
 export const FAMILY_NAMES = Object.keys(FAMILIES) as FamilyName[];
 
 export const familyOf = (config: ModelConfig): Family<ModelConfig> => FAMILIES[config.model_type];

@@ -2,6 +2,7 @@
 // and later scale their rotations. Not Llama 4, which is another family. A window is refused: files that have one were not
 // trained as a Llama.
 
+import { LLAMA as GGUF } from '../gguf/families/llama.ts';
 import { type DecoderConfig, decoderFamily, newDecoder, parseDecoder, ropeOf } from './decoder.ts';
 
 /** Llama, by the field names of Hugging Face. */
@@ -27,4 +28,5 @@ export const LLAMA = decoderFamily<LlamaConfig>({
   harmless: ['pretraining_tp', 'is_decoder', 'is_llama_config', 'max_window_layers'],
   design: (config) => ({ attention: () => ({ rope: ropeOf(config) }) }),
   fromShape: (shape) => ({ ...newDecoder(shape), rms_norm_eps: 1e-5 }),
+  gguf: GGUF,
 });

@@ -1,12 +1,21 @@
 // GPT-2 in GGUF. Its projections are stored as [in, out], and are transposed.
 
-import type { GPT2Config } from '../../families/gpt2.ts';
 import { f32, u32 } from '../header.ts';
 import type { GGUFFamily, TensorRule } from './family.ts';
 
+/** Of Hugging Face's configuration the fields that are read here. */
+export interface GPT2Fields {
+  readonly n_positions: number;
+  readonly n_embd: number;
+  readonly n_layer: number;
+  readonly n_inner: number;
+  readonly n_head: number;
+  readonly layer_norm_epsilon: number;
+}
+
 const projection = (name: string): TensorRule => ({ name, arrangement: { kind: 'transposed' } });
 
-export const GPT2: GGUFFamily<GPT2Config> = {
+export const GPT2: GGUFFamily<GPT2Fields> = {
   architecture: 'gpt2',
   metadata: (config) => ({
     context_length: u32(config.n_positions),

@@ -1,27 +1,24 @@
-// The table of families that GGUF files are written for, by Hugging Face's `model_type`.
+// Families that GGUF files are written for and read of: those whose records say how llama.cpp knows them.
 
 import { HoldfastError, shortened } from '../../../util/errors.ts';
 import { show } from '../../../util/json.ts';
+import { FAMILIES, FAMILY_NAMES } from '../../families/index.ts';
 import type { GGUFFamily } from './family.ts';
-import { GEMMA3 } from './gemma3.ts';
-import { GPT2 } from './gpt2.ts';
-import { LLAMA, MISTRAL } from './llama.ts';
-import { QWEN2, QWEN3 } from './qwen.ts';
 
-const FAMILIES = {
-  gpt2: GPT2,
-  llama: LLAMA,
-  mistral: MISTRAL,
-  qwen2: QWEN2,
-  qwen3: QWEN3,
-  gemma3_text: GEMMA3,
-};
+/** By Hugging Face's `model_type`. */
+const GGUF_FAMILIES = new Map(
+  FAMILY_NAMES.flatMap((name) => {
+    const { gguf } = FAMILIES[name];
+    return gguf ? [[name as string, gguf as GGUFFamily<never>] as const] : [];
+  }),
+);
 
 /** By the name of an architecture: of those that share one, the first. */
 export function familyByArchitecture(architecture: unknown, from: string): GGUFFamily<AnyConfig> {
-  const found = Object.values(FAMILIES).find((family) => family.architecture === architecture);
-  if (found) return found as unknown as GGUFFamily<AnyConfig>;
-  const known = [...new Set(Object.values(FAMILIES).map((family) => family.architecture))].join(', ');
+  const all = [...GGUF_FAMILIES.values()];
+  const found = all.find((family) => family.architecture === architecture);
+  if (found) return found;
+  const known = [...new Set(all.map((family) => family.architecture))].join(', ');
   throw new HoldfastError(`${from}: general.architecture is ${show(architecture)}; supported: ${known}`);
 }
 
@@ -32,11 +29,11 @@ export interface AnyConfig {
   readonly vocab_size?: number;
 }
 
-/** Errors: HoldfastError for a family that there is no record for. */
+/** Errors: HoldfastError for a family whose record has nothing for llama.cpp. */
 export function ggufFamilyOf<C extends AnyConfig>({ model_type }: C, from: string): GGUFFamily<C> {
-  const families: Readonly<Record<string, unknown>> = FAMILIES;
-  if (Object.hasOwn(families, model_type)) return families[model_type] as GGUFFamily<C>;
+  const found = GGUF_FAMILIES.get(model_type);
+  if (found) return found;
   throw new HoldfastError(
-    `${from}: no GGUF file is written for ${shortened(model_type)}; for ${Object.keys(FAMILIES).join(', ')} there is one`,
+    `${from}: no GGUF file is written for ${shortened(model_type)}; for ${[...GGUF_FAMILIES.keys()].join(', ')} there is one`,
   );
 }

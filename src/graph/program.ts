@@ -1,7 +1,7 @@
 // Programs: flat lists of tagged instructions over symbolic tensors, as the tracer (graph.ts) writes them and the compiler reads
 // them. Plain data: no buffer, no device, no values.
 
-import type { GeluForm } from '../kernels/gelu.ts';
+import type { ActivationName } from '../kernels/activations.ts';
 import { type Access, ELEMENT_TYPES, type ElementType, type Kernel } from '../kernels/kernel.ts';
 import { storedBytes } from '../kernels/stored.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
@@ -23,8 +23,8 @@ export interface Tensor {
   readonly role: Role;
   /** Whether the backward pass must compute its gradient. */
   readonly wantsGradient: boolean;
-  /** Set on the output of a fused GELU: the tensor that it was applied to, and by which form. */
-  readonly geluOf?: { readonly tensor: Tensor; readonly form: GeluForm };
+  /** Set on the output of a fused activation: the tensor that it was applied to, and which it is. */
+  readonly activationOf?: { readonly tensor: Tensor; readonly activation: ActivationName };
   /** Set on what the backward pass has in place of an activation that did not stay: that activation. */
   readonly standsFor?: Tensor;
   /** How its elements lie, where it is an activation that is kept narrow. @default as `type` says */

@@ -2,7 +2,7 @@
 
 import addShader from '../../shaders/add/add.wgsl?raw';
 import fillShader from '../../shaders/add/fill.wgsl?raw';
-import type { ElementwiseProblem } from './gelu.ts';
+import type { ElementwiseProblem } from './activations.ts';
 import { type Arrays, elementRows, type Kernel, read, write } from './kernel.ts';
 import { perItem } from './variants.ts';
 

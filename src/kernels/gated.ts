@@ -5,16 +5,15 @@ import backwardShader from '../../shaders/gated/backward.wgsl?raw';
 import forwardShader from '../../shaders/gated/forward.wgsl?raw';
 import geluShader from '../../shaders/gated/gelu.wgsl?raw';
 import siluShader from '../../shaders/gated/silu.wgsl?raw';
-import geluMath from '../../shaders/shared/gelu_math.wgsl?raw';
-import { type ElementwiseProblem, geluDerivativeOf, geluOf } from './gelu.ts';
+import { ACTIVATIONS, type ElementwiseProblem } from './activations.ts';
 import { type Arrays, elementRows, type Kernel, read, write } from './kernel.ts';
 import { lanesOf, perElem } from './variants.ts';
 
 /** What a gated MLP applies to its gate: `silu` makes SwiGLU, `gelu` GeGLU. */
 export type GateActivation = 'silu' | 'gelu';
 
-/** An activation: its text, and itself in float64. */
-interface Activation {
+/** An activation of a gate: its text, and itself in float64. */
+interface Gate {
   readonly text: string;
   /** Operations an element, forward and backward. */
   readonly flops: readonly [number, number];
@@ -31,7 +30,7 @@ const variants = (shader: string) =>
   );
 
 /** gate, up (size) -> y (size). */
-const forward = (name: string, { text, flops, value }: Activation): Kernel<ElementwiseProblem> => ({
+const forward = (name: string, { text, flops, value }: Gate): Kernel<ElementwiseProblem> => ({
   name,
   operands: ({ size }) => ({ gate: read(size), up: read(size), y: write(size) }),
   affectsSpeed: { size: true },
@@ -44,7 +43,7 @@ const forward = (name: string, { text, flops, value }: Activation): Kernel<Eleme
 });
 
 /** dy, gate, up (size) -> dgate, dup (size). */
-const backward = (name: string, { text, flops, value, slope }: Activation): Kernel<ElementwiseProblem> => ({
+const backward = (name: string, { text, flops, value, slope }: Gate): Kernel<ElementwiseProblem> => ({
   name,
   operands: ({ size }) => ({
     dy: read(size),
@@ -67,16 +66,22 @@ const backward = (name: string, { text, flops, value, slope }: Activation): Kern
 
 const sigmoid = (g: number) => 1 / (1 + Math.exp(-g));
 
-const SILU: Activation = {
+const SILU: Gate = {
   text: siluShader,
   flops: [5, 12],
   value: (g) => g / (1 + Math.exp(-g)),
   slope: (g) => sigmoid(g) * (1 + g * (1 - sigmoid(g))),
 };
 
-const GELU: Activation = { text: geluShader + geluMath, flops: [9, 20], value: geluOf, slope: geluDerivativeOf };
+const GELU: Gate = { ...ACTIVATIONS.gelu, text: geluShader + ACTIVATIONS.gelu.text, flops: [9, 20] };
 
 export const swiglu = forward('swiglu', SILU);
 export const swigluBackward = backward('swigluBackward', SILU);
 export const geglu = forward('geglu', GELU);
 export const gegluBackward = backward('gegluBackward', GELU);
+
+/** The kernels of each. */
+export const GATED = {
+  silu: { forward: swiglu, backward: swigluBackward },
+  gelu: { forward: geglu, backward: gegluBackward },
+} as const satisfies Record<GateActivation, object>;

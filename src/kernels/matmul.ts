@@ -4,9 +4,9 @@
 
 import blockShader from '../../shaders/matmul/block.wgsl?raw';
 import epilogueBias from '../../shaders/matmul/epilogue_bias.wgsl?raw';
-import epilogueBiasGelu from '../../shaders/matmul/epilogue_bias_gelu.wgsl?raw';
+import epilogueBiasActivation from '../../shaders/matmul/epilogue_bias_gelu.wgsl?raw';
 import epilogueBiasResidual from '../../shaders/matmul/epilogue_bias_residual.wgsl?raw';
-import epilogueGeluGradient from '../../shaders/matmul/epilogue_gelu_gradient.wgsl?raw';
+import epilogueActivationGradient from '../../shaders/matmul/epilogue_gelu_gradient.wgsl?raw';
 import epilogueNone from '../../shaders/matmul/epilogue_none.wgsl?raw';
 import epilogueResidual from '../../shaders/matmul/epilogue_residual.wgsl?raw';
 import epilogueScale from '../../shaders/matmul/epilogue_scale.wgsl?raw';
@@ -20,7 +20,7 @@ import tiledShader from '../../shaders/matmul/tiled.wgsl?raw';
 import tiledSmallShader from '../../shaders/matmul/tiled_small.wgsl?raw';
 import tanhMath from '../../shaders/shared/tanh_math.wgsl?raw';
 import { assert } from '../util/errors.ts';
-import { GELU_FORMS } from './gelu.ts';
+import { ACTIVATION_NAMES, ACTIVATIONS, type ActivationName } from './activations.ts';
 import {
   type Arrays,
   ceilDiv,
@@ -50,10 +50,18 @@ export type Epilogue =
   | 'bias' // c = s + bias
   | 'residual' // c = residual + s
   | 'biasResidual' // c = residual + (s + bias)
-  | 'biasGelu' // preactivation = s + bias, c = gelu(preactivation)
-  | 'geluGradient' // c = s * gelu'(preactivation)
-  | 'biasGeluErf' // these two by erf
-  | 'geluErfGradient';
+  | `bias${Capitalize<ActivationName>}` // preactivation = s + bias, c = activation(preactivation)
+  | `${ActivationName}Gradient`; // c = s * activation'(preactivation)
+
+/** The epilogues that have an activation in them. */
+export const epiloguesOf = (name: ActivationName) => ({
+  /** `biasGelu`, ... */
+  forward: `bias${name[0]!.toUpperCase()}${name.slice(1)}` as `bias${Capitalize<ActivationName>}`,
+  gradient: `${name}Gradient` as const,
+});
+
+const ACTIVATED = new Map(ACTIVATION_NAMES.map((name) => [epiloguesOf(name).forward as Epilogue, ACTIVATIONS[name]]));
+const SLOPED = new Map(ACTIVATION_NAMES.map((name) => [epiloguesOf(name).gradient as Epilogue, ACTIVATIONS[name]]));
 
 /** NN: A (M, K), B (K, N). NT: A (M, K), B (N, K). TN: A (K, M), B (K, N). C (M, N). */
 export interface MatmulProblem {
@@ -81,18 +89,18 @@ export interface MatmulProblem {
   scale?: number;
 }
 
-const epilogues: Record<Epilogue, string> = {
-  none: epilogueNone,
-  scale: epilogueScale,
-  softcap: epilogueSoftcap + tanhMath,
-  bias: epilogueBias,
-  residual: epilogueResidual,
-  biasResidual: epilogueBiasResidual,
-  biasGelu: epilogueBiasGelu + GELU_FORMS.tanh.text,
-  geluGradient: epilogueGeluGradient + GELU_FORMS.tanh.text,
-  biasGeluErf: epilogueBiasGelu + GELU_FORMS.erf.text,
-  geluErfGradient: epilogueGeluGradient + GELU_FORMS.erf.text,
-};
+const epilogues: ReadonlyMap<Epilogue, string> = new Map([
+  ...([
+    ['none', epilogueNone],
+    ['scale', epilogueScale],
+    ['softcap', epilogueSoftcap + tanhMath],
+    ['bias', epilogueBias],
+    ['residual', epilogueResidual],
+    ['biasResidual', epilogueBiasResidual],
+  ] as const),
+  ...[...ACTIVATED].map(([name, { text }]) => [name, epilogueBiasActivation + text] as const),
+  ...[...SLOPED].map(([name, { text }]) => [name, epilogueActivationGradient + text] as const),
+]);
 
 /** Rows and columns of A and B as stored, with strides and offsets filled in. */
 function geometry(p: MatmulProblem) {
@@ -152,7 +160,7 @@ function tiles(
   constants: Dispatch['constants'] = {},
 ): Dispatch {
   return {
-    shader: main + loads + problemShader + epilogues[p.epilogue ?? 'none'],
+    shader: main + loads + problemShader + epilogues.get(p.epilogue ?? 'none')!,
     constants: { ...constants, A_ALONG_M: p.layout === 'TN' ? 1 : 0, B_ALONG_K: p.layout === 'NT' ? 1 : 0 },
     params: params(p),
     workgroups: linearGrid(ceilDiv(p.M, tile.rows) * ceilDiv(p.N, tile.columns)),
@@ -233,13 +241,13 @@ export const matmul: Kernel<MatmulProblem> = {
       c: startingAt(p.cOffset ?? 0, product(p, c.size)),
     };
     const epilogue = p.epilogue ?? 'none';
-    const isGelu = epilogue === 'biasGelu' || epilogue === 'biasGeluErf';
-    if (epilogue === 'bias' || epilogue === 'biasResidual' || isGelu) {
+    const isActivated = ACTIVATED.has(epilogue);
+    if (epilogue === 'bias' || epilogue === 'biasResidual' || isActivated) {
       operands['bias'] = startingAt(p.biasOffset ?? 0, read((p.biasOffset ?? 0) + p.N));
     }
     if (epilogue === 'residual' || epilogue === 'biasResidual') operands['residual'] = read(c.size);
-    if (isGelu) operands['preactivation'] = p.partial ? update(c.size) : write(c.size);
-    if (epilogue === 'geluGradient' || epilogue === 'geluErfGradient') operands['preactivation'] = read(c.size);
+    if (isActivated) operands['preactivation'] = p.partial ? update(c.size) : write(c.size);
+    if (SLOPED.has(epilogue)) operands['preactivation'] = read(c.size);
     return operands;
   },
   affectsSpeed: {
@@ -321,12 +329,14 @@ export const matmul: Kernel<MatmulProblem> = {
     { a, b, c, bias, residual, preactivation }: Arrays<'a' | 'b' | 'c' | 'bias' | 'residual' | 'preactivation'>,
   ) {
     const s = params(p);
+    const { epilogue = 'none' } = p;
+    const [activated, sloped] = [ACTIVATED.get(epilogue), SLOPED.get(epilogue)];
     for (let m = 0; m < p.M; m++) {
       for (let n = 0; n < p.N; n++) {
         const at = s.c0 + m * s.c_m + n;
         let sum = p.accumulate ? c[at]! : 0;
         for (let k = 0; k < p.K; k++) sum += a[s.a0 + m * s.a_m + k * s.a_k]! * b[s.b0 + k * s.b_k + n * s.b_n]!;
-        switch (p.epilogue ?? 'none') {
+        switch (epilogue) {
           case 'none':
             c[at] = sum;
             break;
@@ -345,15 +355,11 @@ export const matmul: Kernel<MatmulProblem> = {
           case 'biasResidual':
             c[at] = residual[at]! + sum + bias[s.bias0 + n]!;
             break;
-          case 'biasGelu':
-          case 'biasGeluErf':
-            preactivation[at] = sum + bias[s.bias0 + n]!;
-            c[at] = GELU_FORMS[p.epilogue === 'biasGelu' ? 'tanh' : 'erf'].value(preactivation[at]);
-            break;
-          case 'geluGradient':
-          case 'geluErfGradient':
-            c[at] = sum * GELU_FORMS[p.epilogue === 'geluGradient' ? 'tanh' : 'erf'].slope(preactivation[at]!);
-            break;
+          default:
+            if (activated) {
+              preactivation[at] = sum + bias[s.bias0 + n]!;
+              c[at] = activated.value(preactivation[at]);
+            } else if (sloped) c[at] = sum * sloped.slope(preactivation[at]!);
         }
       }
     }

@@ -4,7 +4,7 @@
 import tanhMath from '../../shaders/shared/tanh_math.wgsl?raw';
 import backwardShader from '../../shaders/tanh/backward.wgsl?raw';
 import forwardShader from '../../shaders/tanh/forward.wgsl?raw';
-import type { ElementwiseProblem } from './gelu.ts';
+import type { ElementwiseProblem } from './activations.ts';
 import { type Arrays, type Kernel, read, write } from './kernel.ts';
 import { perItem } from './variants.ts';
 

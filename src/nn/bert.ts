@@ -79,7 +79,7 @@ export function bert(config: BertConfig): Model {
           const attended = project(g, y, w, `${l}.attention.output.dense`, { residual: x });
           x = normed(g, attended, w, `${l}.attention.output.LayerNorm`, eps);
 
-          const wide = project(g, x, w, `${l}.intermediate.dense`, { gelu: 'erf' }); // (B, T, inner)
+          const wide = project(g, x, w, `${l}.intermediate.dense`, { activation: 'geluErf' }); // (B, T, inner)
           const sum = project(g, wide, w, `${l}.output.dense`, { residual: x });
           x = normed(g, sum, w, `${l}.output.LayerNorm`, eps);
         });
@@ -89,7 +89,7 @@ export function bert(config: BertConfig): Model {
         const pooled = tanh(g, project(g, firstRow(g, x, 'first token'), w, pooler)); // (B, C)
         return { hidden: pooled, head: { weight: w('classifier.weight'), bias: w('classifier.bias') } };
       }
-      const transformed = project(g, x, w, `${head}.transform.dense`, { gelu: 'erf' });
+      const transformed = project(g, x, w, `${head}.transform.dense`, { activation: 'geluErf' });
       const hidden = normed(g, transformed, w, `${head}.transform.LayerNorm`, eps); // (B, T, C)
       observe?.('norm', hidden);
       return { hidden, head: { weight: w(`${embeddings}.word_embeddings.weight`), bias: w(`${head}.bias`) } };

@@ -41,7 +41,7 @@ export const project = (
   x: Tensor,
   w: Weights,
   name: string,
-  options: { gelu?: 'erf'; residual?: Tensor } = {},
+  options: { activation?: 'geluErf'; residual?: Tensor } = {},
 ): Tensor => linear(g, x, w(`${name}.weight`), { stored, bias: w(`${name}.bias`), ...options });
 
 /** A LayerNorm by the name of its module. */

@@ -78,7 +78,10 @@ export function gpt2(config: GPT2Config): Model {
           x = linear(g, y, w(`${h}.attn.c_proj.weight`), { bias: w(`${h}.attn.c_proj.bias`), residual: x });
 
           const normed = layernorm(g, x, w(`${h}.ln_2.weight`), w(`${h}.ln_2.bias`), eps);
-          const wide = linear(g, normed, w(`${h}.mlp.c_fc.weight`), { bias: w(`${h}.mlp.c_fc.bias`), gelu: 'tanh' }); // (B, T, 4C)
+          const wide = linear(g, normed, w(`${h}.mlp.c_fc.weight`), {
+            bias: w(`${h}.mlp.c_fc.bias`),
+            activation: 'gelu',
+          }); // (B, T, 4C)
           x = linear(g, wide, w(`${h}.mlp.c_proj.weight`), { bias: w(`${h}.mlp.c_proj.bias`), residual: x });
         });
         observe?.(h, x);

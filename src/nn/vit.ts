@@ -66,7 +66,7 @@ export function vit(config: ViTConfig): Model {
           x = project(g, y, w, `${l}.attention.output.dense`, { residual: x });
 
           const after = normed(g, x, w, `${l}.layernorm_after`, eps);
-          const wide = project(g, after, w, `${l}.intermediate.dense`, { gelu: 'erf' }); // (B, T, inner)
+          const wide = project(g, after, w, `${l}.intermediate.dense`, { activation: 'geluErf' }); // (B, T, inner)
           x = project(g, wide, w, `${l}.output.dense`, { residual: x });
         });
         observe?.(`layers.${i}`, x);

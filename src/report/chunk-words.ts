@@ -68,12 +68,14 @@ export function kindOf(
  * `contentsOf`.
  */
 export function activationName(name: string, named = (name: string): string => name): string {
-  const [, operator = name, part = 'output'] = /^(.*?)(?:\.weight)?(?: (before gelu|lse|mean|rstd))?$/.exec(name) ?? [];
+  const found = /^(.*?)(?:\.weight)?(?: (before \w+|lse|mean|rstd))?$/.exec(name) ?? [];
+  const [, operator = name, part = 'output'] = found;
   return `${named(operator)}, ${PARTS[part] ?? part}`;
 }
 
 const PARTS: Readonly<Record<string, string>> = {
   'before gelu': 'before GELU',
+  'before geluErf': 'before GELU',
   lse: 'log-sum-exp',
   mean: 'means',
   rstd: 'deviations',

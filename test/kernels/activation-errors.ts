@@ -1,5 +1,6 @@
 // Errors of tanh and of GELU's two forms in f32, at one argument (rounding.ts).
 
+import type { ActivationName } from '../../src/kernels/activations.ts';
 import { CANCELLED, expUlps, TINY, ULP } from './rounding.ts';
 
 const { abs, max, min, exp, sqrt } = Math;
@@ -22,13 +23,13 @@ export function sigmoid(x: number): number {
 // The reference's own 1 + tanh(u) cancels to CANCELLED in the left tail.
 // s = 1 / (1 + e) with e good to E: s is good to (1 - s) E + 1 + 2.5 ulps, 1 - s = e s to twice that.
 
-export function geluError(x: number, y: number): number {
+function geluError(x: number, y: number): number {
   const { s, ulps } = geluSigmoid(x);
   return abs(y) * ((1 - s) * ulps + 4.5) * ULP + abs(x) * CANCELLED;
 }
 
 /** Of the derivative times a number, relative to that number. */
-export function geluDerivativeError(x: number): number {
+function geluDerivativeError(x: number): number {
   const { s, ulps, slope } = geluSigmoid(x);
   const terms = s * ((1 - s) * ulps + 6) + slope * s * (1 - s) * (3 * ulps + 20);
   return ULP * terms + (1 + slope) * CANCELLED;
@@ -57,14 +58,22 @@ function normalErrors(x: number): { density: number; tailError: number; densityE
   return { density, tailError: tail * (ulps + TAIL_POLYNOMIAL + 1) * ULP, densityError: density * (ulps + 1) * ULP };
 }
 
-export function geluErfError(x: number, y: number): number {
+function geluErfError(x: number, y: number): number {
   return abs(x) * normalErrors(x).tailError + 2 * ULP * abs(y) + TINY;
 }
 
 /** Of the derivative times a number, relative to that number. */
-export function geluErfDerivativeError(x: number): number {
+function geluErfDerivativeError(x: number): number {
   const { density, tailError, densityError } = normalErrors(x);
   const t = min(abs(x), 13);
   // 1 - tail, x * density, their sum, and its product with the number.
   return tailError + t * densityError + ULP * (4 + 3 * t * density) + TINY;
 }
+
+/** Of each activation: the bounds of its value y at x, and of its slope there; and what its slope is nowhere above. */
+export const ACTIVATION_ERRORS: Readonly<
+  Record<ActivationName, { value(x: number, y: number): number; slope(x: number): number; steepest: number }>
+> = {
+  gelu: { value: geluError, slope: geluDerivativeError, steepest: 1.13 },
+  geluErf: { value: geluErfError, slope: geluErfDerivativeError, steepest: 1.13 },
+};

@@ -2,6 +2,7 @@
 // random directions, on the problems of the table. No device: kernels.test.ts ties kernels to references.
 
 import { describe, expect, it } from 'vitest';
+import { ACTIVATIONS } from '../../src/kernels/activations.ts';
 import { attention } from '../../src/kernels/attention.ts';
 import { attentionBackwardKV, attentionBackwardQ, attentionDelta } from '../../src/kernels/attention-backward.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';
@@ -14,7 +15,6 @@ import {
   tokenIndex,
 } from '../../src/kernels/embedding.ts';
 import { geglu, gegluBackward, swiglu, swigluBackward } from '../../src/kernels/gated.ts';
-import { GELU_FORMS, geluBackward, geluErfBackward } from '../../src/kernels/gelu.ts';
 import { headNorm, headNormBackward, headNormParameterGrad } from '../../src/kernels/head-norm.ts';
 import { type Arrays, ceilDiv, type Kernel } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad, ROW_BLOCK } from '../../src/kernels/layernorm.ts';
@@ -125,10 +125,7 @@ forEachProblem(headNorm, (problem, data) => {
   });
 });
 
-for (const [{ value }, backward] of [
-  [GELU_FORMS.tanh, geluBackward],
-  [GELU_FORMS.erf, geluErfBackward],
-] as const)
+for (const { value, backward } of Object.values(ACTIVATIONS))
   forEachProblem(backward, (problem, data) => {
     const { x, dy } = fields(data, 'x', 'dy');
     expectGradients({ x }, (moved) => dot(field(moved, 'x').map(value), dy), {

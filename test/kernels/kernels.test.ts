@@ -4,16 +4,16 @@
 import { describe, expect, it } from 'vitest';
 import { keyOf } from '../../src/engine/compile/choices.ts';
 import { reflect } from '../../src/gpu/shader.ts';
+import { ACTIVATION_NAMES, ACTIVATIONS } from '../../src/kernels/activations.ts';
 import { adamw } from '../../src/kernels/adamw.ts';
 import { attention } from '../../src/kernels/attention.ts';
 import { attentionBackwardKV } from '../../src/kernels/attention-backward.ts';
 import { crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
 import { tokenIndex } from '../../src/kernels/embedding.ts';
 import { geglu, gegluBackward, swiglu, swigluBackward } from '../../src/kernels/gated.ts';
-import { geluBackward, geluErfBackward } from '../../src/kernels/gelu.ts';
 import { type Kernel, linearGrid, type Traits, type Variant } from '../../src/kernels/kernel.ts';
 import { layernorm } from '../../src/kernels/layernorm.ts';
-import { matmul } from '../../src/kernels/matmul.ts';
+import { epiloguesOf, matmul } from '../../src/kernels/matmul.ts';
 import { STATE, stepControl } from '../../src/kernels/step-control.ts';
 import { tanh, tanhBackward } from '../../src/kernels/tanh.ts';
 import { field, fields, leading, only } from '../entry.ts';
@@ -248,10 +248,9 @@ describe('activations far out', () => {
     const one = new Float32Array([1]);
     const tail = Math.max(0, value);
     // gelu(-10) = -8e-37, by erf -8e-23; silu(-10) = -4.5e-4, silu(-30) = -2.8e-12.
-    for (const [epilogue, backward] of [
-      ['biasGelu', geluBackward],
-      ['biasGeluErf', geluErfBackward],
-    ] as const) {
+    for (const name of ACTIVATION_NAMES) {
+      const epilogue = epiloguesOf(name).forward;
+      const { backward } = ACTIVATIONS[name];
       const product = { a: one, b: x, bias: new Float32Array(1) };
       const y = await output('c', matmul, { layout: 'NN', M: 1, N: 1, K: 1, epilogue }, product);
       expect(y[0]).toBeCloseTo(tail, 20);

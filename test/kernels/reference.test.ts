@@ -3,6 +3,7 @@
 
 import { describe, expect, it } from 'vitest';
 import { parse } from '../../src/formats/safetensors.ts';
+import { ACTIVATIONS } from '../../src/kernels/activations.ts';
 import { adamw } from '../../src/kernels/adamw.ts';
 import { type AttentionProblem, attention } from '../../src/kernels/attention.ts';
 import { attentionBackwardKV, attentionBackwardQ, attentionDelta } from '../../src/kernels/attention-backward.ts';
@@ -11,7 +12,6 @@ import { columnSum } from '../../src/kernels/column-sum.ts';
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
 import { embedding, embeddingBackward, tokenIndex } from '../../src/kernels/embedding.ts';
 import { geglu, gegluBackward, swiglu, swigluBackward } from '../../src/kernels/gated.ts';
-import { geluBackward, geluErfBackward } from '../../src/kernels/gelu.ts';
 import { headNorm, headNormBackward, headNormParameterGrad } from '../../src/kernels/head-norm.ts';
 import { ceilDiv, type Kernel, type Variant } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad, ROW_BLOCK } from '../../src/kernels/layernorm.ts';
@@ -185,8 +185,8 @@ describeOp('head_rmsnorm', async (reference) => {
 });
 
 describe.each([
-  ['gelu_new', 'biasGelu', geluBackward],
-  ['gelu_erf', 'biasGeluErf', geluErfBackward],
+  ['gelu_new', 'biasGelu', ACTIVATIONS.gelu.backward],
+  ['gelu_erf', 'biasGeluErf', ACTIVATIONS.geluErf.backward],
 ] as const)('%s', (op, epilogue, backward) => {
   describeOp(op, async (reference) => {
     const { x, dy } = reference.inputs('x', 'dy');

@@ -1,6 +1,6 @@
 // The elementwise operators of the feed-forward layer, for where no matmul epilogue carries them, and tanh.
 
-import { type GateActivation, geglu, gegluBackward, swiglu, swigluBackward } from '../../kernels/gated.ts';
+import { GATED, type GateActivation } from '../../kernels/gated.ts';
 import { tanhBackward, tanh as tanhKernel } from '../../kernels/tanh.ts';
 import type { Graph } from '../graph.ts';
 import type { Tensor } from '../program.ts';
@@ -19,11 +19,9 @@ export function tanh(g: Graph, x: Tensor, label = 'tanh'): Tensor {
   return y;
 }
 
-const GATED = { silu: [swiglu, swigluBackward], gelu: [geglu, gegluBackward] } as const;
-
 /** activation(gate) * up, all of one shape. */
 export function gated(g: Graph, activation: GateActivation, gate: Tensor, up: Tensor, label: string): Tensor {
-  const [forward, backward] = GATED[activation];
+  const { forward, backward } = GATED[activation];
   const y = g.activation(label, gate.shape, [gate, up]);
   g.emit(forward, { size: y.size }, { gate, up, y }, label);
   g.onBackward(y, (dy) => {

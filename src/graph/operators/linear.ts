@@ -1,8 +1,8 @@
-// y = x W (+ bias), with the epilogues of a transformer block fused in: GELU, or the residual stream.
+// y = x W (+ bias), with the epilogues of a transformer block fused in: an activation, or the residual stream.
 // x is (..., in); W is stored (in, out) as GPT-2 does, or (out, in) as Llama does.
 
-import { type GeluForm, geluBackward, geluErfBackward } from '../../kernels/gelu.ts';
-import { type Epilogue, matmul } from '../../kernels/matmul.ts';
+import { ACTIVATIONS, type ActivationName } from '../../kernels/activations.ts';
+import { type Epilogue, epiloguesOf, matmul } from '../../kernels/matmul.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Graph } from '../graph.ts';
@@ -25,17 +25,11 @@ export interface LinearOptions {
   bias?: Tensor;
   /** @default 'in,out' */
   stored?: Stored;
-  /** y = gelu(x W + bias), in this form; needs a bias. @default y = x W + bias */
-  gelu?: GeluForm;
+  /** y = activation(x W + bias); needs a bias. @default y = x W + bias */
+  activation?: ActivationName;
   /** y = residual + (x W + bias), of y's shape. */
   residual?: Tensor;
 }
-
-/** The forms of GELU: what a product with it ends in, what one with its derivative does, and the latter alone. */
-const GELU = {
-  tanh: { forward: 'biasGelu', gradient: 'geluGradient', backward: geluBackward },
-  erf: { forward: 'biasGeluErf', gradient: 'geluErfGradient', backward: geluErfBackward },
-} as const;
 
 /** Of a weight of more dimensions the first is what comes out, or in, as it is stored. */
 const features = (weight: Tensor, stored: Stored): [number, number] => {
@@ -55,9 +49,9 @@ function sharedLinear(
   g: Graph,
   x: Tensor,
   weight: Tensor,
-  { bias, residual, gelu, ...options }: LinearOptions,
+  { bias, residual, activation, ...options }: LinearOptions,
 ): Tensor {
-  assert(!gelu, 'a sum over ranks ends in no gelu');
+  assert(!activation, 'a sum over ranks ends in no activation');
   const y = ownLinear(g, x, weight, options);
   const sum = g.rows ? summedRows(g, y, weight, bias) : y;
   if (bias && !g.rows) addRow(g, y, bias);
@@ -66,9 +60,9 @@ function sharedLinear(
 
 /** With the columns of the weight that this rank has, or the sum over ranks of what each makes of its rows. */
 function ownLinear(g: Graph, x: Tensor, weight: Tensor, options: LinearOptions): Tensor {
-  const { bias, residual, stored = 'in,out', gelu } = options;
+  const { bias, residual, stored = 'in,out', activation } = options;
   if (!weight.split) checkWhole(x, weight.name);
-  assert(!gelu || (bias && !residual), 'a fused gelu needs a bias and takes no residual');
+  assert(!activation || (bias && !residual), 'a fused activation needs a bias and takes no residual');
   const label = weight.name;
   const [K, N] = features(weight, stored);
   const M = x.size / K;
@@ -76,16 +70,16 @@ function ownLinear(g: Graph, x: Tensor, weight: Tensor, options: LinearOptions):
   const sources = [x, ...trainedOf(g, weight), bias, residual].filter((tensor) => tensor !== undefined);
   const made = (name: string): Tensor => withSplit(g.activation(name, shape, sources), [weight]);
 
-  // What the product itself becomes: y, or what GELU makes y of.
-  const sum = made(gelu ? `${label} before gelu` : label);
-  const y = gelu ? { ...made(label), geluOf: { tensor: sum, form: gelu } } : sum;
+  // What the product itself becomes: y, or what the activation makes y of.
+  const sum = made(activation ? `${label} before ${activation}` : label);
+  const y = activation ? { ...made(label), activationOf: { tensor: sum, activation } } : sum;
   let epilogue: Epilogue = bias ? 'bias' : 'none';
-  if (gelu) epilogue = GELU[gelu].forward;
+  if (activation) epilogue = epiloguesOf(activation).forward;
   if (residual) epilogue = bias ? 'biasResidual' : 'residual';
   const operands: Record<string, Tensor> = { a: x, b: weight, c: y };
   if (bias) operands['bias'] = bias;
   if (residual) operands['residual'] = residual;
-  if (gelu) operands['preactivation'] = sum;
+  if (activation) operands['preactivation'] = sum;
   const low = adapterForward(g, x, y, g.adapterOf(weight), { M, column: 0, width: N, partial: false });
   const problem = { layout: stored === 'in,out' ? 'NN' : 'NT', M, N, K, epilogue } as const;
   g.emit(matmul, { ...problem, ...(low && { accumulate: true }) }, operands, label);
@@ -102,11 +96,11 @@ function ownLinear(g: Graph, x: Tensor, weight: Tensor, options: LinearOptions):
     inputGradient(g, x, dy, weight, { M, stored, column: 0, width: N }, dlow);
     if (residual?.wantsGradient && !g.aliasGradient(residual, dy)) addGradient(g, residual, dy, label);
   });
-  if (gelu) {
+  if (activation) {
     // Reached only when the consumer could not fold the derivative into its own product.
     g.onBackward(y, (dy) => {
       const { gradient } = g.gradientTarget(sum);
-      g.emit(GELU[gelu].backward, { size: y.size }, { dy, x: sum, dx: gradient }, label);
+      g.emit(ACTIVATIONS[activation].backward, { size: y.size }, { dy, x: sum, dx: gradient }, label);
     });
   }
   return y;
@@ -196,7 +190,7 @@ function weightGradient(g: Graph, x: Tensor, dy: Tensor, weight: Tensor, slice: 
   }
 }
 
-/** dx (+)= dy W^T and what comes through the adapter; when x is a GELU's output of which this is the only use, straight on to the GELU's input. */
+/** dx (+)= dy W^T and what comes through the adapter; when x is an activation's output of which this is the only use, straight on to the activation's input. */
 function inputGradient(
   g: Graph,
   x: Tensor,
@@ -211,13 +205,17 @@ function inputGradient(
   const problem = { layout, M, N: inputs, K: outputs, aStride: width, aOffset: column } as const;
   // Uses counted over the forward pass and this rule so far: the product, dW, and those of the adapter.
   const own = 1 + (weight.wantsGradient ? 1 : 0) + (low?.uses ?? 0);
-  const preactivation = g.uses(x) <= own ? x.geluOf : undefined;
+  const preactivation = g.uses(x) <= own ? x.activationOf : undefined;
   const into = preactivation?.tensor ?? x;
   if (low) adapterInputGradient(g, low, into, M);
   const { gradient, accumulate } = g.gradientTarget(into);
   const operands = { a: dy, b: weight, c: gradient };
   if (preactivation) {
-    const fused = { ...problem, epilogue: GELU[preactivation.form].gradient, ...(accumulate && { accumulate }) };
+    const fused = {
+      ...problem,
+      epilogue: epiloguesOf(preactivation.activation).gradient,
+      ...(accumulate && { accumulate }),
+    };
     g.emit(matmul, fused, { ...operands, preactivation: into }, weight.name);
   } else g.emit(matmul, { ...problem, accumulate }, operands, weight.name);
 }

@@ -1,9 +1,9 @@
 // Gated activations in kernel tests: problems, and how far f32 may stray.
 
+import { ACTIVATIONS } from '../../../src/kernels/activations.ts';
 import { geglu, gegluBackward, swiglu, swigluBackward } from '../../../src/kernels/gated.ts';
-import { geluOf } from '../../../src/kernels/gelu.ts';
 import type { Arrays } from '../../../src/kernels/kernel.ts';
-import { geluDerivativeError, geluError, sigmoid } from '../activation-errors.ts';
+import { ACTIVATION_ERRORS, sigmoid } from '../activation-errors.ts';
 import { row } from '../inputs.ts';
 import { elementwise } from '../problems.ts';
 import { expUlps, TINY, ULP } from '../rounding.ts';
@@ -40,7 +40,10 @@ export const cases = [
     problems: elementwise,
     inputs: ({ size }, random) => ({ gate: random.normals(size, 3) }),
     bound: (_problem, { gate, up }: Arrays<'gate' | 'up'>, { y }: Arrays<'y'>) => ({
-      y: (i) => abs(up[i]!) * geluError(gate[i]!, geluOf(gate[i]!)) + ULP * abs(y[i]!) + TINY,
+      y: (i) =>
+        abs(up[i]!) * ACTIVATION_ERRORS.gelu.value(gate[i]!, ACTIVATIONS.gelu.value(gate[i]!)) +
+        ULP * abs(y[i]!) +
+        TINY,
     }),
   }),
   row({
@@ -48,8 +51,11 @@ export const cases = [
     problems: elementwise,
     inputs: ({ size }, random) => ({ gate: random.normals(size, 3) }),
     bound: (_problem, { dy, gate, up }: Arrays<'dy' | 'gate' | 'up'>, { dgate, dup }: Arrays<'dgate' | 'dup'>) => ({
-      dgate: (i) => abs(dy[i]! * up[i]!) * geluDerivativeError(gate[i]!) + 2 * ULP * abs(dgate[i]!) + TINY,
-      dup: (i) => abs(dy[i]!) * geluError(gate[i]!, geluOf(gate[i]!)) + ULP * abs(dup[i]!) + TINY,
+      dgate: (i) => abs(dy[i]! * up[i]!) * ACTIVATION_ERRORS.gelu.slope(gate[i]!) + 2 * ULP * abs(dgate[i]!) + TINY,
+      dup: (i) =>
+        abs(dy[i]!) * ACTIVATION_ERRORS.gelu.value(gate[i]!, ACTIVATIONS.gelu.value(gate[i]!)) +
+        ULP * abs(dup[i]!) +
+        TINY,
     }),
   }),
 ];

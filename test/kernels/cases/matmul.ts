@@ -1,14 +1,10 @@
 // Products in kernel tests: problems, and how far f32 may stray.
 
+import { ACTIVATION_NAMES } from '../../../src/kernels/activations.ts';
 import type { Arrays } from '../../../src/kernels/kernel.ts';
-import { type Epilogue, type Layout, type MatmulProblem, matmul } from '../../../src/kernels/matmul.ts';
-import {
-  geluDerivativeError,
-  geluErfDerivativeError,
-  geluErfError,
-  geluError,
-  tanhError,
-} from '../activation-errors.ts';
+import { type Epilogue, epiloguesOf, type Layout, type MatmulProblem, matmul } from '../../../src/kernels/matmul.ts';
+import { assert } from '../../../src/util/errors.ts';
+import { ACTIVATION_ERRORS, tanhError } from '../activation-errors.ts';
 import { row } from '../inputs.ts';
 import { type Bound, ULP } from '../rounding.ts';
 
@@ -21,10 +17,7 @@ const epilogues: readonly Epilogue[] = [
   'bias',
   'residual',
   'biasResidual',
-  'biasGelu',
-  'geluGradient',
-  'biasGeluErf',
-  'geluErfGradient',
+  ...ACTIVATION_NAMES.flatMap((name) => Object.values(epiloguesOf(name))),
 ];
 
 const matmuls: readonly MatmulProblem[] = [
@@ -109,22 +102,14 @@ export const cases = [
             return sumError(i) + last;
           case 'biasResidual':
             return sumError(i) + ULP * abs(sums[i]! + before.bias[biasOffset + columnOf(i)]!) + last;
-          case 'biasGeluErf': {
+          default: {
+            const name = ACTIVATION_NAMES.find((each) => Object.values(epiloguesOf(each)).includes(epilogue));
+            assert(name, `a bound of ${epilogue}`);
+            const { value, slope, steepest } = ACTIVATION_ERRORS[name];
+            if (epilogue === epiloguesOf(name).gradient)
+              return steepest * sumError(i) + abs(sums[i]!) * slope(before.preactivation[i]!);
             const u = after.preactivation[i]!;
-            return 1.13 * (sumError(i) + ULP * abs(u)) + geluErfError(u, after.c[i]!);
-          }
-          case 'geluErfGradient': {
-            const u = before.preactivation[i]!;
-            return 1.13 * sumError(i) + abs(sums[i]!) * geluErfDerivativeError(u);
-          }
-          case 'biasGelu': {
-            // GELU is nowhere steeper than 1.13.
-            const u = after.preactivation[i]!;
-            return 1.13 * (sumError(i) + ULP * abs(u)) + geluError(u, after.c[i]!);
-          }
-          case 'geluGradient': {
-            const u = before.preactivation[i]!;
-            return 1.13 * sumError(i) + abs(sums[i]!) * geluDerivativeError(u);
+            return steepest * (sumError(i) + ULP * abs(u)) + value(u, after.c[i]!);
           }
         }
       };

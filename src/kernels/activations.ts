@@ -1,5 +1,5 @@
-// GELU in its two forms: by tanh ("gelu_new", GPT-2's) and by erf ("gelu", BERT's). Their texts in shaders/shared enter the
-// epilogues of matmul, which compute it, and that of tanh GeGLU (gated.ts); the gradient has kernels of its own, too.
+// The table of activations that a product with a bias ends in, and whose slope the product of the backward pass ends in: epilogues
+// of matmul. One that an epilogue cannot carry has the gradient as a kernel of its own.
 
 import backwardShader from '../../shaders/gelu/backward.wgsl?raw';
 import geluErfMath from '../../shaders/shared/gelu_erf_math.wgsl?raw';
@@ -14,13 +14,13 @@ export interface ElementwiseProblem {
 const SLOPE = Math.sqrt(2 / Math.PI);
 const CUBIC = 0.044715;
 
-/** 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) in float64; the fused epilogues' references share it. */
-export function geluOf(x: number): number {
+/** 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) in float64. */
+function geluOf(x: number): number {
   return 0.5 * x * (1 + Math.tanh(SLOPE * (x + CUBIC * x ** 3)));
 }
 
 /** The derivative of `geluOf`. */
-export function geluDerivativeOf(x: number): number {
+function geluDerivativeOf(x: number): number {
   const t = Math.tanh(SLOPE * (x + CUBIC * x ** 3));
   return 0.5 * (1 + t + x * (1 - t * t) * SLOPE * (1 + 3 * CUBIC * x ** 2));
 }
@@ -48,46 +48,57 @@ function normalBelow(x: number): number {
   return x > 0 ? 1 - tail : tail;
 }
 
-/** What GELU is computed by. */
-export type GeluForm = 'tanh' | 'erf';
-
-interface Gelu {
-  /** Gives gelu and gelu_derivative. */
+/** An activation, and its derivative. */
+interface Formula {
+  /** WGSL in which the two are the functions `gelu` and `gelu_derivative`, the names that the shaders around it call them by. */
   readonly text: string;
+  /** In float64. */
   value(x: number): number;
   slope(x: number): number;
 }
 
-/** GELU by its forms: as a text, and in float64. */
-export const GELU_FORMS: Readonly<Record<GeluForm, Gelu>> = {
-  tanh: { text: geluMath, value: geluOf, slope: geluDerivativeOf },
-  erf: {
-    text: geluErfMath,
-    value: (x) => x * normalBelow(x),
-    slope: (x) => normalBelow(x) + (x * Math.exp((-x * x) / 2)) / Math.sqrt(2 * Math.PI),
-  },
-};
-
-const variants = ({ text }: Gelu) =>
-  perElem<ElementwiseProblem>(
+/** dy, x (size) -> dx (size). */
+const backward = (name: string, { text, slope }: Formula): Kernel<ElementwiseProblem> => ({
+  name,
+  operands: ({ size }) => ({ dy: read(size), x: read(size), dx: write(size) }),
+  affectsSpeed: { size: true },
+  variants: perElem<ElementwiseProblem>(
     backwardShader + text,
     ({ size }) => lanesOf(size),
     ({ size }, lanes) => size / lanes,
     ({ size }, lanes) => ({ size: size / lanes }),
-  );
-
-/** dy, x (size) -> dx (size). */
-const backward = (name: string, form: Gelu): Kernel<ElementwiseProblem> => ({
-  name,
-  operands: ({ size }) => ({ dy: read(size), x: read(size), dx: write(size) }),
-  affectsSpeed: { size: true },
-  variants: variants(form),
+  ),
   rows: elementRows('dy', 'x', 'dx'),
   flops: ({ size }) => size * 16,
   reference({ size }, { dy, x, dx }: Arrays<'dy' | 'x' | 'dx'>) {
-    for (let i = 0; i < size; i++) dx[i] = dy[i]! * form.slope(x[i]!);
+    for (let i = 0; i < size; i++) dx[i] = dy[i]! * slope(x[i]!);
   },
 });
 
-export const geluBackward = backward('geluBackward', GELU_FORMS.tanh);
-export const geluErfBackward = backward('geluErfBackward', GELU_FORMS.erf);
+/** A row of the table. */
+export interface Activation extends Formula {
+  /** The gradient by itself. */
+  readonly backward: Kernel<ElementwiseProblem>;
+}
+
+const activation = (name: string, formula: Formula): Activation => ({
+  ...formula,
+  backward: backward(`${name}Backward`, formula),
+});
+
+export const ACTIVATIONS = {
+  /** By tanh: "gelu_new", GPT-2's. */
+  gelu: activation('gelu', { text: geluMath, value: geluOf, slope: geluDerivativeOf }),
+  /** By erf: "gelu", BERT's. */
+  geluErf: activation('geluErf', {
+    text: geluErfMath,
+    value: (x) => x * normalBelow(x),
+    slope: (x) => normalBelow(x) + (x * Math.exp((-x * x) / 2)) / Math.sqrt(2 * Math.PI),
+  }),
+};
+
+/** Its name in the table. */
+export type ActivationName = keyof typeof ACTIVATIONS;
+
+/** Their names, in the order of the table. */
+export const ACTIVATION_NAMES = Object.keys(ACTIVATIONS) as ActivationName[];

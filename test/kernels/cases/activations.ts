@@ -1,0 +1,20 @@
+// Gradients of activations in kernel tests: problems, and how far f32 may stray.
+
+import { ACTIVATION_NAMES, ACTIVATIONS } from '../../../src/kernels/activations.ts';
+import type { Arrays } from '../../../src/kernels/kernel.ts';
+import { ACTIVATION_ERRORS } from '../activation-errors.ts';
+import { row } from '../inputs.ts';
+import { elementwise } from '../problems.ts';
+
+const { abs } = Math;
+
+export const cases = ACTIVATION_NAMES.map((name) =>
+  row({
+    kernel: ACTIVATIONS[name].backward,
+    problems: elementwise,
+    inputs: ({ size }, random) => ({ x: random.normals(size, 3) }),
+    bound: (_problem, { dy, x }: Arrays<'dy' | 'x'>) => ({
+      dx: (i) => abs(dy[i]!) * ACTIVATION_ERRORS[name].slope(x[i]!),
+    }),
+  }),
+);

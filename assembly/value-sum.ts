@@ -1,4 +1,4 @@
-// Sums of the bits of floats, and of each times its place, in AssemblyScript: src/util/value-sum.ts's. Not TypeScript:
+// Sums of the bits of floats, and of each times its place, in AssemblyScript: src/values/value-sum.ts's. Not TypeScript:
 // config/assembly.ts compiles it to a WebAssembly module.
 //
 // Whole vectors: what lies behind the last float, up to its vector's end, is zero. Sums are modulo 2^64; two are written at

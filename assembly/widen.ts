@@ -1,4 +1,4 @@
-// Sixteen-bit floats to float32, in AssemblyScript: src/util/floats.ts's bits, eight or four at a time. Not TypeScript:
+// Sixteen-bit floats to float32, in AssemblyScript: src/values/floats.ts's bits, eight or four at a time. Not TypeScript:
 // config/assembly.ts compiles it to a WebAssembly module.
 //
 // Whole vectors: up to seven halves behind the last are read, and their floats written.

@@ -39,8 +39,8 @@ export {
   saveCheckpoint,
 } from './formats/checkpoint.ts';
 export { parseConfig } from './formats/config.ts';
-export type * from './formats/families/table.ts';
 export type { ModelShape } from './formats/families/family.ts';
+export type * from './formats/families/table.ts';
 export {
   type Dtype,
   parse as parseSafetensors,
@@ -99,4 +99,4 @@ export { ADAMW_DEFAULTS, type AdamWOptions, type TrainerOptions } from './train/
 export { type WritingOptions, writeText } from './train/writing.ts';
 export { HoldfastError } from './util/errors.ts';
 export { Random } from './util/random.ts';
-export { collect, sourceOf, type TensorSource, type Values } from './util/tensor-source.ts';
+export { collect, sourceOf, type TensorSource, type Values } from './values/tensor-source.ts';

@@ -6,7 +6,7 @@ import { bindDispatch, encodeDispatch, packUniforms } from '../src/gpu/dispatch.
 import type { Kernel, Operand, Variant } from '../src/kernels/kernel.ts';
 import { type NarrowElement, readingStored, STORED_BLOCKS, storedBytes } from '../src/kernels/stored.ts';
 import { assert } from '../src/util/errors.ts';
-import { CODECS, isMade } from '../src/util/stored-elements.ts';
+import { CODECS, isMade } from '../src/values/stored-elements.ts';
 import { ADAPTER, EVERY_CASE, testHost } from './host.ts';
 
 let opened: Promise<Device> | undefined;

@@ -9,7 +9,7 @@ import { narrow } from '../src/kernels/narrow.ts';
 import type { Model } from '../src/nn/model.ts';
 import type { StepPrograms } from '../src/train/step-programs.ts';
 import { at } from '../src/util/at.ts';
-import { CODECS } from '../src/util/stored-elements.ts';
+import { CODECS } from '../src/values/stored-elements.ts';
 import { field } from './entry.ts';
 
 /** The memory of a program: a Float64Array for each tensor, NaN until written where it is no constant. */

@@ -9,7 +9,7 @@ import type { RunSettings } from '../src/train/run-settings.ts';
 import { readText } from '../src/train/run-text.ts';
 import type { SavedState } from '../src/train/saved-state.ts';
 import { Random } from '../src/util/random.ts';
-import { sourceOf } from '../src/util/tensor-source.ts';
+import { sourceOf } from '../src/values/tensor-source.ts';
 import { MemoryFiles, memoryHost } from './memory-files.ts';
 
 export const STEPS = 12;

@@ -10,7 +10,7 @@ import { modelOf, type RunSettings } from '../train/run-settings.ts';
 import type { SavedState } from '../train/saved-state.ts';
 import { startWeights } from '../train/start-weights.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { sourceOf } from '../util/tensor-source.ts';
+import { sourceOf } from '../values/tensor-source.ts';
 
 /** A folder of this site with weights that do not change any more. */
 export interface KeptModel {

@@ -22,7 +22,7 @@ import { generates, modelOf, momentDtypeIn, type RunSettings } from '../train/ru
 import { traceStep } from '../train/step-programs.ts';
 import { type TrainingPasses, trainingWorkload } from '../train/training-workload.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { bytesPerElement, type StoredElement } from '../util/stored-elements.ts';
+import { bytesPerElement, type StoredElement } from '../values/stored-elements.ts';
 import type { ActivationPolicyFigures, Estimate, MemorySettings, PolicyComparison, StoredWeights } from './protocol.ts';
 
 /** What does not depend on the budget, by what it does depend on: a slider moves many times a second. */

@@ -26,8 +26,8 @@ export {
 export type { MemoryReport } from '../engine/run/session.ts';
 export { parseConfig } from '../formats/config.ts';
 export type { SavedDtype } from '../formats/export.ts';
-export type * from '../formats/families/table.ts';
 export { FAMILIES, FAMILY_NAMES, shapeOf } from '../formats/families/index.ts';
+export type * from '../formats/families/table.ts';
 export type { TensorType } from '../formats/gguf/tensor-types.ts';
 export type { HubSource } from '../formats/remote/hub-model.ts';
 export { configOfShape, DEFAULT_SHAPE, type ShapeOptions } from '../formats/shape.ts';

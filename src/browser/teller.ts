@@ -14,7 +14,7 @@ import { imagesFor } from '../train/class-data.ts';
 import { Classifier, type ClassifierOptions } from '../train/classifier.ts';
 import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
-import type { TensorSource } from '../util/tensor-source.ts';
+import type { TensorSource } from '../values/tensor-source.ts';
 import type { ClassGuess, Picture } from './protocol.ts';
 
 /** Called so in messages. */

@@ -12,7 +12,7 @@ import { writeText } from '../train/writing.ts';
 import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
-import type { TensorSource } from '../util/tensor-source.ts';
+import type { TensorSource } from '../values/tensor-source.ts';
 import type { Candidate, ChatRequest, SampleRequest, WritingRequest } from './protocol.ts';
 
 /** Positions of the cache where nothing is said: of models with a longer context it would take gigabytes. */

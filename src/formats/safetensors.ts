@@ -3,13 +3,13 @@
 // write the same bytes and refuse the same files.
 //
 // Little-endian machines only, as every one with WebGPU is. F16 and BF16 widen to float32 when read, and are made of it
-// when written (util/floats.ts).
+// when written (values/floats.ts).
 
 import type { Files, FolderReader, OpenFile } from '../runtime/host.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
-import { findNonFinite, type HalfDtype, LARGEST, narrowFloats, widen } from '../util/floats.ts';
-import { bytesPerElement, type StoredElement } from '../util/stored-elements.ts';
-import { type PackedTensor, PIECE_ELEMENTS, type TensorReader } from '../util/tensor-source.ts';
+import { findNonFinite, type HalfDtype, LARGEST, narrowFloats, widen } from '../values/floats.ts';
+import { bytesPerElement, type StoredElement } from '../values/stored-elements.ts';
+import { type PackedTensor, PIECE_ELEMENTS, type TensorReader } from '../values/tensor-source.ts';
 import { readAhead } from './read-ahead.ts';
 import { giveBack, takeBuffer } from './read-buffers.ts';
 import {

@@ -1,6 +1,6 @@
 // AdamW with decoupled decay, on a flat range of parameters that lies alike in all its operands. Learning rate,
 // corrections, clipping and skipping come from `hyper` and `state` (see step-control.ts). Parameters are float32, or lie as
-// their halves, the upper of which other kernels read as bfloat16 (util/split-floats.ts): the same float32, and its bits. Or
+// their halves, the upper of which other kernels read as bfloat16 (values/split-floats.ts): the same float32, and its bits. Or
 // they are float32 beside a copy in binary16, which other kernels read. Moments are float32, or bfloat16 rounded by chance
 // (moments.ts).
 
@@ -14,8 +14,8 @@ import parameterHalves from '../../shaders/adamw/parameter_halves.wgsl?raw';
 import parameterMaster from '../../shaders/adamw/parameter_master.wgsl?raw';
 import words from '../../shaders/shared/splitmix32.wgsl?raw';
 import f16 from '../../shaders/width/f16.wgsl?raw';
-import { narrowFloats, widen } from '../util/floats.ts';
-import { joinHalves, lowerHalves, upperHalves } from '../util/split-floats.ts';
+import { narrowFloats, widen } from '../values/floats.ts';
+import { joinHalves, lowerHalves, upperHalves } from '../values/split-floats.ts';
 import { type Arrays, ceilDiv, type Kernel, read, update, write } from './kernel.ts';
 import { keyIn, roundMoments } from './moments.ts';
 import { controlConstants, HYPER, ROUNDING, STATE } from './step-control.ts';

@@ -2,7 +2,7 @@
 
 import shader from '../../shaders/narrow/narrow.wgsl?raw';
 import bf16 from '../../shaders/width/bf16.wgsl?raw';
-import { narrowFloats } from '../util/floats.ts';
+import { narrowFloats } from '../values/floats.ts';
 import { type Arrays, ceilDiv, elementRows, type Kernel, read, write } from './kernel.ts';
 import { perItem } from './variants.ts';
 

@@ -2,13 +2,13 @@
 // written for float32; where an operand that it only reads is stored narrower, its shader's declaration of it and each read
 // of it are replaced, and nothing else. Another format is another row of READS.
 //
-// Invariant: widening gives the values of util/stored-elements.ts to the bit, so a kernel on a narrow operand gives the bits of
+// Invariant: widening gives the values of values/stored-elements.ts to the bit, so a kernel on a narrow operand gives the bits of
 // the same variant on the widened one. NF4's products are rounded: what adds to one that it has read might round once
 // for both, and only products read NF4.
 
 import { assert } from '../util/errors.ts';
-import { NF4_LEVELS } from '../util/nf4.ts';
-import { isNarrow, type NarrowElement, type StoredElement } from '../util/stored-elements.ts';
+import { NF4_LEVELS } from '../values/nf4.ts';
+import { isNarrow, type NarrowElement, type StoredElement } from '../values/stored-elements.ts';
 
 export {
   bytesPerElement,
@@ -20,7 +20,7 @@ export {
   STORED_BLOCKS,
   type StoredElement,
   storedBytes,
-} from '../util/stored-elements.ts';
+} from '../values/stored-elements.ts';
 
 /** How an operand is declared, and read by functions NAME_at and NAME_length. */
 interface Read {

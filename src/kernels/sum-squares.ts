@@ -10,7 +10,7 @@ import items from '../../shaders/sum-squares/sum_squares.wgsl?raw';
 import unscaled from '../../shaders/sum-squares/unscaled.wgsl?raw';
 import bf16 from '../../shaders/width/bf16.wgsl?raw';
 import f16 from '../../shaders/width/f16.wgsl?raw';
-import { type HalfDtype, narrowFloats, widen } from '../util/floats.ts';
+import { type HalfDtype, narrowFloats, widen } from '../values/floats.ts';
 import { type Arrays, ceilDiv, type Kernel, read, update, write } from './kernel.ts';
 import { SCALER, scalerConstants } from './step-control.ts';
 import { lanesOf, perSum } from './variants.ts';

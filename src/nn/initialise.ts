@@ -3,7 +3,7 @@
 
 import { assert } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
-import { PIECE_ELEMENTS, type TensorSource } from '../util/tensor-source.ts';
+import { PIECE_ELEMENTS, type TensorSource } from '../values/tensor-source.ts';
 import type { Model } from './model.ts';
 
 /** The same values at every read, whatever the size of the pieces. */

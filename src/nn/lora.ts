@@ -10,7 +10,7 @@ import { Graph } from '../graph/graph.ts';
 import { onTensors } from '../graph/program.ts';
 import { type MatmulProblem, matmul } from '../kernels/matmul.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
-import { collect, restricted, type TensorSource } from '../util/tensor-source.ts';
+import { collect, restricted, type TensorSource } from '../values/tensor-source.ts';
 import type { AdaptedLinear, AdapterInfo, CompleteLora, Linear, LoraOptions, SavedParameter } from './adapter.ts';
 import { BatchInputs } from './inputs.ts';
 import { lookup, type Model, type Parameter, parameterTensors, type Weights } from './model.ts';

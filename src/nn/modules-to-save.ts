@@ -5,7 +5,7 @@
 
 import { familyOf, labelsIn, type ModelConfig } from '../formats/families/index.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
-import type { TensorSource } from '../util/tensor-source.ts';
+import type { TensorSource } from '../values/tensor-source.ts';
 import type { SavedParameter } from './adapter.ts';
 import type { Model, Parameter } from './model.ts';
 

@@ -15,9 +15,9 @@ import { FIRST_SCALE, LEAST_SCALE } from '../kernels/step-control.ts';
 import type { Kind, TrainingDtype } from '../memory/layout/kinds.ts';
 import { at } from '../util/at.ts';
 import { assert } from '../util/errors.ts';
-import { LARGEST } from '../util/floats.ts';
 import { Random } from '../util/random.ts';
-import type { Values } from '../util/tensor-source.ts';
+import { LARGEST } from '../values/floats.ts';
+import type { Values } from '../values/tensor-source.ts';
 import type { Outcome, ReferenceCase } from './reference-case.ts';
 import { ALLOWED_MULTIPLE, compareWithReference } from './verdict.ts';
 

@@ -22,7 +22,7 @@ import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { check, list, namesTo, number, object, oneOf, optional, parseJSON, text } from '../util/json.ts';
 import { realNumber, wholeNumber } from '../util/range.ts';
-import type { Values } from '../util/tensor-source.ts';
+import type { Values } from '../values/tensor-source.ts';
 
 /** Of each step. */
 export interface ReferenceCurves {

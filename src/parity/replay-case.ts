@@ -13,7 +13,7 @@ import { forwardActivations } from '../train/inspect.ts';
 import { Trainer } from '../train/trainer.ts';
 import { at } from '../util/at.ts';
 import { assert } from '../util/errors.ts';
-import { collect, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
+import { collect, sourceOf, type TensorSource, type Values } from '../values/tensor-source.ts';
 import { movedBack, movedMoments, narrowTolerances, scaleOfGradients, THROWS, thrown } from './narrow.ts';
 import type { Outcome, ReferenceCase } from './reference-case.ts';
 import { compareWithReference, type Verdict } from './verdict.ts';

@@ -20,7 +20,7 @@ import { type StepMetrics, Trainer } from '../train/trainer.ts';
 import { at } from '../util/at.ts';
 import { assert, finishing, HoldfastError, shortened } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
-import { collect, joined, restricted, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
+import { collect, joined, restricted, sourceOf, type TensorSource, type Values } from '../values/tensor-source.ts';
 import { compareRuns, type RunTrace, sameTrace, type Verdict } from './verdict.ts';
 
 export interface RecordedRun {

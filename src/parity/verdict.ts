@@ -5,7 +5,7 @@
 
 import { at } from '../util/at.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
-import type { Values } from '../util/tensor-source.ts';
+import type { Values } from '../values/tensor-source.ts';
 import type { Outcome, ReferenceCase, ReferenceCurves } from './reference-case.ts';
 
 /**

@@ -5,7 +5,7 @@
 import { linearsOf } from '../nn/lora.ts';
 import type { Model } from '../nn/model.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
-import { findNonFinite } from '../util/floats.ts';
+import { findNonFinite } from '../values/floats.ts';
 import {
   CODECS,
   isMade,
@@ -14,8 +14,8 @@ import {
   type MadeElement,
   STORED_BLOCKS,
   type StoredElement,
-} from '../util/stored-elements.ts';
-import { type PackedTensor, type TensorSource, wholeBlocks, widenedPieces } from '../util/tensor-source.ts';
+} from '../values/stored-elements.ts';
+import { type PackedTensor, type TensorSource, wholeBlocks, widenedPieces } from '../values/tensor-source.ts';
 
 /** Widths that can be asked for. */
 export const BASE_DTYPES = MADE_ELEMENTS;

@@ -5,9 +5,9 @@
 
 import type { Files } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { bytesPerElement, type StoredElement } from '../util/stored-elements.ts';
-import type { PackedTensor, TensorReader, TensorSource } from '../util/tensor-source.ts';
-import { ValueSum } from '../util/value-sum.ts';
+import { bytesPerElement, type StoredElement } from '../values/stored-elements.ts';
+import type { PackedTensor, TensorReader, TensorSource } from '../values/tensor-source.ts';
+import { ValueSum } from '../values/value-sum.ts';
 
 /** What an identity begins with. Those of before were SHA-256 alone, over all values: slower than to read them. */
 const FORM = 'sums:';

@@ -11,7 +11,7 @@ import type { Model } from '../nn/model.ts';
 import { at } from '../util/at.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import type { Random } from '../util/random.ts';
-import type { TensorSource } from '../util/tensor-source.ts';
+import type { TensorSource } from '../values/tensor-source.ts';
 import { continuation, type Fed, type GenerationOptions, nothingFed } from './continuation.ts';
 import { type Generation, type GenerationPasses, passNameOf } from './generation-workload.ts';
 import { type GeneratorOptions, openGeneration } from './generator.ts';

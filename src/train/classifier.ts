@@ -18,7 +18,7 @@ import { BatchInputs } from '../nn/inputs.ts';
 import { lookup, type Model, parameterTensors } from '../nn/model.ts';
 import { at } from '../util/at.ts';
 import { finishing } from '../util/errors.ts';
-import type { TensorSource } from '../util/tensor-source.ts';
+import type { TensorSource } from '../values/tensor-source.ts';
 
 type ClassifierPasses = { readonly classify: Pass };
 

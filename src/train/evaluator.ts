@@ -15,7 +15,7 @@ import type { ChunkMap } from '../memory/layout/chunk-map.ts';
 import type { Model } from '../nn/model.ts';
 import { at } from '../util/at.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
-import type { TensorSource } from '../util/tensor-source.ts';
+import type { TensorSource } from '../values/tensor-source.ts';
 import { type EvaluationProgram, traceEvaluation } from './step-programs.ts';
 
 /** How a model is evaluated. */

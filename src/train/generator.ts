@@ -8,7 +8,7 @@ import type { Device } from '../gpu/device.ts';
 import type { Model } from '../nn/model.ts';
 import { assert, finishing } from '../util/errors.ts';
 import type { Random } from '../util/random.ts';
-import type { TensorSource } from '../util/tensor-source.ts';
+import type { TensorSource } from '../values/tensor-source.ts';
 import { checkPrompt, continuation, type Fed, type GenerationOptions, nothingFed } from './continuation.ts';
 import {
   type Generation,

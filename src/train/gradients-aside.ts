@@ -8,7 +8,7 @@ import { tensorsOf } from '../engine/run/values.ts';
 import { gradientKind } from '../memory/layout/kinds.ts';
 import { at } from '../util/at.ts';
 import { assert } from '../util/errors.ts';
-import type { TensorSource } from '../util/tensor-source.ts';
+import type { TensorSource } from '../values/tensor-source.ts';
 
 export class GradientsAside {
   readonly #session: Pick<Session, 'map' | 'executor'>;

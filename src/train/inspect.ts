@@ -15,7 +15,7 @@ import type { ChunkMap } from '../memory/layout/chunk-map.ts';
 import { BatchInputs } from '../nn/inputs.ts';
 import { lookup, type Model, parameterTensors } from '../nn/model.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { sourceOf, type Values } from '../util/tensor-source.ts';
+import { sourceOf, type Values } from '../values/tensor-source.ts';
 
 /**
  * Activations by Hugging Face's names: `embed`, `h.0` or `layers.0` and so on, `ln_f` or `norm`, each

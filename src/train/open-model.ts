@@ -20,7 +20,7 @@ import { DEFAULT_ADAPTER, loadedNames, mergedWeights, withLora } from '../nn/lor
 import { type Model, withStored } from '../nn/model.ts';
 import type { Files } from '../runtime/host.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
-import { collect, joined, restricted, sourceOf, type TensorSource, type Values } from '../util/tensor-source.ts';
+import { collect, joined, restricted, sourceOf, type TensorSource, type Values } from '../values/tensor-source.ts';
 import { baseStorage } from './base-dtype.ts';
 import { checkAdapterTensors, outsideBody } from './start-weights.ts';
 

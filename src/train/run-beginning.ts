@@ -9,7 +9,7 @@ import type { Device } from '../gpu/device.ts';
 import { unlikeRanks } from '../nn/tensor-parallel.ts';
 import type { Host } from '../runtime/host.ts';
 import { Random } from '../util/random.ts';
-import { joined, restricted } from '../util/tensor-source.ts';
+import { joined, restricted } from '../values/tensor-source.ts';
 import { checkBase, SummedSource } from './base-identity.ts';
 import { beginningFacts, checkAlike, createOnRanks, type FirstChoices, layoutFacts, writesText } from './ranks.ts';
 import type { RunOptions } from './run-events.ts';

@@ -6,7 +6,7 @@
 import { withTemplate } from '../data/records/find-template.ts';
 import { saveCheckpoint, type Writers } from '../formats/checkpoint.ts';
 import { DEFAULT_ADAPTER } from '../nn/lora.ts';
-import { restricted } from '../util/tensor-source.ts';
+import { restricted } from '../values/tensor-source.ts';
 import type { RunLog } from './huggingface-state.ts';
 import { writersOf } from './ranks.ts';
 import type { Beginning, RunSetting } from './run-beginning.ts';

@@ -23,7 +23,7 @@ import { type Model, withStored } from '../nn/model.ts';
 import { initialCopies } from '../nn/modules-to-save.ts';
 import type { Host } from '../runtime/host.ts';
 import { assert, HoldfastError, shortened } from '../util/errors.ts';
-import { joined, restricted, type TensorSource } from '../util/tensor-source.ts';
+import { joined, restricted, type TensorSource } from '../values/tensor-source.ts';
 import { baseStorage, roundedWeights } from './base-dtype.ts';
 import { SummedSource } from './base-identity.ts';
 import type { LoraSettings, RunSettings } from './run-settings.ts';

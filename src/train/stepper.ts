@@ -16,7 +16,7 @@ import { initialState, SCALER } from '../kernels/step-control.ts';
 import { at } from '../util/at.ts';
 import { type Deferred, deferred } from '../util/deferred.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
-import type { TensorSource } from '../util/tensor-source.ts';
+import type { TensorSource } from '../values/tensor-source.ts';
 import { DeviceRecovery } from './device-recovery.ts';
 import { GradientsAside } from './gradients-aside.ts';
 

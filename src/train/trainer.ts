@@ -19,7 +19,7 @@ import { partsOf, wholeOf } from '../nn/tensor-parallel.ts';
 import { at } from '../util/at.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
-import { joined, type TensorSource } from '../util/tensor-source.ts';
+import { joined, type TensorSource } from '../values/tensor-source.ts';
 import { type Generation, traceGeneration } from './generation-workload.ts';
 import { Generator } from './generator.ts';
 import { stepPart } from './rank-part.ts';

@@ -11,7 +11,7 @@ import { parseConfig } from '../../src/formats/config.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { Random } from '../../src/util/random.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { lines, published } from '../cli/published-bert.ts';
 import { png } from '../data/png-writer.ts';
 import { holdfast } from '../e2e/cli.ts';

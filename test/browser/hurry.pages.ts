@@ -8,7 +8,7 @@ import { parseConfig } from '../../src/formats/config.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { deferred } from '../../src/util/deferred.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { fileOf, floats } from '../formats/raw-tensors.ts';
 import { close, launch, newContext, TEXT } from './driver.ts';
 import { type Site, serve } from './site.ts';

@@ -10,7 +10,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import type { ModelExport, ModelInfo, NewRun } from '../../src/browser/index.ts';
 import { loadWeights } from '../../src/formats/checkpoint.ts';
 import { exportGGUF } from '../../src/formats/gguf/export.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { readGGUF } from '../formats/gguf/reader.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles } from '../memory-files.ts';

@@ -12,7 +12,7 @@ import { withModel } from '../../src/train/open-model.ts';
 import type { RunSettings } from '../../src/train/run-settings.ts';
 import { stateOf } from '../../src/train/saved-state.ts';
 import { startWeights } from '../../src/train/start-weights.ts';
-import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+import { collect, sourceOf } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';

@@ -3,7 +3,7 @@
 
 import { describe, expect, test } from 'vitest';
 import { loadWeights } from '../../src/formats/checkpoint.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { entry } from '../entry.ts';
 import { EVERY_CASE } from '../host.ts';

@@ -4,7 +4,7 @@
 import { describe, expect, test } from 'vitest';
 import { loadWeights } from '../../src/formats/checkpoint.ts';
 import { Random } from '../../src/util/random.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { png } from '../data/png-writer.ts';
 import { entry } from '../entry.ts';

@@ -4,7 +4,7 @@
 import { beforeAll, expect, test } from 'vitest';
 import { loadCheckpoint } from '../../src/formats/checkpoint.ts';
 import { parse } from '../../src/formats/safetensors.ts';
-import { collect, type Values } from '../../src/util/tensor-source.ts';
+import { collect, type Values } from '../../src/values/tensor-source.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { done, inProcess } from './in-process.ts';

@@ -15,7 +15,7 @@ import { onlyTokens } from '../../src/nn/inputs.ts';
 import { lookup, parameterTensors } from '../../src/nn/model.ts';
 import { Evaluator } from '../../src/train/evaluator.ts';
 import { Trainer } from '../../src/train/trainer.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { entry } from '../entry.ts';
 import { testDevice } from '../harness.ts';

@@ -3,7 +3,7 @@
 
 import { beforeAll, describe, expect, test } from 'vitest';
 import { loadAdapter, loadWeights } from '../../src/formats/checkpoint.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { inProcess } from './in-process.ts';

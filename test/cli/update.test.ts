@@ -4,7 +4,7 @@
 import { beforeAll, expect, test } from 'vitest';
 import { describeUpdate } from '../../src/cli/plan/update.ts';
 import { loadCheckpoint } from '../../src/formats/checkpoint.ts';
-import { collect, type Values } from '../../src/util/tensor-source.ts';
+import { collect, type Values } from '../../src/values/tensor-source.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { done, inProcess } from './in-process.ts';
 

@@ -15,7 +15,7 @@ import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { field } from '../entry.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { floats, type Stored, shardedFolder } from './raw-tensors.ts';

@@ -11,7 +11,7 @@ import { withModel } from '../../src/train/open-model.ts';
 import { stateOf } from '../../src/train/saved-state.ts';
 import { at } from '../../src/util/at.ts';
 import { Random } from '../../src/util/random.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { done, inProcess } from '../cli/in-process.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles } from '../memory-files.ts';

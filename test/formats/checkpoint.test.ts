@@ -11,7 +11,7 @@ import {
 } from '../../src/formats/checkpoint.ts';
 import { serialize } from '../../src/formats/safetensors.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
-import { collect, PIECE_ELEMENTS, type TensorSource } from '../../src/util/tensor-source.ts';
+import { collect, PIECE_ELEMENTS, type TensorSource } from '../../src/values/tensor-source.ts';
 import { entry } from '../entry.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { checkpoint, config, expectWhole, parameters, shapes, stepOf, valuesOf } from './checkpoints.ts';

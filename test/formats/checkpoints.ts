@@ -7,7 +7,7 @@ import { makeModel } from '../../src/nn/index.ts';
 import { withLora } from '../../src/nn/lora.ts';
 import type { Files } from '../../src/runtime/host.ts';
 import { assert } from '../../src/util/errors.ts';
-import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+import { collect, sourceOf } from '../../src/values/tensor-source.ts';
 import { entry } from '../entry.ts';
 
 export const config = parseConfig(

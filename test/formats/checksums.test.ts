@@ -24,7 +24,7 @@ import {
 import type { BrowserHost } from '../../src/runtime/browser.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
-import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+import { collect, sourceOf } from '../../src/values/tensor-source.ts';
 import { entry } from '../entry.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';

@@ -11,7 +11,7 @@ import { initialWeights } from '../../src/nn/initialise.ts';
 import { observedNames } from '../../src/nn/model.ts';
 import { sizeOf } from '../../src/nn/size.ts';
 import { messageOf } from '../../src/util/errors.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { MemoryFiles } from '../memory-files.ts';
 
 /** Whether its family has a head of this kind. */

@@ -7,7 +7,7 @@ import { parseConfig } from '../../src/formats/config.ts';
 import { exportGGUF } from '../../src/formats/gguf/export.ts';
 import { openHubModel } from '../../src/formats/remote/hub-model.ts';
 import { makeModel } from '../../src/nn/index.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { FileServer } from './file-server.ts';
 import { modelOf, randomValues } from './gguf/models.ts';

@@ -4,7 +4,7 @@
 import { describe, expect, test } from 'vitest';
 import { checkpointsOf, findModel, loadCheckpoint, loadWeights, saveCheckpoint } from '../../src/formats/checkpoint.ts';
 import { serialize } from '../../src/formats/safetensors.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { entry } from '../entry.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { checkpoint, config, expectWhole, shapes, stepOf, valuesOf } from './checkpoints.ts';

@@ -25,7 +25,7 @@ import { headlessHost } from '../../src/runtime/headless.ts';
 import type { Files } from '../../src/runtime/host.ts';
 import { withModel } from '../../src/train/open-model.ts';
 import { at } from '../../src/util/at.ts';
-import { collect, restricted, sourceOf, type TensorSource } from '../../src/util/tensor-source.ts';
+import { collect, restricted, sourceOf, type TensorSource } from '../../src/values/tensor-source.ts';
 import { entry } from '../entry.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles } from '../memory-files.ts';

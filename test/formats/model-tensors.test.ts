@@ -8,7 +8,7 @@ import { makeModel } from '../../src/nn/index.ts';
 import { defaultSettings } from '../../src/train/run-settings.ts';
 import { startWeights } from '../../src/train/start-weights.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
-import { collect, PIECE_ELEMENTS } from '../../src/util/tensor-source.ts';
+import { collect, PIECE_ELEMENTS } from '../../src/values/tensor-source.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { config, parameters, valuesOf } from './checkpoints.ts';
 import { fileOf, floats, type Stored, shardedFolder } from './raw-tensors.ts';

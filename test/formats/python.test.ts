@@ -9,7 +9,7 @@ import { afterAll, expect, test } from 'vitest';
 import { loadAdapter, loadWeights, withWeights } from '../../src/formats/checkpoint.ts';
 import { exportModel } from '../../src/formats/export.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { done } from '../cli/in-process.ts';
 import { MemoryFiles } from '../memory-files.ts';

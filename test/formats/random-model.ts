@@ -5,8 +5,8 @@ import { closeSync, mkdirSync, openSync, writeFileSync, writeSync } from 'node:f
 import path from 'node:path';
 import { parseConfig } from '../../src/formats/config.ts';
 import { makeModel } from '../../src/nn/index.ts';
-import { narrowFloats } from '../../src/util/floats.ts';
 import { Random } from '../../src/util/random.ts';
+import { narrowFloats } from '../../src/values/floats.ts';
 
 /** Of normal numbers; odd, so that the same ones never come to lie at the same place of a row. */
 const BLOCK = 2 ** 20 - 1;

@@ -5,7 +5,7 @@ import { expect, test } from 'vitest';
 import { TensorFile } from '../../src/formats/safetensors.ts';
 import type { FolderReader } from '../../src/runtime/host.ts';
 import { Random } from '../../src/util/random.ts';
-import { bytesPerElement, type StoredElement } from '../../src/util/stored-elements.ts';
+import { bytesPerElement, type StoredElement } from '../../src/values/stored-elements.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { fileOf, floats, type Stored } from './raw-tensors.ts';
 

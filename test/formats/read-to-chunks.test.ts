@@ -8,9 +8,9 @@ import { parseConfig } from '../../src/formats/config.ts';
 import { mapChunks } from '../../src/memory/layout/chunk-map.ts';
 import { Backing } from '../../src/memory/tiers/backing.ts';
 import { makeModel } from '../../src/nn/index.ts';
-import { narrowFloats } from '../../src/util/floats.ts';
 import { Random } from '../../src/util/random.ts';
-import type { TensorSource } from '../../src/util/tensor-source.ts';
+import { narrowFloats } from '../../src/values/floats.ts';
+import type { TensorSource } from '../../src/values/tensor-source.ts';
 import { MemoryBlockFile, MemoryFiles } from '../memory-files.ts';
 import { fileOf, floats, type Stored } from './raw-tensors.ts';
 

@@ -16,7 +16,7 @@ import { writeZip } from '../../src/formats/zip.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import type { ResumedFile } from '../../src/runtime/host.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { config, parameters, valuesOf } from './checkpoints.ts';
 import { FileServer } from './file-server.ts';

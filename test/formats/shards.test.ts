@@ -20,7 +20,7 @@ import { headlessHost } from '../../src/runtime/headless.ts';
 import type { Files } from '../../src/runtime/host.ts';
 import { at } from '../../src/util/at.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { entry } from '../entry.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';

@@ -6,7 +6,7 @@ import { checkWeights, loadAdapter, loadWeights } from '../../src/formats/checkp
 import { type ModelConfig, parseConfig } from '../../src/formats/config.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { entry } from '../entry.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { fileOf, floats, type Stored } from './raw-tensors.ts';

@@ -12,7 +12,7 @@ import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { Random } from '../../src/util/random.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { entry } from '../entry.ts';
 import { type Stored, shardedFolder } from '../formats/raw-tensors.ts';
 import { deflated, rawZip } from '../formats/raw-zip.ts';

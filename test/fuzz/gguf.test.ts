@@ -12,7 +12,7 @@ import type { TensorType } from '../../src/formats/gguf/tensor-types.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { Random } from '../../src/util/random.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { modelOf, randomValues } from '../formats/gguf/models.ts';
 import { bytesTokenizer } from '../formats/random-model.ts';
 import { EVERY_CASE } from '../host.ts';

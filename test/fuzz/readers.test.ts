@@ -15,7 +15,7 @@ import { preparationIn } from '../../src/formats/preprocessor.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { withAdapter } from '../../src/train/open-model.ts';
 import { Random } from '../../src/util/random.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { TEMPLATES } from '../data/chat-templates.ts';
 import { type PngOptions, png } from '../data/png-writer.ts';
 import { bert, filesOf, type Json, llama2, SMALL } from '../data/tokenizers.ts';

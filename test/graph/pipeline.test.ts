@@ -16,7 +16,7 @@ import { checkStages } from '../../src/nn/pipeline-parallel.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { at } from '../../src/util/at.ts';
 import { Random } from '../../src/util/random.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { EVERY_CASE } from '../host.ts';
 import { Memory } from '../interpret.ts';
 

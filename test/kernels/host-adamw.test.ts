@@ -16,8 +16,8 @@ import { HYPER, ROUNDING, STATE } from '../../src/kernels/step-control.ts';
 import { BLOCK } from '../../src/kernels/sum-squares.ts';
 import { WasmHeap } from '../../src/kernels/wasm-heap.ts';
 import { at } from '../../src/util/at.ts';
-import { narrowFloats, widen } from '../../src/util/floats.ts';
 import { Random } from '../../src/util/random.ts';
+import { narrowFloats, widen } from '../../src/values/floats.ts';
 import { field } from '../entry.ts';
 import { runKernel, runnable } from '../harness.ts';
 

@@ -15,8 +15,8 @@ import {
 import { chanceOf, keyNumbers, type RoundingKey, roundedByChance, roundMoments } from '../../src/kernels/moments.ts';
 import { ROUNDING, STATE } from '../../src/kernels/step-control.ts';
 import { BLOCK } from '../../src/kernels/sum-squares.ts';
-import { narrowFloats, widen } from '../../src/util/floats.ts';
 import { Random } from '../../src/util/random.ts';
+import { narrowFloats, widen } from '../../src/values/floats.ts';
 import { field, leading, only } from '../entry.ts';
 import { runKernel } from '../harness.ts';
 import { cases } from './cases.ts';

@@ -17,7 +17,7 @@ import {
   stepControl,
 } from '../../src/kernels/step-control.ts';
 import { scaleAndSumSquares } from '../../src/kernels/sum-squares.ts';
-import { narrowFloats } from '../../src/util/floats.ts';
+import { narrowFloats } from '../../src/values/floats.ts';
 import { field, leading, only } from '../entry.ts';
 import { runKernel } from '../harness.ts';
 import { cases } from './cases.ts';

@@ -17,10 +17,10 @@ import {
 import { makeModel } from '../../src/nn/index.ts';
 import { withLora } from '../../src/nn/lora.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
-import { CODECS } from '../../src/util/stored-elements.ts';
+import { CODECS } from '../../src/values/stored-elements.ts';
 import { type HostArray, isWorthwhile, runKernel, runnable, type StoredAs } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
-import { decoded, GGML_BLOCKS, GGML_ELEMENTS, type GGMLElement, randomBlocks } from '../util/ggml-decoder.ts';
+import { decoded, GGML_BLOCKS, GGML_ELEMENTS, type GGMLElement, randomBlocks } from '../values/ggml-decoder.ts';
 import { cases } from './cases.ts';
 import { inputsOf } from './inputs.ts';
 

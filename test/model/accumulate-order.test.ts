@@ -16,7 +16,7 @@ import { makeModel } from '../../src/nn/index.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import type { Trainer } from '../../src/train/trainer.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';
-import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+import { collect, sourceOf } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';

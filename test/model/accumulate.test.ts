@@ -7,7 +7,7 @@ import { loadCase, type ReferenceCase } from '../../src/parity/reference-case.ts
 import { joinedMicroBatches } from '../../src/parity/replay-case.ts';
 import { type StepMetrics, Trainer } from '../../src/train/trainer.ts';
 import { at } from '../../src/util/at.ts';
-import { collect, sourceOf, type TensorSource, type Values } from '../../src/util/tensor-source.ts';
+import { collect, sourceOf, type TensorSource, type Values } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { entry } from '../entry.ts';
 import { testDevice } from '../harness.ts';

@@ -7,7 +7,7 @@ import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { Classifier } from '../../src/train/classifier.ts';
 import { forwardActivations } from '../../src/train/inspect.ts';
-import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+import { collect, sourceOf } from '../../src/values/tensor-source.ts';
 import { testDevice } from '../harness.ts';
 
 test('the probabilities of the logits, within a budget to the same bit', async () => {

@@ -11,7 +11,7 @@ import type { BlockFile } from '../../src/runtime/host.ts';
 import type { StepMetrics, Trainer, TrainerState } from '../../src/train/trainer.ts';
 import { at } from '../../src/util/at.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
-import { collect, type Values } from '../../src/util/tensor-source.ts';
+import { collect, type Values } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';

@@ -9,7 +9,7 @@ import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { Generator } from '../../src/train/generator.ts';
 import { Random } from '../../src/util/random.ts';
-import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts';
+import { collect, sourceOf, type Values } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { logitsOf } from '../formats/gguf/llama-cpp.ts';
 import { modelOf, written } from '../formats/gguf/models.ts';

@@ -5,7 +5,7 @@ import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { at } from '../../src/util/at.ts';
-import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+import { collect, sourceOf } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { entry, leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';

@@ -15,7 +15,7 @@ import { parameterCount } from '../../src/nn/model.ts';
 import type { BlockFile } from '../../src/runtime/host.ts';
 import { Generator } from '../../src/train/generator.ts';
 import { formatBytes } from '../../src/util/bytes.ts';
-import type { TensorSource } from '../../src/util/tensor-source.ts';
+import type { TensorSource } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { writeSparseModel } from '../formats/sparse-model.ts';
 import { testDevice } from '../harness.ts';

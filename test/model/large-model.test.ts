@@ -12,7 +12,7 @@ import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import type { StepMetrics } from '../../src/train/trainer.ts';
-import type { TensorSource } from '../../src/util/tensor-source.ts';
+import type { TensorSource } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE, THOROUGH } from '../host.ts';

@@ -25,7 +25,7 @@ import { modelOf, type RunSettings } from '../../src/train/run-settings.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { Random } from '../../src/util/random.ts';
-import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts';
+import { collect, sourceOf, type Values } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { GEMMA3 } from '../families/gemma3.ts';
 import { QWEN3 } from '../families/qwen3.ts';

@@ -15,7 +15,7 @@ import { trainRun } from '../../src/train/run.ts';
 import type { RunSettings } from '../../src/train/run-settings.ts';
 import type { StepMetrics, Trainer } from '../../src/train/trainer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';

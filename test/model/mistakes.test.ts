@@ -8,7 +8,7 @@ import { initialWeights } from '../../src/nn/initialise.ts';
 import type { Generator } from '../../src/train/generator.ts';
 import { Trainer } from '../../src/train/trainer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
-import { collect, sourceOf, type TensorSource } from '../../src/util/tensor-source.ts';
+import { collect, sourceOf, type TensorSource } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { entry, leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';

@@ -9,7 +9,7 @@ import { trainedElementBytes } from '../../src/memory/layout/kinds.ts';
 import { computedIn, momentsIn } from '../../src/nn/model.ts';
 import { Trainer } from '../../src/train/trainer.ts';
 import { at } from '../../src/util/at.ts';
-import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts';
+import { collect, sourceOf, type Values } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE, testHost } from '../host.ts';

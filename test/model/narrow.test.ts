@@ -19,7 +19,7 @@ import { initialWeights } from '../../src/nn/initialise.ts';
 import { computedIn, type Model, momentsIn } from '../../src/nn/model.ts';
 import { Trainer } from '../../src/train/trainer.ts';
 import { at } from '../../src/util/at.ts';
-import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+import { collect, sourceOf } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE, testHost, VERBOSE } from '../host.ts';

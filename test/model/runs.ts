@@ -27,7 +27,7 @@ import type { TrainerOptions } from '../../src/train/trainer-options.ts';
 import { type TrainingPasses, trainingWorkload } from '../../src/train/training-workload.ts';
 import { at } from '../../src/util/at.ts';
 import { Random } from '../../src/util/random.ts';
-import { collect, type TensorSource, type Values } from '../../src/util/tensor-source.ts';
+import { collect, type TensorSource, type Values } from '../../src/values/tensor-source.ts';
 import { GEMMA3 } from '../families/gemma3.ts';
 import { LLAMA } from '../families/llama.ts';
 import { MISTRAL } from '../families/mistral.ts';

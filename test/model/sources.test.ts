@@ -11,7 +11,7 @@ import { traceStep } from '../../src/train/step-programs.ts';
 import { Trainer } from '../../src/train/trainer.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { Random } from '../../src/util/random.ts';
-import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+import { collect, sourceOf } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 

@@ -7,7 +7,7 @@ import { ReadbackRing } from '../../src/gpu/readback.ts';
 import { loadCase } from '../../src/parity/reference-case.ts';
 import { Trainer } from '../../src/train/trainer.ts';
 import { deferred } from '../../src/util/deferred.ts';
-import { sourceOf } from '../../src/util/tensor-source.ts';
+import { sourceOf } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';

@@ -13,7 +13,7 @@ import { withLora } from '../../src/nn/lora.ts';
 import { type Model, withStored } from '../../src/nn/model.ts';
 import { baseStorage, roundedWeights } from '../../src/train/base-dtype.ts';
 import { Generator } from '../../src/train/generator.ts';
-import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts';
+import { collect, sourceOf, type Values } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';

@@ -16,7 +16,7 @@ import { initialWeights } from '../../src/nn/initialise.ts';
 import { computedIn } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';
-import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts';
+import { collect, sourceOf, type Values } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { entry, leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';

@@ -8,7 +8,7 @@ import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { Trainer } from '../../src/train/trainer.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { entry } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { THOROUGH } from '../host.ts';

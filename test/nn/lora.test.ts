@@ -21,7 +21,7 @@ import { lookup, type Model, parameterTensors, trainedCount } from '../../src/nn
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { Random } from '../../src/util/random.ts';
-import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts';
+import { collect, sourceOf, type Values } from '../../src/values/tensor-source.ts';
 import { Memory } from '../interpret.ts';
 
 const GPT2 = makeModel(

@@ -10,7 +10,7 @@ import { openDevice } from '../../src/gpu/device.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { Trainer } from '../../src/train/trainer.ts';
-import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+import { collect, sourceOf } from '../../src/values/tensor-source.ts';
 import { testDevice } from '../harness.ts';
 import { ADAPTER, testHost } from '../host.ts';
 

@@ -21,7 +21,7 @@ import { checkAlike } from '../../src/train/ranks.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { at } from '../../src/util/at.ts';
-import { collect, sourceOf } from '../../src/util/tensor-source.ts';
+import { collect, sourceOf } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { LLAMA } from '../families/llama.ts';
 import { QWEN2 } from '../families/qwen2.ts';

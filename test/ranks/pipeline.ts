@@ -12,7 +12,7 @@ import { joinedMicroBatches } from '../../src/parity/replay-case.ts';
 import type { Generator } from '../../src/train/generator.ts';
 import type { Trainer } from '../../src/train/trainer.ts';
 import { at } from '../../src/util/at.ts';
-import { collect, type TensorSource } from '../../src/util/tensor-source.ts';
+import { collect, type TensorSource } from '../../src/values/tensor-source.ts';
 import { batchesOf, type Outcome, openTrainer, type Work, write } from '../model/runs.ts';
 import { ranksInProcess } from './in-process.ts';
 

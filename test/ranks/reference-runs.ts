@@ -15,7 +15,7 @@ import { joinedMicroBatches } from '../../src/parity/replay-case.ts';
 import { compareWithReference } from '../../src/parity/verdict.ts';
 import { type StepMetrics, Trainer } from '../../src/train/trainer.ts';
 import { at } from '../../src/util/at.ts';
-import { collect, sourceOf, type TensorSource, type Values } from '../../src/util/tensor-source.ts';
+import { collect, sourceOf, type TensorSource, type Values } from '../../src/values/tensor-source.ts';
 import { testHost } from '../host.ts';
 import { ranksInProcess } from './in-process.ts';
 

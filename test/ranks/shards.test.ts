@@ -11,7 +11,7 @@ import type { Device } from '../../src/gpu/device.ts';
 import { writersOf } from '../../src/train/ranks.ts';
 import type { Trainer } from '../../src/train/trainer.ts';
 import { at } from '../../src/util/at.ts';
-import { collect } from '../../src/util/tensor-source.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles } from '../memory-files.ts';

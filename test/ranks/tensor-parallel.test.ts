@@ -31,7 +31,7 @@ import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { at } from '../../src/util/at.ts';
 import { Random } from '../../src/util/random.ts';
-import { collect, sourceOf, type Values } from '../../src/util/tensor-source.ts';
+import { collect, sourceOf, type Values } from '../../src/values/tensor-source.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE, THOROUGH } from '../host.ts';
 import { Memory, runTogether } from '../interpret.ts';

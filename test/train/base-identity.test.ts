@@ -6,10 +6,10 @@ import { parseConfig } from '../../src/formats/config.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { roundedWeights } from '../../src/train/base-dtype.ts';
 import { checkBase, SummedSource } from '../../src/train/base-identity.ts';
-import { narrowFloats, widen } from '../../src/util/floats.ts';
 import { Random } from '../../src/util/random.ts';
-import { bytesPerElement, type StoredElement } from '../../src/util/stored-elements.ts';
-import { collect, type TensorSource } from '../../src/util/tensor-source.ts';
+import { narrowFloats, widen } from '../../src/values/floats.ts';
+import { bytesPerElement, type StoredElement } from '../../src/values/stored-elements.ts';
+import { collect, type TensorSource } from '../../src/values/tensor-source.ts';
 import { fileOf, floats, type Stored } from '../formats/raw-tensors.ts';
 import { MemoryFiles } from '../memory-files.ts';
 

@@ -4,7 +4,7 @@
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import type { TensorSource } from '../../util/tensor-source.ts';
+import type { TensorSource } from '../../values/tensor-source.ts';
 import type { Fit } from '../compile/fitted.ts';
 import { rankAt } from '../ranks/grid.ts';
 import { answering, askOwner, type ChunkBytes, type Ranks } from '../ranks/ranks.ts';

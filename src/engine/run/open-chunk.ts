@@ -5,7 +5,7 @@
 
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { elementBytesOf, KINDS } from '../../memory/layout/kinds.ts';
-import { storedBytes } from '../../util/stored-elements.ts';
+import { storedBytes } from '../../values/stored-elements.ts';
 
 type Bytes = Uint8Array<ArrayBuffer>;
 

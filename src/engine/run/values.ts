@@ -8,10 +8,17 @@ import type { Piece } from '../../memory/layout/layout.ts';
 import type { ChunkList } from '../../memory/plan/trace.ts';
 import { begunAhead } from '../../util/begun-ahead.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
-import { findNonFinite } from '../../util/floats.ts';
-import { joinHalves, lowerHalves, upperHalves } from '../../util/split-floats.ts';
-import { type ChunkElement, CODECS, isMade, isNarrow, STORED_BLOCKS, storedBytes } from '../../util/stored-elements.ts';
-import { type TensorReader, type TensorSource, wholeBlocks } from '../../util/tensor-source.ts';
+import { findNonFinite } from '../../values/floats.ts';
+import { joinHalves, lowerHalves, upperHalves } from '../../values/split-floats.ts';
+import {
+  type ChunkElement,
+  CODECS,
+  isMade,
+  isNarrow,
+  STORED_BLOCKS,
+  storedBytes,
+} from '../../values/stored-elements.ts';
+import { type TensorReader, type TensorSource, wholeBlocks } from '../../values/tensor-source.ts';
 import { type ChunkValues, OpenChunk } from './open-chunk.ts';
 
 type Bytes = Uint8Array<ArrayBuffer>;

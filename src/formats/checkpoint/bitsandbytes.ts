@@ -7,10 +7,10 @@
 
 import { assert, HoldfastError, shortened } from '../../util/errors.ts';
 import { check, list, number, object, oneOf, optional, parseJSON } from '../../util/json.ts';
-import { NF4_BLOCK, NF4_LEVELS, nf4Scale } from '../../util/nf4.ts';
 import { realNumber, wholeNumber } from '../../util/range.ts';
-import type { StoredElement } from '../../util/stored-elements.ts';
-import { type PackedTensor, type TensorReader, widenedPieces } from '../../util/tensor-source.ts';
+import { NF4_BLOCK, NF4_LEVELS, nf4Scale } from '../../values/nf4.ts';
+import type { StoredElement } from '../../values/stored-elements.ts';
+import { type PackedTensor, type TensorReader, widenedPieces } from '../../values/tensor-source.ts';
 import { readAhead } from '../read-ahead.ts';
 import type { TensorData } from '../safetensors.ts';
 import { elements } from '../safetensors-header.ts';

@@ -2,8 +2,8 @@
 // read. A step with such a weight has no loss, and is skipped: nothing would ever be learned, and nothing would say why.
 
 import { HoldfastError } from '../../util/errors.ts';
-import { findNonFinite } from '../../util/floats.ts';
-import { bytesPerElement, CODECS, isNarrow, type StoredElement } from '../../util/stored-elements.ts';
+import { findNonFinite } from '../../values/floats.ts';
+import { bytesPerElement, CODECS, isNarrow, type StoredElement } from '../../values/stored-elements.ts';
 import {
   type PackedTensor,
   type TensorReader,
@@ -11,7 +11,7 @@ import {
   watched,
   widenedParts,
   widenedPieces,
-} from '../../util/tensor-source.ts';
+} from '../../values/tensor-source.ts';
 import type { SavedWeights } from './contents.ts';
 
 /**

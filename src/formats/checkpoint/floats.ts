@@ -2,7 +2,7 @@
 
 import type { FolderReader } from '../../runtime/host.ts';
 import { assert, HoldfastError, shortened } from '../../util/errors.ts';
-import type { TensorReader, TensorSource } from '../../util/tensor-source.ts';
+import type { TensorReader, TensorSource } from '../../values/tensor-source.ts';
 import { READ_TYPE_NAMES } from '../gguf/tensor-types.ts';
 import type { StoredTensors } from './model-tensors.ts';
 import { removed } from './opening.ts';

@@ -2,8 +2,8 @@
 // several. Knows stored names, no model. Which files a folder has, and what is in which, is tensor-files.ts.
 
 import { assert } from '../../util/errors.ts';
-import type { StoredElement } from '../../util/stored-elements.ts';
-import type { PackedTensor, TensorReader } from '../../util/tensor-source.ts';
+import type { StoredElement } from '../../values/stored-elements.ts';
+import type { PackedTensor, TensorReader } from '../../values/tensor-source.ts';
 import type { TensorData, TensorFile } from '../safetensors.ts';
 import type { TensorEntry } from '../safetensors-header.ts';
 

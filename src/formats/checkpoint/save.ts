@@ -9,7 +9,7 @@
 import { type Files, join } from '../../runtime/host.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import { parseJSON } from '../../util/json.ts';
-import type { TensorSource } from '../../util/tensor-source.ts';
+import type { TensorSource } from '../../values/tensor-source.ts';
 import { familyOf } from '../families/index.ts';
 import { adapterConfigOf, storedNames } from '../peft.ts';
 import { preprocessorFile } from '../preprocessor.ts';

@@ -2,7 +2,7 @@
 // heads taken by pairs, gains counted from 0. Streams: a band of rows is in memory, never a whole tensor.
 
 import { assert } from '../../util/errors.ts';
-import { mapped, PIECE_ELEMENTS, type TensorSource } from '../../util/tensor-source.ts';
+import { mapped, PIECE_ELEMENTS, type TensorSource } from '../../values/tensor-source.ts';
 
 type Floats = Float32Array<ArrayBuffer>;
 type Bytes = Uint8Array<ArrayBuffer>;

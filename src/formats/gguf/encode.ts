@@ -4,8 +4,8 @@
 // Invariant: what a type has no place for is refused, never written as infinite. Little-endian machines only.
 
 import { HoldfastError } from '../../util/errors.ts';
-import { CODECS } from '../../util/stored-elements.ts';
-import { wholeBlocks } from '../../util/tensor-source.ts';
+import { CODECS } from '../../values/stored-elements.ts';
+import { wholeBlocks } from '../../values/tensor-source.ts';
 import { narrowed, type ValuePlace } from '../safetensors.ts';
 import { TENSOR_TYPES, type TensorType } from './tensor-types.ts';
 

@@ -6,7 +6,7 @@
 import { type Files, type FolderReader, join } from '../../runtime/host.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
-import type { TensorSource } from '../../util/tensor-source.ts';
+import type { TensorSource } from '../../values/tensor-source.ts';
 import { finiteWeights } from '../checkpoint/finite.ts';
 import type { Shapes } from '../checkpoint.ts';
 import { elements } from '../safetensors-header.ts';

@@ -7,8 +7,8 @@
 import type { Files } from '../../runtime/host.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
 import { show } from '../../util/json.ts';
-import { CODECS, isMade, isNarrow } from '../../util/stored-elements.ts';
-import { mapped, type PackedTensor, widenedPieces } from '../../util/tensor-source.ts';
+import { CODECS, isMade, isNarrow } from '../../values/stored-elements.ts';
+import { mapped, type PackedTensor, widenedPieces } from '../../values/tensor-source.ts';
 import type { ByteSource } from '../byte-source.ts';
 import { parseConfig } from '../config.ts';
 import { ListedFolder, type ListedWeights } from '../listed-folder.ts';

@@ -3,7 +3,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { arranged, arrangedShape, type TensorArrangement } from '../../../src/formats/gguf/arrange.ts';
-import { sourceOf } from '../../../src/util/tensor-source.ts';
+import { sourceOf } from '../../../src/values/tensor-source.ts';
 
 async function rearranged(
   all: Float32Array<ArrayBuffer>,

@@ -5,7 +5,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { encoded } from '../../../src/formats/gguf/encode.ts';
 import { type TensorType, tensorBytes, typeFor } from '../../../src/formats/gguf/tensor-types.ts';
-import { sourceOf } from '../../../src/util/tensor-source.ts';
+import { sourceOf } from '../../../src/values/tensor-source.ts';
 import { halfAt } from './reader.ts';
 
 async function bytesOf(type: TensorType, floats: Float32Array<ArrayBuffer>, pieceElements = 1000): Promise<Uint8Array> {

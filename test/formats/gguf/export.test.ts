@@ -14,7 +14,7 @@ import { type MetadataValue, makeGGUFHeader } from '../../../src/formats/gguf/he
 import { makeModel } from '../../../src/nn/index.ts';
 import type { Host } from '../../../src/runtime/host.ts';
 import { HoldfastError } from '../../../src/util/errors.ts';
-import { sourceOf } from '../../../src/util/tensor-source.ts';
+import { sourceOf } from '../../../src/values/tensor-source.ts';
 import { MemoryFiles, memoryHost } from '../../memory-files.ts';
 import { checkpoint } from '../checkpoints.ts';
 import { modelOf, randomValues, wordsTokenizer } from './models.ts';

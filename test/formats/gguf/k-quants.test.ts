@@ -13,13 +13,13 @@ import { openDevice } from '../../../src/gpu/device.ts';
 import { makeModel } from '../../../src/nn/index.ts';
 import { completeLora } from '../../../src/nn/lora.ts';
 import { defaultSettings } from '../../../src/train/run-settings.ts';
-import { collect } from '../../../src/util/tensor-source.ts';
+import { collect } from '../../../src/values/tensor-source.ts';
 import { chooseVariants } from '../../choose-variants.ts';
 import { done, inProcess } from '../../cli/in-process.ts';
 import { entry } from '../../entry.ts';
 import { ADAPTER, EVERY_CASE, testHost } from '../../host.ts';
 import { MemoryFiles, memoryHost } from '../../memory-files.ts';
-import { decoded, GGML_BLOCKS, type GGMLElement, randomBlocks } from '../../util/ggml-decoder.ts';
+import { decoded, GGML_BLOCKS, type GGMLElement, randomBlocks } from '../../values/ggml-decoder.ts';
 import { byteLevel, modelOf, randomValues } from './models.ts';
 
 chooseVariants(6);

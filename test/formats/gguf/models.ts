@@ -3,7 +3,7 @@
 import { exportGGUF, type GGUFModel, type GGUFOptions } from '../../../src/formats/gguf/export.ts';
 import type { AnyConfig } from '../../../src/formats/gguf/families/index.ts';
 import { Random } from '../../../src/util/random.ts';
-import { sourceOf, type Values } from '../../../src/util/tensor-source.ts';
+import { sourceOf, type Values } from '../../../src/values/tensor-source.ts';
 import { MemoryFiles } from '../../memory-files.ts';
 import { type ReadGGUF, readGGUF } from './reader.ts';
 

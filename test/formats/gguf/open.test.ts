@@ -8,7 +8,7 @@ import { exportGGUF } from '../../../src/formats/gguf/export.ts';
 import type { AnyConfig } from '../../../src/formats/gguf/families/index.ts';
 import { TENSOR_TYPE_NAMES, type TensorType } from '../../../src/formats/gguf/tensor-types.ts';
 import { makeModel } from '../../../src/nn/index.ts';
-import { collect, type Values } from '../../../src/util/tensor-source.ts';
+import { collect, type Values } from '../../../src/values/tensor-source.ts';
 import { chooseVariants } from '../../choose-variants.ts';
 import { inProcess, done as succeed } from '../../cli/in-process.ts';
 import { EVERY_CASE } from '../../host.ts';

@@ -7,7 +7,7 @@ import { describe, expect, test } from 'vitest';
 import { parseConfig } from '../../../src/formats/config.ts';
 import type { AnyConfig } from '../../../src/formats/gguf/families/index.ts';
 import { parse } from '../../../src/formats/safetensors.ts';
-import type { Values } from '../../../src/util/tensor-source.ts';
+import type { Values } from '../../../src/values/tensor-source.ts';
 import { logitsOf } from './llama-cpp.ts';
 import { modelOf, written } from './models.ts';
 import type { ReadGGUF } from './reader.ts';

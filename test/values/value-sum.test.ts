@@ -1,10 +1,10 @@
 // Sums over values: those of their definition, whatever the pieces, their order and how values are stored.
 
 import { describe, expect, test } from 'vitest';
-import { narrowFloats, widen } from '../../src/util/floats.ts';
 import { Random } from '../../src/util/random.ts';
-import { CODECS, isNarrow, STORED_BLOCKS, type StoredElement } from '../../src/util/stored-elements.ts';
-import { ValueSum } from '../../src/util/value-sum.ts';
+import { narrowFloats, widen } from '../../src/values/floats.ts';
+import { CODECS, isNarrow, STORED_BLOCKS, type StoredElement } from '../../src/values/stored-elements.ts';
+import { ValueSum } from '../../src/values/value-sum.ts';
 
 type Floats = Float32Array<ArrayBuffer>;
 

@@ -4,9 +4,9 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { at } from '../../src/util/at.ts';
-import { NF4_LEVELS, narrowNF4, widenNF4 } from '../../src/util/nf4.ts';
-import { narrowQ4, widenQ4 } from '../../src/util/q4.ts';
-import { CODECS, STORED_BLOCKS } from '../../src/util/stored-elements.ts';
+import { NF4_LEVELS, narrowNF4, widenNF4 } from '../../src/values/nf4.ts';
+import { narrowQ4, widenQ4 } from '../../src/values/q4.ts';
+import { CODECS, STORED_BLOCKS } from '../../src/values/stored-elements.ts';
 import { EVERY_CASE } from '../host.ts';
 import { decoded, GGML_BLOCKS, GGML_ELEMENTS, randomBlocks } from './ggml-decoder.ts';
 

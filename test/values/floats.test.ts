@@ -2,8 +2,8 @@
 
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { findNonFinite, type HalfDtype, LARGEST, narrowFloats, widen } from '../../src/util/floats.ts';
-import { widenedFast } from '../../src/util/widen.ts';
+import { findNonFinite, type HalfDtype, LARGEST, narrowFloats, widen } from '../../src/values/floats.ts';
+import { widenedFast } from '../../src/values/widen.ts';
 import { EVERY_CASE } from '../host.ts';
 
 const ALL = Uint16Array.from({ length: 65536 }, (_, i) => i);

@@ -5,7 +5,7 @@
 // Invariant: a product is rounded once, to float32, and is never subnormal, which some GPUs flush; what was widened is
 // narrowed to the same values again.
 
-import { at } from './at.ts';
+import { at } from '../util/at.ts';
 
 type Floats = Float32Array<ArrayBuffer>;
 type Bytes = Uint8Array<ArrayBuffer>;

@@ -3,8 +3,8 @@
 
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { narrowQ8, Q8_BLOCK, scalesOfQ8, widenQ8 } from '../../src/util/q8.ts';
-import { wholeBlocks } from '../../src/util/tensor-source.ts';
+import { narrowQ8, Q8_BLOCK, scalesOfQ8, widenQ8 } from '../../src/values/q8.ts';
+import { wholeBlocks } from '../../src/values/tensor-source.ts';
 import { EVERY_CASE } from '../host.ts';
 
 const runs = { seed: 17, numRuns: EVERY_CASE ? 2000 : 200 };

@@ -9,7 +9,7 @@ import { isSameBase, SummedSource } from '../train/base-identity.ts';
 import { modelOf, type RunSettings } from '../train/run-settings.ts';
 import type { SavedState } from '../train/saved-state.ts';
 import { startWeights } from '../train/start-weights.ts';
-import { HoldfastError } from '../util/errors.ts';
+import { finishing, HoldfastError } from '../util/errors.ts';
 import { sourceOf } from '../values/tensor-source.ts';
 
 /** A folder of this site with weights that do not change any more. */
@@ -54,7 +54,7 @@ const sumOf: SumOf = async ({ files }, { config }, { name, folder }) => {
 const sumWithNewHead: SumOf = async (host, settings, { folder }) => {
   const noAdapter = sourceOf(new Map());
   const began = startWeights(host, { ...settings, from: folder }, modelOf(settings), noAdapter);
-  return unlessRefused(began.then(({ base }) => base()));
+  return unlessRefused(began.then(({ base, release }) => finishing(base, release)));
 };
 
 const unlessRefused = <T>(work: Promise<T>): Promise<T | undefined> =>

@@ -31,7 +31,7 @@ export interface RecordedRun {
   /** Before the first step, and in the checkpoint. */
   readonly start: TensorSource;
   readonly final: TensorSource;
-  /** Closes the checkpoint's files, which are kept open: `final` cannot be read after. */
+  /** Closes the files of both, which are kept open: neither can be read after. */
   release(): Promise<void>;
 }
 
@@ -47,20 +47,24 @@ export interface RunSources {
  */
 export async function loadRun(host: Host, path: string, sources: RunSources = {}): Promise<RecordedRun> {
   const checkpoint = await holdCheckpoint(host.files, path);
-  const release = () => checkpoint.release();
   try {
-    return { ...(await runIn(host, path, checkpoint, sources)), release };
+    const { release, ...run } = await runIn(host, path, checkpoint, sources);
+    return { ...run, release: () => finishing(release, () => checkpoint.release()) };
   } catch (error) {
-    return finishing(() => Promise.reject(error), release);
+    return finishing(
+      () => Promise.reject(error),
+      () => checkpoint.release(),
+    );
   }
 }
 
+/** With the files of the weights that it began from. */
 async function runIn(
   host: Host,
   path: string,
   checkpoint: LoadedCheckpoint,
   { data, from }: RunSources,
-): Promise<Omit<RecordedRun, 'release'>> {
+): Promise<RecordedRun> {
   const { weights: final } = checkpoint;
   const state = stateOf(checkpoint);
   const { history, trainer } = state;
@@ -102,9 +106,14 @@ async function runIn(
   checkTrained(checkpoint, model);
   const name = path.replace(/\/+$/, '').split('/').at(-1) ?? path;
   const start = await startWeights(host, sources, model);
-  const base = await start.base();
-  if (base !== undefined) checkBase(base, state.base, sources.from ?? '', path);
-  return { name, model, state, text, start: start.weights, final };
+  const { weights, release } = start;
+  try {
+    const base = await start.base();
+    if (base !== undefined) checkBase(base, state.base, sources.from ?? '', path);
+  } catch (error) {
+    return finishing(() => Promise.reject(error), release);
+  }
+  return { name, model, state, text, start: weights, final, release };
 }
 
 /** Settings of a run, and the step up to which they held. */

@@ -8,6 +8,7 @@ import { checkpointsOf, loadCheckpoint } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
 import { unlikeRanks } from '../nn/tensor-parallel.ts';
 import type { Host } from '../runtime/host.ts';
+import { finishing } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import { joined, restricted } from '../values/tensor-source.ts';
 import { checkBase, SummedSource } from './base-identity.ts';
@@ -59,9 +60,9 @@ export async function begin(
 
   const alone = modelOf(settings);
   if (checkpoint) checkTrained(checkpoint, alone);
+  const choices = saved?.choices ?? (await loadChoices(host, device));
   const start = lora || !checkpoint ? await startWeights(host, settings, alone, checkpoint?.weights) : undefined;
   const { model } = start ?? { model: alone };
-  const choices = saved?.choices ?? (await loadChoices(host, device));
   const create = async (first?: FirstChoices): Promise<Trainer> => {
     const created = await Trainer.create(device, model, {
       ...trainerOptions(settings),
@@ -74,31 +75,33 @@ export async function begin(
     made(created);
     return created;
   };
-  const trainer = ranks
-    ? await createOnRanks(ranks, unlikeRanks(model, ranks.grid.tensor.size), create)
-    : await create();
-  if (ranks) await checkAlike(ranks, await layoutFacts(host, trainer), true);
-  if (checkpoint && saved) {
-    if (!lora) await trainer.setWeights(checkpoint.weights);
-    await trainer.setValues('moment1', checkpoint.moment1);
-    await trainer.setValues('moment2', checkpoint.moment2);
-    trainer.restore(saved.trainer);
-    dataset.restore(saved.batches);
-  }
-  let base: string | undefined;
-  if (start) {
+  const makeTrainer = async () => {
+    const trainer = ranks
+      ? await createOnRanks(ranks, unlikeRanks(model, ranks.grid.tensor.size), create)
+      : await create();
+    if (ranks) await checkAlike(ranks, await layoutFacts(host, trainer), true);
+    if (checkpoint && saved) {
+      if (!lora) await trainer.setWeights(checkpoint.weights);
+      await trainer.setValues('moment1', checkpoint.moment1);
+      await trainer.setValues('moment2', checkpoint.moment2);
+      trainer.restore(saved.trainer);
+      dataset.restore(saved.batches);
+    }
+    if (!start) return { trainer, base: undefined };
     const { weights } = start;
     // Those that are drawn follow the seed.
     const isCompared = ranks !== undefined && from !== undefined;
     const compared = isCompared ? new SummedSource(restricted(weights, isTrainedIn(model)), files) : undefined;
     await trainer.setWeights(compared ? joined(compared, weights) : weights);
     if (ranks && compared) await checkAlike(ranks, { 'the weights to start from': await compared.sum() });
-    base = await start.base();
+    const base = await start.base();
     if (base !== undefined) {
       if (ranks) await checkAlike(ranks, { 'the weights below the adapter': base });
       checkBase(base, saved?.base, from ?? '', out);
     }
-  }
+    return { trainer, base };
+  };
+  const { trainer, base } = await finishing(makeTrainer, () => start?.release());
   const isFirst = ranks === undefined || ranks.rank === 0;
   if (isFirst && trainer.choices.measured > 0) await saveChoices(host, device, trainer.choices.record());
   const sampling = new Random(settings.seed, 'samples');

@@ -6,15 +6,14 @@ import {
   checkWeights,
   type DescribedAdapter,
   finiteWeights,
+  holdWeights,
   type LoadedCheckpoint,
   loadAdapter,
-  loadWeights,
   type SavedWeights,
   type Shapes,
 } from '../formats/checkpoint.ts';
 import { familyOf } from '../formats/families/index.ts';
 import { labelsOf, unnamedLabels } from '../formats/families/labels.ts';
-import type { StoredElement } from '../kernels/stored.ts';
 import type { AdapterInfo } from '../nn/adapter.ts';
 import { makeModel } from '../nn/index.ts';
 import { initialWeights } from '../nn/initialise.ts';
@@ -22,7 +21,7 @@ import { DEFAULT_ADAPTER } from '../nn/lora.ts';
 import { type Model, withStored } from '../nn/model.ts';
 import { initialCopies } from '../nn/modules-to-save.ts';
 import type { Host } from '../runtime/host.ts';
-import { assert, HoldfastError, shortened } from '../util/errors.ts';
+import { assert, finishing, HoldfastError, shortened } from '../util/errors.ts';
 import { joined, restricted, type TensorSource } from '../values/tensor-source.ts';
 import { baseStorage, roundedWeights } from './base-dtype.ts';
 import { SummedSource } from './base-identity.ts';
@@ -35,6 +34,8 @@ export interface StartWeights {
   readonly weights: TensorSource;
   /** The identity of the base (base-identity.ts), where a low-rank update of it trains; best asked for when the weights were read. */
   base(): Promise<string | undefined>;
+  /** Closes the files that they are read from, which stay open until then, also where a run removes them: nothing may be read after. */
+  release(): Promise<void>;
 }
 
 /**
@@ -47,42 +48,38 @@ export async function startWeights(
   model: Model,
   adapter?: TensorSource,
 ): Promise<StartWeights> {
-  if (from === undefined) return { model, weights: initialWeights(model, seed), base: async () => undefined };
-  const { weights, stored } = newHead
-    ? await withNewHead(host, from, makeModel(config), seed)
-    : await withOwnHead(host, from, makeModel(config));
-  if (!lora) return { model, weights, base: async () => undefined };
-  const summed = new SummedSource(weights, host.files);
-  const low = adapter ?? (await startAdapter(host, lora, seed, model, weights));
-  const storedAs = baseStorage(model, stored, lora.baseDtype);
-  // What is as in its files needs no rounding.
-  const base = lora.baseDtype === undefined ? summed : roundedWeights(summed, storedAs, from);
-  return { model: withStored(model, storedAs), weights: joined(base, low), base: () => summed.sum() };
+  if (from === undefined)
+    return { model, weights: initialWeights(model, seed), base: async () => undefined, release: async () => {} };
+  const whole = makeModel(config);
+  const held = await holdWeights(host.files, from, newHead ? whole.config : undefined);
+  const release = () => held.release();
+  try {
+    const weights = newHead ? withNewHead(held, from, whole, seed) : withOwnHead(held, from, whole);
+    if (!lora) return { model, weights, base: async () => undefined, release };
+    const summed = new SummedSource(weights, host.files);
+    const low = adapter ?? (await startAdapter(host, lora, seed, model, weights));
+    const storedAs = baseStorage(model, held.stored ?? new Map(), lora.baseDtype);
+    // What is as in its files needs no rounding.
+    const base = lora.baseDtype === undefined ? summed : roundedWeights(summed, storedAs, from);
+    return { model: withStored(model, storedAs), weights: joined(base, low), base: () => summed.sum(), release };
+  } catch (error) {
+    return finishing(() => Promise.reject(error), release);
+  }
 }
 
-/** All weights of a model, and how its files hold them. */
-interface WholeModel {
-  readonly weights: TensorSource;
-  readonly stored: ReadonlyMap<string, StoredElement>;
-}
-
-async function withOwnHead({ files }: Host, from: string, { parameters }: Model): Promise<WholeModel> {
-  const found = await loadWeights(files, from);
+/** All weights of a model. */
+function withOwnHead(found: SavedWeights, from: string, { parameters }: Model): TensorSource {
   checkWeights(found.shapes, parameters, from);
-  return { weights: finiteWeights(found, from), stored: found.stored ?? new Map() };
+  return finiteWeights(found, from);
 }
 
 /** The weights of a model with another head, and of this one's head as they are drawn. Errors: as `startWeights`. */
-async function withNewHead({ files }: Host, from: string, model: Model, seed: number): Promise<WholeModel> {
-  const { shapes, weights, stored = new Map() } = await loadWeights(files, from, model.config);
+function withNewHead({ shapes, weights }: SavedWeights, from: string, model: Model, seed: number): TensorSource {
   const isDrawn = outsideBody(model, shapes, from);
   const drawn = restricted(initialWeights(model, seed), isDrawn);
   const isKept = (name: string) => !isDrawn(name);
   const kept = new Map([...shapes].filter(([name]) => isKept(name)));
-  return {
-    weights: joined(finiteWeights({ shapes: kept, weights: restricted(weights, isKept) }, from), drawn),
-    stored,
-  };
+  return joined(finiteWeights({ shapes: kept, weights: restricted(weights, isKept) }, from), drawn);
 }
 
 /**

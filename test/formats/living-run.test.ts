@@ -24,11 +24,13 @@ import { withLora } from '../../src/nn/lora.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import type { Files } from '../../src/runtime/host.ts';
 import { withModel } from '../../src/train/open-model.ts';
+import { defaultSettings } from '../../src/train/run-settings.ts';
+import { startWeights } from '../../src/train/start-weights.ts';
 import { at } from '../../src/util/at.ts';
 import { collect, restricted, sourceOf, type TensorSource } from '../../src/values/tensor-source.ts';
 import { entry } from '../entry.ts';
 import { EVERY_CASE } from '../host.ts';
-import { MemoryFiles } from '../memory-files.ts';
+import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { config, stepOf, tinyCheckpoint, vitCheckpoint } from './checkpoints.ts';
 
 const save = (files: Files, step: number) => saveCheckpoint(files, 'run', step, tinyCheckpoint(step));
@@ -140,6 +142,16 @@ const otherReaders = {
         expect(new Set(await allValues(weights, () => true))).toEqual(new Set([step]));
         return step;
       }),
+  },
+  'startWeights and read': {
+    save: saveBase,
+    read: async (files: Files) => {
+      const settings = { ...defaultSettings(), config, from: 'run' };
+      const { weights, release } = await startWeights(memoryHost(files), settings, base);
+      const step = stepOfWeights(await allValues(weights, (name) => !/lora/.test(name)));
+      await release();
+      return step;
+    },
   },
   'withModel of an adapter': {
     save: saveAdapter,

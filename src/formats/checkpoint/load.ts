@@ -52,6 +52,18 @@ export async function loadWeights(from: FolderReader, folder: string, as?: Model
 /** What a model of this configuration is opened as, where that is another one. */
 export type Wanted = (config: ModelConfig) => ModelConfig | Promise<ModelConfig>;
 
+/** Weights whose files are kept open. */
+export interface HeldWeights extends SavedWeights {
+  /** Closes them: nothing of them may be read after. */
+  release(): Promise<void>;
+}
+
+/** As `loadWeights`; they stay readable until they are released, also where their run removes the checkpoint. */
+export async function holdWeights(from: Files, name: string, as?: ModelConfig): Promise<HeldWeights> {
+  const { opened, release } = await openHeld(from, name, (files, folder) => weightsIn(files, folder, as && (() => as)));
+  return { ...opened, release };
+}
+
 /** Lends the weights to `use`: they stay readable until it is over, also where their run removes the checkpoint. */
 export async function withWeights<T>(
   from: Files,

@@ -2,6 +2,7 @@
 // asking prints is in plan/.
 
 import { Command, InvalidArgumentError, Option } from 'commander';
+import { hardwareNames } from '../engine/simulate/hardware.ts';
 import { EXCHANGE_WAYS } from '../engine/simulate/machine.ts';
 import { FAMILY_NAMES } from '../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
@@ -12,7 +13,7 @@ import { defaultSettings } from '../train/run-settings.ts';
 import { SCALINGS } from '../train/scaling.ts';
 import { parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { realNumber } from '../util/range.ts';
+import { realNumber, wholeNumber } from '../util/range.ts';
 import {
   accumulateOrderOption,
   activationDtypeOption,
@@ -35,6 +36,9 @@ import { planOnMachines } from './plan/machine.ts';
 import { planOnRanks } from './plan/ranks.ts';
 import { addGridOptions, checkGrid, checkRankFlags, DEFAULT_STAGE } from './rank-flags.ts';
 import { checkUpdate, updateOption } from './update-flags.ts';
+
+/** More processes than any machine of today has GPUs. */
+const MOST_RANKS = 2 ** 20;
 
 /** As they are given: --activations without a mode is for comparing. */
 interface Given extends Omit<PlanFlags, 'activations'> {
@@ -85,8 +89,12 @@ export function planCommand(host: Host): Command {
     .addOption(activationsOption('[what]'))
     .addOption(recoveryOption())
     .addOption(accumulateOrderOption())
-    .option('--ranks <n>', 'processes that train together under mpiexec: what each holds and sends', wholeNumberFrom(2))
-    .option('--hardware <names>', 'predict a step on this machine: a file, or one that comes along', names)
+    .option(
+      '--ranks <n>',
+      'processes that train together under mpiexec: what each holds and sends',
+      within(wholeNumber(2, MOST_RANKS)),
+    )
+    .option('--hardware <names>', 'predict a step on this machine: a file, or one that comes along', machineNames)
     .option('--host-memory <bytes>', 'with --hardware: host memory for what is not on the GPU', checked(parseBytes))
     .option(
       '--reached <share>',
@@ -131,10 +139,12 @@ export function planCommand(host: Host): Command {
         throw new HoldfastError('--clip: makes a difference to --update in-backward alone; give that, too');
       checkOptimizerDevice(flags);
       checkActivationDtype(flags);
+      checkRead(command, isGiven);
       if (activations === true) {
         if (!flags.compare) throw new HoldfastError('--activations: say what becomes of them, or give --compare, too');
         if (hardware && hardware.length > 1)
           throw new HoldfastError('--hardware: policies are compared on one machine');
+        if (isGiven('sampleTokens')) throw new HoldfastError(SAMPLES_LEFT_OUT);
         const { batch, context, accumulate, recovery } = flags;
         const model = plannedModel(flags, flags.layers);
         await compareOnActivations(host, plannedName(flags), { model, batch, context, accumulate, recovery }, flags);
@@ -145,8 +155,7 @@ export function planCommand(host: Host): Command {
         throw new HoldfastError(`--${shared}: is of several ranks on a machine; give --ranks and --hardware`);
       if (flags.scaling && flags.sweep !== undefined)
         throw new HoldfastError('--scaling: is a table, and --sweep a picture over budgets; give one of them');
-      if (isGiven('sampleTokens') && (hardware || flags.compare))
-        throw new HoldfastError('--sample-tokens: steps are predicted and compared without samples; leave it out');
+      if (isGiven('sampleTokens') && hardware) throw new HoldfastError(SAMPLES_LEFT_OUT);
       if (hardware) {
         await planOnMachines(host, plannedName(flags), scenarioOf(flags), { ...flags, hardware });
         return;
@@ -168,6 +177,33 @@ export function planCommand(host: Host): Command {
     },
   );
 }
+
+const SAMPLES_LEFT_OUT = '--sample-tokens: steps are predicted and compared without samples; leave it out';
+
+/** Models and budgets of its own. */
+const COMPARED_ALONE = 'compares eviction policies on models and budgets of its own';
+
+/** Errors: HoldfastError for a flag that another one leaves without effect. */
+function checkRead(command: Command, isGiven: (name: string) => boolean): void {
+  const given = command.options.filter((option) => isGiven(option.attributeName()));
+  const refuse = (asking: string, why: string, isRead: (name: string) => boolean) => {
+    const ignored = given.find((option) => !isRead(option.attributeName()));
+    if (ignored) throw new HoldfastError(`${ignored.long}: ${asking} ${why}; leave one of them out`);
+  };
+  const allBut =
+    (...names: string[]) =>
+    (name: string) =>
+      !names.includes(name);
+  if (isGiven('compare') && isGiven('activations'))
+    refuse('--compare', 'of activations is a table on one machine, of a step on one rank', allBut(...NOT_COMPARED));
+  else if (isGiven('compare'))
+    refuse('--compare', COMPARED_ALONE, (name) => ['compare', 'optimizerState', 'dtype', 'json'].includes(name));
+  else if (isGiven('hardware')) refuse('--hardware', 'predicts a step, and has no such parts', allBut('print'));
+  if (isGiven('sweep')) refuse('--sweep', 'draws all budgets', allBut('gpuMemory'));
+}
+
+/** What `--compare --activations` does not read. */
+const NOT_COMPARED = ['exchange', 'scaling', 'sweep', 'print', 'accumulateOrder', 'ranks'];
 
 /** Errors: HoldfastError for what several ranks do not go with, and for what needs them. */
 function checkRanks(flags: PlanFlags, given: (name: 'recovery') => boolean): void {
@@ -216,6 +252,12 @@ function listings(text: string): Listing[] {
     if (!part) throw new InvalidArgumentError(`${name} is none of ${Object.keys(LISTINGS).join(', ')}`);
     return part;
   });
+}
+
+function machineNames(text: string): string[] {
+  const found = names(text);
+  if (found.length === 0) throw new InvalidArgumentError(`It must name a file, or one of ${hardwareNames()}.`);
+  return found;
 }
 
 const names = (text: string): string[] => text.split(',').filter((name) => name !== '');

@@ -67,10 +67,16 @@ function drawLine({ points, resident, has }: SweepLine, index: number, x: Axis, 
     ? `<circle class="ring" r="6" cx="${round(x.at(has))}" cy="${round(y.at(between(points, has)))}"/>`
     : '';
   const level = round(y.at(resident));
-  return `<g class="line${index % COLORS.length}">
+  return `<g class="${lineClass(index)}">
 <path class="resident" d="M${FRAME.left} ${level}H${FRAME.right}"/>
 <path d="${path.join('')}"/>${dots.join('')}${ring}
 </g>`;
+}
+
+/** Colours in turn; each further turn of them has dashes of its own. */
+function lineClass(index: number): string {
+  const turn = Math.floor(index / COLORS.length);
+  return `line${index % COLORS.length}${turn === 0 ? '' : ` turn${turn}`}`;
 }
 
 /** Whether the memory that a machine has is among the budgets that are drawn. */
@@ -94,7 +100,7 @@ function between(points: SweepLine['points'], budget: number): number {
 function legend(label: string, index: number): string {
   const left = 24 + (index % 2) * (WIDTH / 2);
   const top = HEIGHT - 8 + Math.floor(index / 2) * LEGEND_ROW;
-  return `<g class="line${index % COLORS.length}"><path d="M${left} ${top - 4}h22"/></g><text x="${left + 30}" y="${top}">${escaped(label)}</text>`;
+  return `<g class="${lineClass(index)}"><path d="M${left} ${top - 4}h22"/></g><text x="${left + 30}" y="${top}">${escaped(label)}</text>`;
 }
 
 function mark(value: number, { at }: Axis, of: 'x' | 'y'): string {
@@ -129,6 +135,10 @@ function style(lines: number): string {
     COLORS.slice(0, lines).map(
       (pair, i) => `.line${i} { stroke: ${pair[of]}; } .line${i} circle { fill: ${pair[of]}; }`,
     );
+  const turns = Array.from({ length: Math.floor((lines - 1) / COLORS.length) }, (_, i) => {
+    const dots = '1.5 4 '.repeat(i + 1).trim();
+    return `.turn${i + 1} path:not(.resident) { stroke-dasharray: 12 4 ${dots}; }`;
+  });
   return `
 text { font: 13px system-ui, sans-serif; fill: #1c2024; font-variant-numeric: tabular-nums; }
 .title { font-size: 17px; font-weight: 600; }
@@ -140,6 +150,7 @@ path { fill: none; stroke-width: 1.5; }
 .resident { stroke-dasharray: 4 4; stroke-width: 1; opacity: 0.6; }
 circle { stroke: none; }
 ${colors(0).join('\n')}
+${turns.join('\n')}
 .ring.ring { fill: none; stroke: inherit; stroke-width: 1.5; }
 @media (prefers-color-scheme: dark) {
 text { fill: #e4e5e2; } .muted { fill: #8d959c; } .paper { fill: #15181a; } .rule { stroke: #2a2e31; }

@@ -19,7 +19,7 @@ import { simulateStages } from '../engine/simulate/stages.ts';
 import type { SimulatedStep } from '../engine/simulate/step.ts';
 import type { ActivationMode } from '../graph/activations.ts';
 import type { AccumulateOrder } from '../graph/layer-major.ts';
-import { type RoomBelow, roomOf } from '../memory/tiers/shares.ts';
+import { leastHostBytes, type RoomBelow, roomOf } from '../memory/tiers/shares.ts';
 import { checkStages } from '../nn/pipeline-parallel.ts';
 import { at } from '../util/at.ts';
 import { formatBytes } from '../util/bytes.ts';
@@ -318,20 +318,28 @@ export class Predictor {
     const ranked = this.#parts.ranksOf(fit, large);
     const ranks = ranked && { ...ranked, arithmetic: large.arithmetic };
     const below = belowOf(fit, scale, ranks);
-    this.#checkBelow(below, hostBytes, fit.map.largestPut * fit.map.chunkBytes);
     // Of ranks that stand for more, some values are less than a chunk.
     const here = fit.residents * fit.map.chunkBytes + stashedBytes(fit);
     const hostShare = ranked && below > 0 ? here / below : 1 / scale;
+    const need = { ...needBelow(fit), updates: false };
+    const leastHost = leastHostBytes(need, disk !== undefined) / hostShare;
+    this.#checkBelow(below, hostBytes, { least: leastHost, put: fit.map.largestPut * fit.map.chunkBytes });
     const planned = schedule(step.trace, fit.slots, 'planned', step.extra);
     const part: SimulatedPart = { fit, pass: step, schedule: planned, hostBytes: hostBytes * hostShare, ranks };
     return { part, fit, scale, below, sent: sentIn(step.operations, ranks) };
   }
 
-  /** Of the whole model: of a part, there would be room. */
-  #checkBelow(below: number, hostBytes: number, putBytes: number): void {
+  /** Of the whole model: of a part, there would be room. Beside a disk host memory still has `least` bytes; `put`: of what is written at once. */
+  #checkBelow(below: number, hostBytes: number, { least, put }: { least: number; put: number }): void {
     const { disk } = this.machine;
     if (below <= hostBytes) return;
-    if (disk && below + putBytes <= hostBytes + disk.bytes) return;
+    if (disk && below + put <= hostBytes + disk.bytes) {
+      if (hostBytes >= least) return;
+      throw new HoldfastError(
+        `${formatBytes(below)} lie below the GPU, and what passes through host memory on its way to disk has no room in ` +
+          `${formatBytes(hostBytes)} of it; --host-memory ${Math.ceil(least / 1e6)}MB would do`,
+      );
+    }
     throw new HoldfastError(
       `${formatBytes(below)} lie below the GPU, and there are ${formatBytes(hostBytes)} of host memory and ` +
         `${disk ? `${formatBytes(disk.bytes)} of` : 'no'} disk; use a smaller model, or a machine with more of either`,

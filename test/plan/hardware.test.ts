@@ -1,7 +1,6 @@
 // `holdfast plan --hardware` from its flags to its text and its picture, with no GPU, and the part of a deep model that
 // stands for all of it.
 
-import { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
 import { configFromFlags } from '../../src/cli/model-flags.ts';
 import { planCommand } from '../../src/cli/plan.ts';
@@ -28,8 +27,8 @@ async function plan(...args: string[]): Promise<Output> {
       output.files[path] = text;
     },
   };
-  const program = new Command().exitOverride().addCommand(planCommand({ terminal, files } as unknown as Host));
-  await program.parseAsync(['plan', ...args], { from: 'user' });
+  const command = planCommand({ terminal, files } as unknown as Host).exitOverride();
+  await command.configureOutput({ writeErr: () => {} }).parseAsync(args, { from: 'user' });
   return output;
 }
 
@@ -108,6 +107,47 @@ describe('holdfast plan --hardware', () => {
     await expect(planned).rejects.toThrow(
       /^1\d\.\d GB lie below the GPU, and there are 10\.0 GB of host memory and no disk/,
     );
+  });
+
+  it('says what of host memory would do beside a disk, for the whole model', async () => {
+    const deep = ['--layers', '24', '--width', '64', '--heads', '4', '--context', '16', '--vocab-size', '300'];
+    const within = (bytes: string) =>
+      plan(...deep, '--hardware', 'rtx-3060', '--gpu-memory', '3MB', '--host-memory', bytes);
+    const message = await within('1KB').then(
+      () => '',
+      ({ message }) => message,
+    );
+    const [, enough = ''] = /has no room in 1\.00 KB of it; --host-memory (\dMB) would do$/.exec(message) ?? [];
+    expect((await within(enough)).text).toContain('a step');
+  });
+
+  it('refuses a flag that another one leaves without effect', async () => {
+    const on = ['--hardware', 'rtx-3060'];
+    for (const [flags, named] of [
+      [[...on, '--sweep', 'x.svg', '--gpu-memory', '1MB'], '--gpu-memory: --sweep draws all budgets'],
+      [[...on, '--print', 'plan'], '--print: --hardware predicts a step'],
+      [['--compare', '--layers', '2'], '--layers: --compare compares eviction policies'],
+      [['--compare', '--gpu-memory', '1MB'], '--gpu-memory: --compare'],
+      [['--compare', ...on], '--hardware: --compare'],
+      [['--compare', '--activations', '--print', 'plan'], '--print: --compare of activations'],
+    ] as const)
+      await expect(plan(...flags)).rejects.toThrow(named);
+    for (const [flag, value] of [
+      ['--hardware', ''],
+      ['--ranks', '4294967297'],
+    ] as const)
+      await expect(plan(flag, value)).rejects.toMatchObject({ code: 'commander.invalidArgument' });
+  });
+
+  it('sweeps the machines that can do it, and says which cannot, as JSON too', async () => {
+    const files = ['--sweep', 'x.svg', '--json', '--activations', 'keep', '--host-memory', '600KB'];
+    const { text } = await plan(...SMALL, '--hardware', 'amd-radeon-780m,raspberry-pi-5', ...files);
+    const { sweep, machines, leftOut } = JSON.parse(text);
+    expect(sweep).toBe('x.svg');
+    expect(machines).toMatchObject([{ label: expect.stringContaining('Raspberry') }]);
+    expect(leftOut).toMatchObject([
+      { label: expect.stringContaining('780M'), reason: expect.stringContaining('lie below the GPU') },
+    ]);
   });
 
   it('draws a line a machine, of as many budgets each, all within the frame', async () => {

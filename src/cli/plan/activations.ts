@@ -5,7 +5,7 @@ import { usableMemory } from '../../engine/simulate/machine.ts';
 import type { Host } from '../../runtime/host.ts';
 import { type ComparedTraining, compareActivations, type PolicyStep } from '../../train/activation-comparison.ts';
 import { formatBytes } from '../../util/bytes.ts';
-import { machineNamed } from './machine.ts';
+import { changed, machineNamed } from './machine.ts';
 import { duration } from './words.ts';
 
 /** Where none is named: one whose memory is small beside what it computes. */
@@ -15,6 +15,8 @@ export interface ActivationFlags {
   readonly hardware?: readonly string[];
   readonly hostMemory?: number;
   readonly gpuMemory?: number;
+  readonly reached?: number;
+  readonly copies?: 'serial' | 'duplex';
   readonly json?: boolean;
 }
 
@@ -23,10 +25,10 @@ export async function compareOnActivations(
   host: Host,
   what: string,
   compared: ComparedTraining,
-  { hardware: [name = DEFAULT_MACHINE] = [], hostMemory, gpuMemory, json = false }: ActivationFlags,
+  { hardware: [name = DEFAULT_MACHINE] = [], hostMemory, gpuMemory, json = false, ...changes }: ActivationFlags,
 ): Promise<void> {
   const { write } = host.terminal;
-  const machine = await machineNamed(host, name);
+  const machine = changed(await machineNamed(host, name), changes);
   const below = hostMemory ?? usableMemory(machine).host;
   const { budgets, resident, policies: found } = compareActivations(compared, machine, below, gpuMemory);
   const policies = [...found];

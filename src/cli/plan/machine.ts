@@ -42,8 +42,13 @@ export async function planOnMachines(host: Host, what: string, scenario: Scenari
     flags.hardware.map(async (name) => changed(await machineNamed(host, name), flags)),
   );
   if (flags.sweep !== undefined) {
-    await host.files.writeAtomic(flags.sweep, sweep(what, scenario, machines, flags));
-    if (!flags.json) host.terminal.write(`${flags.sweep}: step time over ${BUDGETS} budgets\n`);
+    const { lines, leftOut } = sweep(scenario, machines, flags);
+    await host.files.writeAtomic(flags.sweep, renderSweep(what, lines));
+    if (flags.json) host.terminal.write(`${JSON.stringify({ sweep: flags.sweep, machines: lines, leftOut })}\n`);
+    else {
+      host.terminal.write(`${flags.sweep}: step time over ${BUDGETS} budgets\n`);
+      for (const { label, reason } of leftOut) host.terminal.write(`not in it: ${label}: ${reason}\n`);
+    }
     return;
   }
   const [machine, second] = machines;
@@ -102,7 +107,11 @@ export async function machineNamed(host: Host, name: string): Promise<Machine> {
   );
 }
 
-const changed = ({ reachedBy, ...machine }: Machine, { reached, copies, exchange }: MachineFlags): Machine => ({
+/** Another machine in what the flags say of it. */
+export const changed = (
+  { reachedBy, ...machine }: Machine,
+  { reached, copies, exchange }: Pick<MachineFlags, 'reached' | 'copies' | 'exchange'>,
+): Machine => ({
   ...machine,
   ...(reached === undefined ? reachedBy && { reachedBy } : { reached }),
   ...(copies && { link: { ...machine.link, copies } }),
@@ -298,8 +307,15 @@ function secondsOr(then: () => Prediction): number {
   }
 }
 
-function sweep(what: string, scenario: Scenario, machines: readonly Machine[], flags: MachineFlags): string {
-  const lines = machines.map((machine): SweepLine => {
+interface Sweep {
+  readonly lines: readonly SweepLine[];
+  /** Machines that cannot do it. */
+  readonly leftOut: readonly { readonly label: string; readonly reason: string }[];
+}
+
+/** Errors: HoldfastError where no machine can do it, of the first. */
+function sweep(scenario: Scenario, machines: readonly Machine[], flags: MachineFlags): Sweep {
+  const lineOf = (machine: Machine): SweepLine => {
     const predictor = new Predictor(scenario, machine, SWEEP_BLOCKS);
     const { smallest, resident } = predictor;
     const { host } = budgetsOf(predictor, flags);
@@ -309,8 +325,20 @@ function sweep(what: string, scenario: Scenario, machines: readonly Machine[], f
       return { budget, seconds: predictor.at(budget, host).seconds };
     });
     return { label: machine.title, points, resident: resident.seconds, has: usableMemory(machine).gpu };
-  });
-  return renderSweep(what, lines);
+  };
+  const lines: SweepLine[] = [];
+  const leftOut: { label: string; reason: string }[] = [];
+  for (const machine of machines) {
+    try {
+      lines.push(lineOf(machine));
+    } catch (error) {
+      if (!(error instanceof HoldfastError)) throw error;
+      leftOut.push({ label: machine.title, reason: error.message });
+    }
+  }
+  const [first] = leftOut;
+  if (first && lines.length === 0) throw new HoldfastError(`${first.label}: ${first.reason}`);
+  return { lines, leftOut };
 }
 
 const megabytes = (bytes: number): string => `${Math.ceil(bytes / 1e6)}MB`;

@@ -23,9 +23,12 @@ export function sharesBelow(fit: Fit, { disk }: Machine, hostBytes: number): { h
   const hasDisk = disk !== undefined;
   if (!homes || held < leastHostChunks(count, hasDisk) || blocks < leastDiskChunks(count, held, map.largestPut)) {
     const all = bytesBelow(need);
+    const onDisk = disk
+      ? ` and ${Number.isFinite(disk.bytes) ? formatBytes(disk.bytes) : 'enough'} of disk`
+      : ' and no disk';
     throw new HoldfastError(
-      `${formatBytes(all)} lie below the GPU, and there are ${formatBytes(hostBytes)} of host memory` +
-        `${disk ? ` and ${formatBytes(disk.bytes)} of disk` : ' and no disk'}; --host-memory ${Math.ceil(all / 1e6)}MB would do`,
+      `${formatBytes(all)} lie below the GPU, and there are ${formatBytes(hostBytes)} of host memory${onDisk}; ` +
+        `--host-memory ${Math.ceil(all / 1e6)}MB would do`,
     );
   }
   return { hostSlots: held, homes };

@@ -1,9 +1,8 @@
 // The shape of a model as flags give it: formats/shape.ts with messages that name the flags.
 
 import type { ModelConfig } from '../formats/config.ts';
-import type { ImageShape, ImageSize } from '../formats/families/family.ts';
+import { DEFAULT_IMAGES, type ImageShape, type ImageSize } from '../formats/families/family.ts';
 import { FAMILIES, FAMILY_NAMES, type FamilyName } from '../formats/families/index.ts';
-import { DEFAULT_IMAGES } from '../formats/families/vit.ts';
 import { configOfShape, DEFAULT_SHAPE } from '../formats/shape.ts';
 import { HoldfastError } from '../util/errors.ts';
 

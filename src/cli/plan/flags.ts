@@ -3,8 +3,8 @@
 import type { ZeroStage } from '../../engine/ranks/sharding.ts';
 import type { ExchangeWay } from '../../engine/simulate/machine.ts';
 import type { ModelConfig } from '../../formats/config.ts';
+import { DEFAULT_IMAGES } from '../../formats/families/family.ts';
 import { FAMILIES, type FamilyName, shapeOf } from '../../formats/families/index.ts';
-import { DEFAULT_IMAGES } from '../../formats/families/vit.ts';
 import type { ActivationMode } from '../../graph/activations.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import type { ActivationDtype } from '../../graph/narrow-activations.ts';

@@ -52,6 +52,9 @@ export interface ImageShape {
   readonly names?: readonly string[];
 }
 
+/** Those of a new model where nothing is said: CIFAR's images, in the patches that suit them. */
+export const DEFAULT_IMAGES = { image: 32, patch: 4, channels: 3, classes: 10 } as const satisfies ImageShape;
+
 export interface Family<C> {
   /** For a person. */
   readonly label: string;

@@ -2,7 +2,7 @@
 // it. It tells classes of images apart. Not its forward pass (nn/vit.ts). Dropout rates are dropped: Holdfast trains without.
 
 import { type EncoderConfig, parseEncoder } from './encoder.ts';
-import type { Family, ImageShape, TensorShape } from './family.ts';
+import { DEFAULT_IMAGES, type Family, type ImageShape, type TensorShape } from './family.ts';
 import type { Fields } from './fields.ts';
 import { classesOf, type Labels, labelsOf, parseLabels, unnamedLabels } from './labels.ts';
 
@@ -49,9 +49,6 @@ function parseViT(fields: Fields): ViTConfig {
     ...parseLabels(fields),
   };
 }
-
-/** What a ViT is made for where nothing is said: CIFAR's images, in the patches that suit them. */
-export const DEFAULT_IMAGES = { image: 32, patch: 4, channels: 3, classes: 10 } as const satisfies ImageShape;
 
 export const VIT: Family<ViTConfig> = {
   label: 'ViT',

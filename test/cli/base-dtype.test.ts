@@ -155,7 +155,9 @@ test.runIf(EVERY_CASE)('merged and exported it is what the f32 one is', async ()
 test('plan counts the bytes that the frozen model has', async () => {
   const size = ['--model', 'gpt2', '--layers', '4', '--width', '128', '--heads', '4', '--vocab-size', '999'];
   const plan = async (...args: string[]) =>
-    JSON.parse(await done('plan', ...size, '--lora-rank', '4', '--gpu-memory', '3MB', '--json', ...args));
+    JSON.parse(
+      await done('plan', ...size, '--lora-rank', '4', '--sample-tokens', '0', '--gpu-memory', '3MB', '--json', ...args),
+    );
   const [wide, bf16, f16, q8, nf4] = await Promise.all(
     [[], ['bf16'], ['f16'], ['q8_0'], ['nf4']].map((dtype) => plan(...dtype.flatMap((type) => ['--base-dtype', type]))),
   );

@@ -286,6 +286,8 @@ test.runIf(BROWSER === 'chromium')(
     await prepare(page, TEXT, ENDLESS);
     await page.click('#train');
     await page.locator('#chart-loss figcaption', { hasText: 'what draws it did not load: reload the page' }).waitFor();
+    // It says so at once: what is loaded anew takes up a run that is there by then.
+    await says(page, /^Training/);
     await page.unrouteAll();
     await page.reload();
     await page.locator('#chart-loss .uplot').waitFor();

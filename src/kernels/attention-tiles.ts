@@ -83,7 +83,7 @@ export function tileVariants<P extends Tileable>(
     },
   });
   return [
-    { ...span('quads', spanQuad, 4), supports: (_, traits) => hasQuads(traits) },
+    { ...span('quads', spanQuad, 4), supports: (_, traits) => hasQuads(traits), compilesSlowly: true },
     {
       // 64 invocations and at most 13,472 bytes of workgroup memory: within the limits that WebGPU guarantees.
       name: 'tiled',

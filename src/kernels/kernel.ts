@@ -60,6 +60,8 @@ export interface Variant<P> {
   readonly name: string;
   /** Absent: supports every problem on every adapter. */
   supports?(problem: P, traits: Traits): boolean;
+  /** A software adapter's compiler takes up to a second and a half over it, several times what it takes over the others. */
+  readonly compilesSlowly?: true;
   dispatch(problem: P, traits: Traits): Dispatch;
 }
 

@@ -280,6 +280,7 @@ export const matmul: Kernel<MatmulProblem> = {
     {
       name: 'quads',
       supports: ({ M }, traits) => M > FEW && hasQuads(traits),
+      compilesSlowly: true,
       dispatch(p, { subgroupSize }) {
         const QUADS = Math.max(1, subgroupSize / 4);
         return tiles(quadsShader, loadsFor(p), p, { rows: 16, columns: 16 * QUADS }, { QUADS });

@@ -22,6 +22,11 @@ const MOST_TRIAL_MS = 250;
 /** A round has no more dispatches than these. */
 const MOST_DISPATCHES = 1024;
 const TRIAL_ROUNDS = 3;
+/**
+ * A software adapter computes so many operations within a millisecond: over fewer, what a variant that compiles slowly takes
+ * to compile is not won back in a thousand steps, and it is not tried.
+ */
+const WORTH_COMPILING_FLOPS = 2 ** 20;
 /** A variant that took so many times what the fastest takes needs no further round: trials are waited for before a first step. */
 const BEATEN = 1.5;
 
@@ -90,9 +95,15 @@ export class KernelChoices {
       const key = keyOf(kernel, whole, candidates);
       const recorded = this.#chosen.get(key);
       if (recorded && candidates.some(({ name }) => name === recorded)) continue;
-      this.#chosen.set(key, await this.#fastest(kernel, problem, candidates));
+      this.#chosen.set(key, await this.#fastest(kernel, problem, this.#worthTrying(kernel, whole, candidates)));
       this.#measured++;
     }
+  }
+
+  #worthTrying(kernel: AnyKernel, problem: object, candidates: Variant<object>[]): Variant<object>[] {
+    if (!this.#device.traits.software || kernel.flops(problem) >= WORTH_COMPILING_FLOPS) return candidates;
+    const quick = candidates.filter(({ compilesSlowly }) => !compilesSlowly);
+    return quick.length > 0 ? quick : candidates;
   }
 
   variant<P extends object>(kernel: Kernel<P>, problem: P): Variant<P> {
@@ -108,6 +119,8 @@ export class KernelChoices {
   }
 
   async #fastest(kernel: AnyKernel, problem: object, variants: Variant<object>[]): Promise<string> {
+    const [only] = variants;
+    if (only && variants.length === 1) return only.name;
     const trial = await Trial.open(this.#device, kernel, problem);
     let fastest = { name: '', ms: Number.POSITIVE_INFINITY };
     try {

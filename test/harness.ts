@@ -38,12 +38,14 @@ export async function runnable<P>(kernel: Kernel<P>): Promise<Variant<P>[]> {
 
 /**
  * Whether the n-th problem is worth a variant's compilation. One for GPUs takes seconds to compile on a software
- * adapter, which never chooses it: there it runs on every `stride`-th problem; of all of them in `npm run test:all`.
+ * adapter, which never chooses it: there it runs on one problem of twice `stride`; one for that adapter, which takes up to a
+ * second, on more of them. On all in `npm run test:all`.
  */
 export async function isWorthwhile({ name }: { name: string }, n: number, stride: number): Promise<boolean> {
   const { software } = (await testDevice()).traits;
   if (EVERY_CASE || !software) return true;
-  return n % (name.startsWith('tiled') ? 2 * stride : name === 'quads' ? Math.ceil(stride / 2) : 1) === 0;
+  const share = name.startsWith('tiled') ? 2 : name === 'quads' ? 1 / 2 : ['lanes', 'block'].includes(name) ? 1 / 4 : 0;
+  return n % Math.max(1, Math.ceil(share * stride)) === 0;
 }
 
 /** A bit pattern that no kernel writes: a NaN with a payload. */

@@ -3,8 +3,9 @@
 import { expect } from 'vitest';
 import { run } from '../../src/cli/run.ts';
 import type { Host } from '../../src/runtime/host.ts';
-import { ADAPTER, testHost } from '../host.ts';
+import { ADAPTER } from '../host.ts';
 import { type MemoryFiles, memoryHost } from '../memory-files.ts';
+import { sharedGPUSources } from '../shared-gpu.ts';
 
 export interface Said {
   readonly status: number;
@@ -34,11 +35,10 @@ export async function inProcess(
     },
   };
   const adapter = USE_A_DEVICE.includes(args[0] ?? '') ? ['--adapter', ADAPTER] : [];
-  const { gpuSources } = testHost;
   async function* readLines() {
     yield* lines;
   }
-  const here = { args: [...args, ...adapter], terminal, gpuSources: () => gpuSources(), readLines, ...host };
+  const here = { args: [...args, ...adapter], terminal, gpuSources: sharedGPUSources, readLines, ...host };
   const status = await run(memoryHost(files, here));
   return { status, out, said };
 }

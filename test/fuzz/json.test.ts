@@ -27,7 +27,7 @@ import { tryAll as tryMutants } from './try-all.ts';
 
 const COUNT = EVERY_CASE ? 100_000 : 1500;
 /** Of the other families. */
-const FEWER = EVERY_CASE ? 10_000 : 60;
+const FEWER = EVERY_CASE ? 10_000 : 30;
 
 const tryAll = (
   what: string,

@@ -148,7 +148,7 @@ function products({ operand, epilogues }: Products): fc.Arbitrary<Tiled<MatmulPr
 const COMPILED_FOR: Readonly<Record<string, number>> = { tiled: 5, tiledSmall: 2 };
 
 describe.each(await runnable(matmul))('matmul $name', (variant) => {
-  const numRuns = EVERY_CASE ? 100 : (COMPILED_FOR[variant.name] ?? (THOROUGH ? 40 : 15));
+  const numRuns = EVERY_CASE ? 100 : (COMPILED_FOR[variant.name] ?? (THOROUGH ? 25 : 10));
 
   it.each<Products>([
     {
@@ -246,7 +246,7 @@ describe.each(tables)('$kernel.name', async ({ kernel, problems }) => {
   it.each(await runnable(kernel))('$name', async (variant) => {
     await fc.assert(
       fc.asyncProperty(problems, cuts, (tiled, at) => expectSameBits(kernel, variant, tiled, at)),
-      { numRuns: EVERY_CASE ? 200 : THOROUGH ? 50 : 15, seed: 1 },
+      { numRuns: EVERY_CASE ? 200 : THOROUGH ? 30 : 10, seed: 1 },
     );
   });
 });

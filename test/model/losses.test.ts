@@ -122,10 +122,10 @@ describe('a device lost at the n-th', () => {
   });
 
   test.each([
-    ['submit', every(isDeno ? 5 : 37)],
-    ['writeBuffer', every(13)],
-    ['mapAsync', every(29)],
-    ['onSubmittedWorkDone', every(isDeno ? 3 : 43)],
+    ['submit', every(isDeno ? 5 : 61)],
+    ['writeBuffer', every(23)],
+    ['mapAsync', every(47)],
+    ['onSubmittedWorkDone', every(isDeno ? 3 : 71)],
   ] as const)('%s, every %d-th of them in turn', async (call, stride) => {
     let met = 0;
     for (let n = 0; await disturbed(plain, { call, at: [n] }); n += stride) met++;
@@ -133,8 +133,8 @@ describe('a device lost at the n-th', () => {
   });
 
   test.each([
-    ['mapAsync', every(isDeno ? 9 : 53)],
-    ['submit', every(isDeno ? 7 : 71)],
+    ['mapAsync', every(isDeno ? 9 : 97)],
+    ['submit', every(isDeno ? 7 : 127)],
   ] as const)('%s, every %d-th of them, with micro-batches and a disk', async (call, stride) => {
     let met = 0;
     for (let n = 1; await disturbed(tiered, { call, at: [n] }); n += stride) met++;
@@ -211,26 +211,26 @@ describe('a device lost during', () => {
     }
   }
 
-  test('an evaluation', () => everywhere('submit', every(isDeno ? 20 : 17), (trainer) => trainer.evaluate(batch(0))));
+  test('an evaluation', () => everywhere('submit', every(isDeno ? 20 : 31), (trainer) => trainer.evaluate(batch(0))));
 
   test('a text', () =>
-    everywhere('mapAsync', every(isDeno ? 9 : 11), async (trainer) => {
+    everywhere('mapAsync', every(isDeno ? 9 : 19), async (trainer) => {
       const { generator } = trainer;
       return write(generator as Generator);
     }));
 
   test('the reading of weights', () =>
-    everywhere('mapAsync', every(3), (trainer) => collect(trainer.values('moment1'))));
+    everywhere('mapAsync', every(5), (trainer) => collect(trainer.values('moment1'))));
 
   test('the setting of weights', () =>
-    everywhere('submit', every(2), async (trainer) => {
+    everywhere('submit', every(3), async (trainer) => {
       const wpe = await collect(trainer.values('parameter'));
       await trainer.setValues('moment1', sourceOf(wpe));
       return collect(trainer.values('moment1'));
     }));
 
   test('an evaluation that was asked for between two steps: it comes between them', () =>
-    everywhere('submit', every(isDeno ? 50 : 23), async (trainer) => {
+    everywhere('submit', every(isDeno ? 50 : 41), async (trainer) => {
       const [, , three, four] = leading(4, batchesOf(given.work));
       const loss = ({ loss, gradNorm }: StepMetrics) => [loss, gradNorm];
       return Promise.all([
@@ -242,7 +242,7 @@ describe('a device lost during', () => {
     }));
 
   test('a recovery, work that is asked for comes in its turn', () =>
-    everywhere('submit', every(isDeno ? 40 : 23), async (trainer) => {
+    everywhere('submit', every(isDeno ? 40 : 41), async (trainer) => {
       const [, , three, four] = leading(4, batchesOf(given.work));
       const turn = () => new Promise((resolve) => setTimeout(resolve, 1));
       const found: Promise<unknown>[] = [trainer.start(three).then(({ loss }) => loss)];

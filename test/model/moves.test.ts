@@ -179,7 +179,7 @@ describe('a change of the budget', () => {
     reference = await referenceOf(work);
   });
 
-  const stride = EVERY_CASE ? 1 : 37;
+  const stride = EVERY_CASE ? 1 : 61;
 
   /** One step, a change with faults in it, and if that leaves a way to go on, the rest. */
   async function changed(
@@ -353,7 +353,7 @@ describe.each(['gpt2, untied', 'llama, grouped heads'] as const)('%s', (name) =>
   });
 
   test.each(recoveries)('a text across changes of the budget is the text without, recovery %s', async (recovery) => {
-    for (let token = 0; token < TOKENS; token += EVERY_CASE ? 1 : 3) {
+    for (let token = 0; token < TOKENS; token += EVERY_CASE ? 1 : 5) {
       await onFragile({ reference, recovery, disk: false, from: 0.5 }, async (trainer) => {
         const { part } = budgetsOf(trainer);
         const change = async (at: number) => {
@@ -397,7 +397,7 @@ describe.each(['gpt2, untied', 'llama, grouped heads'] as const)('%s', (name) =>
   });
 
   /** Half of 12 for each model; of 300 with every case. */
-  const numRuns = EVERY_CASE ? 150 : 4;
+  const numRuns = EVERY_CASE ? 150 : 3;
 
   test(`${numRuns} random mixes of steps, budgets, evaluations, texts and losses change no bit`, async () => {
     const property = fc.asyncProperty(setting, ops, async (given, mix) => {

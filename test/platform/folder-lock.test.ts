@@ -148,7 +148,7 @@ test('a process that ends in the middle leaves no lock', async () => {
 
 test('of many processes that find the same stale locks at once, each folder goes to one', async () => {
   const count = isDeno ? 4 : 8;
-  const folders = Array.from({ length: EVERY_CASE ? 2000 : 120 }, (_, i) => at(`run ${i}`));
+  const folders = Array.from({ length: EVERY_CASE ? 2000 : 60 }, (_, i) => at(`run ${i}`));
   const pid = dead();
   for (const [i, run] of folders.entries()) {
     mkdirSync(run);
@@ -239,7 +239,7 @@ test('processes that take and give back one folder, and are killed at random: ne
   };
   for (let i = 0; i < 5; i++) begin();
   const times = () => (existsSync(at('times')) ? readFileSync(at('times')).length : 0);
-  for (let kills = 0; kills < (EVERY_CASE ? 400 : 25); kills++) {
+  for (let kills = 0; kills < (EVERY_CASE ? 400 : 12); kills++) {
     // Between two kills the folder went from hand to hand.
     for (const before = times(); times() < before + 3; ) await sleep(5);
     await sleep(random.below(20));

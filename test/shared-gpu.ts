@@ -1,0 +1,54 @@
+// The device of this process, lent to each command that runs in it: what one has compiled is there for the next, which a
+// software adapter would compile for seconds. Each has buffers of its own, and is rid of them when it closes its device.
+
+import type { GPUSource } from '../src/runtime/host.ts';
+import { testDevice } from './harness.ts';
+import { testHost } from './host.ts';
+
+/** As long as a pipeline is held, WebGPU's implementation gives it to all that ask for the same. */
+const held = new Set<GPUComputePipeline>();
+
+/** The host's sources; their adapters open a share of the device under test. */
+export async function sharedGPUSources(): Promise<GPUSource[]> {
+  const sources = await testHost.gpuSources();
+  return sources.map((source) => ({ ...source, open: async () => sharing(await source.open()) }));
+}
+
+function sharing(gpu: GPU): GPU {
+  const requestAdapter = async (options?: GPURequestAdapterOptions) => {
+    const adapter = await gpu.requestAdapter(options);
+    return adapter && standIn(adapter, { requestDevice: async () => shareOf((await testDevice()).gpu) });
+  };
+  return standIn(gpu, { requestAdapter });
+}
+
+function shareOf(gpu: GPUDevice): GPUDevice {
+  const buffers = new Set<GPUBuffer>();
+  return standIn(gpu, {
+    createBuffer: (descriptor) => {
+      const buffer = gpu.createBuffer(descriptor);
+      buffers.add(buffer);
+      return buffer;
+    },
+    createComputePipelineAsync: async (descriptor) => {
+      const pipeline = await gpu.createComputePipelineAsync(descriptor);
+      held.add(pipeline);
+      return pipeline;
+    },
+    destroy: () => {
+      for (const buffer of buffers) buffer.destroy();
+      return undefined;
+    },
+  });
+}
+
+/** Like `real`, but for some of its methods. */
+function standIn<T extends object>(real: T, own: Partial<T>): T {
+  return new Proxy(real, {
+    get(_, name) {
+      if (name in own) return own[name as keyof T];
+      const value = real[name as keyof T];
+      return typeof value === 'function' ? value.bind(real) : value;
+    },
+  });
+}

@@ -13,7 +13,7 @@ import { savedSettings } from '../../src/train/saved-state.ts';
 import { TEMPLATES } from '../data/chat-templates.ts';
 import { filesOf, trained } from '../data/tokenizers.ts';
 import { testHost } from '../host.ts';
-import { holdfast } from './cli.ts';
+import { here } from './here.ts';
 
 const SPECIALS = ['<|begin_of_text|>', '<|start_header_id|>', '<|end_header_id|>', '<|eot_id|>'];
 const pairs = Array.from({ length: 20 }, (_, i) => [`What is ${i} 日本?`, `It is the number ${i * 7}, 数.`] as const);
@@ -44,7 +44,7 @@ beforeAll(async () => {
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 const train = async (...args: string[]) => {
-  const found = await holdfast(['train', ...args], { cwd: folder });
+  const found = await here(['train', ...args], { cwd: folder });
   expect(found.status, found.stderr).toBe(0);
   return found.stdout;
 };

@@ -33,13 +33,18 @@ export function holdfast(args: readonly string[], options: Options = {}): Promis
   return start(args, options).finished;
 }
 
+const ON_DEVICES = ['train', 'finetune', 'eval', 'generate', 'parity', 'bench'];
+
+/** Whether a command uses a device, and does not say which. */
+export const usesDevice = (args: readonly string[]): boolean =>
+  ON_DEVICES.includes(args[0] ?? '') && !args.includes('--adapter') && !args.includes('--help');
+
 /** The same, for tests that do something to the process while it runs. */
 export function start(
   args: readonly string[],
   options: Options = {},
 ): { child: ChildProcess; finished: Promise<Finished> } {
-  const usesDevice = ['train', 'finetune', 'eval', 'generate', 'parity', 'bench'].includes(args[0] ?? '');
-  const adapter = usesDevice && !args.includes('--adapter') && !args.includes('--help') ? ['--adapter', ADAPTER] : [];
+  const adapter = usesDevice(args) ? ['--adapter', ADAPTER] : [];
   const runtime = isDeno ? ['run', '-A', '--unstable-webgpu'] : [];
   const child = spawn(process.execPath, [...runtime, path.join(root, 'dist/holdfast.js'), ...args, ...adapter], {
     cwd: options.cwd ?? root,

@@ -5,7 +5,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { holdfast } from './cli.ts';
+import { here } from './here.ts';
 
 const folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-encoders-'));
 const at = (...names: string[]) => path.join(folder, ...names);
@@ -35,21 +35,21 @@ test.each(KINDS)(
   '%s: a run that was stopped and gone on with ends in the same bits, and writes no text',
   async (model, own) => {
     const train = (out: string, ...more: string[]) =>
-      holdfast(['train', '--model', model, ...own, ...SHAPE, ...SHORT, '--out', at(out), ...more], { cwd: folder });
+      here(['train', '--model', model, ...own, ...SHAPE, ...SHORT, '--out', at(out), ...more], { cwd: folder });
     const whole = await train(`${model}-whole`);
     expect(whole.status, whole.stderr).toBe(0);
     expect(whole.stdout).not.toContain('holdfast generate');
     expect(whole.stdout.includes('accuracy')).toBe(model === 'vit');
     const first = await train(`${model}-parts`, '--until', '6');
     expect(first.status, first.stderr).toBe(0);
-    const rest = await holdfast(['train', '--resume', '--out', at(`${model}-parts`)], { cwd: folder });
+    const rest = await here(['train', '--resume', '--out', at(`${model}-parts`)], { cwd: folder });
     expect(rest.status, rest.stderr).toBe(0);
     const weights = (run: string) => readFileSync(at(run, 'checkpoint-12', 'model.safetensors'));
     expect(weights(`${model}-parts`).equals(weights(`${model}-whole`))).toBe(true);
     // A classifier is measured by what it tells right.
     for (const command of model === 'vit' ? ['generate'] : ['generate', 'eval']) {
       const data = command === 'eval' ? ['--data', at(`${model}-whole`, 'report.html')] : [];
-      const { status, stderr } = await holdfast([command, at(`${model}-whole`), ...data], { cwd: folder });
+      const { status, stderr } = await here([command, at(`${model}-whole`), ...data], { cwd: folder });
       expect([status, stderr.split('\n').length], stderr).toEqual([2, 1]);
       expect(stderr).toContain(`a ${model} model writes no text`);
     }
@@ -68,7 +68,7 @@ test('flags that are of something else are refused in one line', async () => {
     [['--model', 'bert', '--task', 'addition'], 'BERT writes no text: a task cannot be learned by it'],
   ];
   for (const [flags, message] of refused) {
-    const { status, stderr } = await holdfast(['train', ...flags, '--out', at('none')], { cwd: folder });
+    const { status, stderr } = await here(['train', ...flags, '--out', at('none')], { cwd: folder });
     expect([status, stderr.split('\n').length], stderr).toEqual([2, 1]);
     expect(stderr).toContain(message);
   }
@@ -77,7 +77,7 @@ test('flags that are of something else are refused in one line', async () => {
 test('ViT tells classes of images that it has not seen', async () => {
   const flags = ['--steps', '120', '--batch', '16', '--width', '32', '--patch', '8', '--layers', '1', '--warmup', '10'];
   const out = ['--out', at('learned'), '--lr', '2e-3', '--json'];
-  const run = await holdfast(['train', '--model', 'vit', '--data', 'synthetic', ...flags, ...out], { cwd: folder });
+  const run = await here(['train', '--model', 'vit', '--data', 'synthetic', ...flags, ...out], { cwd: folder });
   expect(run.status, run.stderr).toBe(0);
   const { summary } = JSON.parse(run.stdout.trim().split('\n').at(-1) ?? '') as { summary: { accuracy: number } };
   expect(summary.accuracy).toBeGreaterThan(0.5);

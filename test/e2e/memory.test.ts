@@ -7,6 +7,7 @@ import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { EVERY_CASE, THOROUGH } from '../host.ts';
 import { holdfast, records } from './cli.ts';
+import { here } from './here.ts';
 
 let folder: string;
 const at = (...names: string[]) => path.join(folder, ...names);
@@ -20,11 +21,11 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 const REFERENCE = 'test/fixtures/reference';
 const SHAPE = ['--layers', '2', '--width', '64', '--heads', '2', '--context', '16', '--batch', '2', '--steps', '6'];
-const train = (out: string, ...more: string[]) =>
-  holdfast([
-    ...['train', ...SHAPE, '--data', at('text'), '--out', at(out), '--eval-windows', '4', '--sample-tokens', '8'],
-    ...more,
-  ]);
+const trained = (out: string, ...more: string[]) => [
+  ...['train', ...SHAPE, '--data', at('text'), '--out', at(out), '--eval-windows', '4', '--sample-tokens', '8'],
+  ...more,
+];
+const train = (out: string, ...more: string[]) => here(trained(out, ...more));
 
 interface Memory {
   gpu: { budget: number; peak: number; predictedPeak: number };
@@ -38,10 +39,8 @@ interface Memory {
 test('the losses are those without a budget, and the summary tells what that took', async () => {
   const whole = await train('whole', '--json');
   expect(whole.status, whole.stderr).toBe(0);
-  const tight = await train(
-    ...(['tight', '--json', '--gpu-memory', '1100KB', '--host-memory', '400KB', '--disk', at('tiers')] as const),
-    ...['--timeline', at('timeline.json')],
-  );
+  const budget = ['--gpu-memory', '1100KB', '--host-memory', '400KB', '--disk', at('tiers')];
+  const tight = await holdfast(trained('tight', '--json', ...budget, '--timeline', at('timeline.json')));
   expect(tight.status, tight.stderr).toBe(0);
   const [expected, found] = [records(whole.stdout), records(tight.stdout)];
   const curve = (lines: typeof found) => lines.slice(0, -1).map(({ step, loss, gradNorm }) => [step, loss, gradNorm]);
@@ -68,7 +67,7 @@ test('the losses are those without a budget, and the summary tells what that too
 
 test.runIf(THOROUGH)('a run is resumed under another budget with the same bits', async () => {
   await train('half', '--until', '3', '--gpu-memory', '1200KB');
-  const rest = await holdfast([
+  const rest = await here([
     'train',
     '--resume',
     '--out',
@@ -94,7 +93,7 @@ test('parity holds within budgets', async () => {
       : [['gpt2-tiny', 'llama-tied-mqa'], '900KB', '300KB'];
   const cases = names.map((name) => `${REFERENCE}/${name}`);
   const budget = ['--gpu-memory', gpu, '--host-memory', memory, '--disk', at('tiers')];
-  const { status, stdout, stderr } = await holdfast(['parity', ...cases, ...budget, '--json']);
+  const { status, stdout, stderr } = await here(['parity', ...cases, ...budget, '--json']);
   expect(status, stderr).toBe(0);
   for (const line of records(stdout)) expect(line['worst']).toBeLessThanOrEqual(1);
 });

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { TEMPLATES } from '../data/chat-templates.ts';
-import { holdfast } from './cli.ts';
+import { here } from './here.ts';
 
 let folder: string;
 const at = (name: string) => path.join(folder, name);
@@ -33,7 +33,7 @@ beforeAll(() => {
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 const byNumber = (a: string, b: string) => a.localeCompare(b, 'en', { numeric: true });
-const train = (...args: string[]) => holdfast(['train', '--sample-tokens', '0', ...args], { cwd: folder });
+const train = (...args: string[]) => here(['train', '--sample-tokens', '0', ...args], { cwd: folder });
 
 test('trains for epochs on answers, with the template recorded, and goes on for more', async () => {
   const model = ['--model', 'model', '--out', 'run', '--data', 'chats.txt', '--validation', 'held.jsonl'];

@@ -16,12 +16,15 @@ import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { holdfast, records, TINY } from './cli.ts';
+import { here } from './here.ts';
 
 const folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-tokenizer-'));
 const at = (...names: string[]) => path.join(folder, ...names);
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
+/** The runs that are compared use the same kernels. */
 const env = { XDG_CACHE_HOME: at('cache') };
+const options = { cacheFolder: at('cache', 'holdfast') };
 const train = (out: string, ...more: string[]) => [
   ...['train', '--tokenizer', at('bpe'), '--data', at('text.txt'), '--out', at(out), ...TINY, '--steps', '12'],
   ...['--save-every', '4', '--sample-tokens', '6', '--warmup', '2', ...more],
@@ -33,19 +36,10 @@ beforeAll(async () => {
     at('text.txt'),
     'interface Token { readonly text: string; }\nexport type Tokens = Token[];\n'.repeat(300),
   );
-  const made = await holdfast([
-    'tokenizer',
-    'train',
-    '--data',
-    at('text.txt'),
-    '--vocab-size',
-    '300',
-    '--out',
-    at('bpe'),
-  ]);
+  const made = await here(['tokenizer', 'train', '--data', at('text.txt'), '--vocab-size', '300', '--out', at('bpe')]);
   expect(made.status, made.stderr).toBe(0);
   expect(made.stdout).toContain(`300 tokens in ${at('bpe')}`);
-  const whole = await holdfast(train('whole', '--json'), { env });
+  const whole = await here(train('whole', '--json'), options);
   expect(whole.status, whole.stderr).toBe(0);
 });
 
@@ -76,7 +70,7 @@ test('killed and gone on with, also where the tokenizer was taken away, it ends 
 });
 
 test('writes in its tokens: an empty prompt is the token that begins a text, a stop string ends it', async () => {
-  const write = (...more: string[]) => holdfast(['generate', at('whole'), '--tokens', '12', '--seed', '3', ...more]);
+  const write = (...more: string[]) => here(['generate', at('whole'), '--tokens', '12', '--seed', '3', ...more]);
   const [empty, plain] = [await write('--prompt', ''), await write('--prompt', 'interface ')];
   expect([empty.status, plain.status], empty.stderr + plain.stderr).toEqual([0, 0]);
   expect(empty.stdout.trim()).not.toBe('');
@@ -87,7 +81,7 @@ test('writes in its tokens: an empty prompt is the token that begins a text, a s
 });
 
 test('a run goes on in the tokens that it was made with, and so does a model', async () => {
-  const other = await holdfast([
+  const other = await here([
     'tokenizer',
     'train',
     '--data',
@@ -102,18 +96,20 @@ test('a run goes on in the tokens that it was made with, and so does a model', a
     ['bytes', 'another one'],
     [at('other'), 'another one'],
   ] as const) {
-    const { status, stderr } = await holdfast(['train', '--resume', '--out', at('whole'), '--tokenizer', tokenizer], {
-      env,
-    });
+    const { status, stderr } = await here(
+      ['train', '--resume', '--out', at('whole'), '--tokenizer', tokenizer],
+      options,
+    );
     expect([status, stderr.split('\n').length]).toEqual([2, 1]);
     expect(stderr).toContain(`was made with ${made}`);
   }
-  const same = await holdfast(['train', '--resume', '--out', at('whole'), '--tokenizer', at('bpe', 'tokenizer.json')], {
-    env,
-  });
+  const same = await here(
+    ['train', '--resume', '--out', at('whole'), '--tokenizer', at('bpe', 'tokenizer.json')],
+    options,
+  );
   expect(same.status, same.stderr).toBe(0);
   // From its weights, without being told which.
-  const from = await holdfast(
+  const from = await here(
     [
       'train',
       '--model',
@@ -129,18 +125,18 @@ test('a run goes on in the tokens that it was made with, and so does a model', a
       '--sample-tokens',
       '0',
     ],
-    { env },
+    options,
   );
   expect(from.status, from.stderr).toBe(0);
   expect(file('from', 'checkpoint-2', 'tokenizer.json')).toEqual(file('bpe', 'tokenizer.json'));
-  const parity = await holdfast(['parity', at('from'), '--json'], { env });
+  const parity = await here(['parity', at('from'), '--json'], options);
   expect(parity.stdout, parity.stderr).toContain('"sameBits":true');
 });
 
 test('a checkpoint whose tokenizer was changed is not written with', async () => {
   cpSync(at('whole', 'checkpoint-12'), at('changed'), { recursive: true });
   writeFileSync(at('changed', 'tokenizer.json'), file('other', 'tokenizer.json'));
-  const { status, stderr } = await holdfast(['generate', at('changed')]);
+  const { status, stderr } = await here(['generate', at('changed')]);
   expect([status, stderr]).toEqual([2, expect.stringContaining('its SHA-256 is not the one in SHA256SUMS')]);
 });
 
@@ -152,7 +148,7 @@ test.each<[string, string[], string]>([
 ])('is refused in one line: %s', async (_, more, message) => {
   mkdirSync(at('broken'), { recursive: true });
   writeFileSync(at('broken', 'tokenizer.json'), '{');
-  const { status, stderr } = await holdfast(['train', '--out', at('refused'), ...more], { env });
+  const { status, stderr } = await here(['train', '--out', at('refused'), ...more], options);
   expect([status, stderr.split('\n').length]).toEqual([2, 1]);
   expect(stderr).toContain(message);
   expect(existsSync(at('refused'))).toBe(false);

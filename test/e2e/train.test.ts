@@ -7,6 +7,7 @@ import { zipSync } from 'fflate';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { EVERY_CASE, THOROUGH } from '../host.ts';
 import { type Finished, holdfast, records } from './cli.ts';
+import { here } from './here.ts';
 
 let folder: string;
 let corpus: string;
@@ -70,8 +71,8 @@ describe('train', () => {
   });
 
   test.runIf(EVERY_CASE)('the same run again gives the same bits', async () => {
-    await holdfast(train('once', '--steps', '6'));
-    await holdfast(train('twice', '--steps', '6'));
+    await here(train('once', '--steps', '6'));
+    await here(train('twice', '--steps', '6'));
     expect(weights('once').equals(weights('twice'))).toBe(true);
   });
 
@@ -104,7 +105,7 @@ describe('train', () => {
     const parts = async (out: string, ...ends: string[]) => {
       for (const [i, end] of ends.entries()) {
         const args = i === 0 ? train(out, ...shown) : ['train', '--resume', '--out', at(out)];
-        const { status, stdout, stderr } = await holdfast([...args, '--until', end]);
+        const { status, stdout, stderr } = await here([...args, '--until', end]);
         expect(status, stderr).toBe(0);
         // Each end shows what has become of the run.
         expect(stdout).toContain(`step ${end}: validation loss`);
@@ -177,7 +178,7 @@ describe('train', () => {
 
   test('a task: validations tell what it solves; it is resumed as it is; a zip of it writes what its folder writes', async () => {
     const args = [...SMALL, ...QUIET, '--task', 'sorting', '--steps', '4', '--eval-every', '2', '--out', at('sorts')];
-    const run = await holdfast(['train', ...args, '--json']);
+    const run = await here(['train', ...args, '--json']);
     expect(run.status, run.stderr).toBe(0);
     const lines = records(run.stdout);
     const solved = lines.flatMap(({ validation }) => (validation ? [validation as Record<string, number>] : []));
@@ -189,7 +190,7 @@ describe('train', () => {
     }
     expect(lines.at(-1)).toMatchObject({ summary: { steps: 4, accuracy: 0 } });
     const refused = async (...flags: string[]) =>
-      (await holdfast(['train', '--resume', '--out', at('sorts'), ...flags])).stderr;
+      (await here(['train', '--resume', '--out', at('sorts'), ...flags])).stderr;
     expect(await refused('--task', 'addition')).toMatch(/--task addition: the checkpoint in .* was made with sorting/);
     expect(await refused('--data', corpus)).toMatch(/--data: the checkpoint in .* was made with --task sorting/);
 
@@ -199,7 +200,7 @@ describe('train', () => {
       new Uint8Array(readFileSync(path.join(checkpoint, name))),
     ]);
     writeFileSync(at('sorts.zip'), zipSync(Object.fromEntries(files)));
-    const write = (from: string) => holdfast(['generate', at(from), '--prompt', 'sort 10', '--tokens', '20']);
+    const write = (from: string) => here(['generate', at(from), '--prompt', 'sort 10', '--tokens', '20']);
     const [folder, zip] = [await write('sorts'), await write('sorts.zip')];
     expect(zip.status, zip.stderr).toBe(0);
     expect(zip.stdout).toBe(folder.stdout);
@@ -213,7 +214,7 @@ describe('train', () => {
   });
 
   test('a step that is not finite is skipped and counted; ten in a row end the run with one line', async () => {
-    const run = await holdfast(
+    const run = await here(
       train('diverged', '--steps', '60', '--lr', '1e30', '--clip', '0', '--warmup', '0', '--json'),
     );
     expect(run.status).toBe(2);
@@ -229,7 +230,7 @@ describe('train', () => {
     const skipped = ({ stdout }: Finished) =>
       records(stdout).flatMap((line) => ('loss' in line ? [line['skipped'] === true] : []));
     const until = (step: number, ...flags: string[]) =>
-      holdfast([...train('stopped', ...diverging, '--until', String(step)), ...flags]);
+      here([...train('stopped', ...diverging, '--until', String(step)), ...flags]);
     // Its sample fails, after it is saved.
     const first = await until(4);
     expect(first.status).toBe(2);
@@ -241,7 +242,7 @@ describe('train', () => {
     expect(skipped(second)).toEqual([true, true]);
     expect(saved('stopped')).toEqual([1, 6]);
     // The skipped steps of both count together.
-    const end = await holdfast([...train('stopped', ...diverging), '--resume']);
+    const end = await here([...train('stopped', ...diverging), '--resume']);
     expect(end.stderr).toMatch(/10 steps in a row .* \(step 10\)/);
     expect(skipped(end)).toEqual([true, true, true, true, true]);
     expect(saved('stopped')).toEqual([1, 6]);
@@ -320,7 +321,7 @@ describe('bad input gets one line that names the thing and the fix, and status 2
   ];
 
   test.each(cases)('%s', async (_name, args, message) => {
-    const run = await holdfast(args());
+    const run = await here(args());
     expect(run.status, run.stdout + run.stderr).toBe(2);
     expect(run.stderr).toMatch(message);
     expect(run.stderr.split('\n')).toHaveLength(1);
@@ -330,25 +331,16 @@ describe('bad input gets one line that names the thing and the fix, and status 2
   test.runIf(THOROUGH)(
     'a run that exists is not written over, nor resumed as another model, nor on another text',
     async () => {
-      await holdfast(train('kept', '--steps', '2'));
+      await here(train('kept', '--steps', '2'));
       const before = weights('kept');
-      const again = await holdfast(train('kept', '--steps', '2'));
+      const again = await here(train('kept', '--steps', '2'));
       expect(again.status).toBe(2);
       expect(again.stderr).toMatch(/kept: holds a checkpoint already; add --resume/);
-      const other = await holdfast(['train', '--resume', '--out', at('kept'), '--layers', '3']);
+      const other = await here(['train', '--resume', '--out', at('kept'), '--layers', '3']);
       expect(other.status).toBe(2);
       expect(other.stderr).toMatch(/--layers 3: the checkpoint in .* was made with 1/);
       writeFileSync(at('other.txt'), 'quite another text '.repeat(50));
-      const text = await holdfast([
-        'train',
-        '--resume',
-        '--out',
-        at('kept'),
-        '--steps',
-        '4',
-        '--data',
-        at('other.txt'),
-      ]);
+      const text = await here(['train', '--resume', '--out', at('kept'), '--steps', '4', '--data', at('other.txt')]);
       expect(text.status).toBe(2);
       expect(text.stderr).toMatch(/give the same --data/);
       expect(weights('kept').equals(before)).toBe(true);
@@ -356,10 +348,10 @@ describe('bad input gets one line that names the thing and the fix, and status 2
   );
 
   test.runIf(THOROUGH)('a damaged checkpoint is refused by name', async () => {
-    await holdfast(train('damaged', '--steps', '2'));
+    await here(train('damaged', '--steps', '2'));
     const file = at('damaged', 'checkpoint-2', 'model.safetensors');
     writeFileSync(file, readFileSync(file).subarray(0, 5000));
-    const run = await holdfast(['generate', at('damaged')]);
+    const run = await here(['generate', at('damaged')]);
     expect(run.status).toBe(2);
     expect(run.stderr).toMatch(/^holdfast: .*model\.safetensors/);
   });

@@ -118,7 +118,7 @@ const randomOrder =
   };
 
 // Each case is a training of its own.
-const CASES = EVERY_CASE ? 400 : few ? 6 : 24;
+const CASES = EVERY_CASE ? 400 : few ? 6 : 12;
 
 test(`${CASES} random budgets, tiers and orders of eviction`, async () => {
   chooseVariants(4);

@@ -24,6 +24,7 @@ function sharing(gpu: GPU): GPU {
 
 function shareOf(gpu: GPUDevice): GPUDevice {
   const buffers = new Set<GPUBuffer>();
+  const listeners: [string, EventListenerOrEventListenerObject][] = [];
   return standIn(gpu, {
     createBuffer: (descriptor) => {
       const buffer = gpu.createBuffer(descriptor);
@@ -35,7 +36,12 @@ function shareOf(gpu: GPUDevice): GPUDevice {
       held.add(pipeline);
       return pipeline;
     },
+    addEventListener: (type: string, listener: EventListenerOrEventListenerObject) => {
+      listeners.push([type, listener]);
+      gpu.addEventListener(type, listener);
+    },
     destroy: () => {
+      for (const [type, listener] of listeners) gpu.removeEventListener(type, listener);
       for (const buffer of buffers) buffer.destroy();
       return undefined;
     },

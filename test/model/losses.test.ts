@@ -123,9 +123,9 @@ describe('a device lost at the n-th', () => {
 
   test.each([
     ['submit', every(isDeno ? 5 : 61)],
-    ['writeBuffer', every(23)],
+    ['writeBuffer', every(13)],
     ['mapAsync', every(47)],
-    ['onSubmittedWorkDone', every(isDeno ? 3 : 71)],
+    ['onSubmittedWorkDone', every(isDeno ? 3 : 43)],
   ] as const)('%s, every %d-th of them in turn', async (call, stride) => {
     let met = 0;
     for (let n = 0; await disturbed(plain, { call, at: [n] }); n += stride) met++;

@@ -9,6 +9,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Random } from '../../src/util/random.ts';
 import { EVERY_CASE, THOROUGH } from '../host.ts';
 import { start } from './cli.ts';
+import { here } from './here.ts';
 
 let folder: string;
 const at = (...names: string[]) => path.join(folder, ...names);
@@ -25,24 +26,24 @@ beforeAll(async () => {
   folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-kills-'));
   const words = ['cut ', 'off ', 'and ', 'taken ', 'up ', 'again ', 'later.\n'];
   writeFileSync(at('text'), Array.from({ length: 900 }, (_, i) => words[(i * i + i) % words.length]).join(''));
-  const { status, stderr } = await train('undisturbed', []).finished;
-  expect(status, stderr).toBe(0);
+  await trainToEnd('undisturbed', []);
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-/** Begins the run, trained this way, or goes on with it. Kernels are measured once, by the first of all. */
-function train(
-  run: string,
-  memory: readonly string[],
-  isFirst = true,
-  watch?: () => void,
-  way: readonly string[] = [],
-) {
+/** The command that begins the run, trained this way, or goes on with it. */
+function command(run: string, memory: readonly string[], isFirst = true, way: readonly string[] = []): string[] {
   const model = [...SHAPE, '--steps', String(STEPS), '--data', at('text'), ...SHOWN, '--save-every', '1', ...way];
-  return start(['train', '--out', at(run), '--json', ...(isFirst ? model : ['--resume']), ...memory], {
-    env: { XDG_CACHE_HOME: at('cache') },
-    ...(watch && { watch }),
-  });
+  return ['train', '--out', at(run), '--json', ...(isFirst ? model : ['--resume']), ...memory];
+}
+
+/** Runs it in a process that can be killed. Kernels are measured once, by the first of all. */
+const train = (watch: () => void, ...asked: Parameters<typeof command>) =>
+  start(command(...asked), { env: { XDG_CACHE_HOME: at('cache') }, watch });
+
+/** Lets it end, in this process. */
+async function trainToEnd(...asked: Parameters<typeof command>): Promise<void> {
+  const { status, stderr } = await here(command(...asked), { cacheFolder: at('cache', 'holdfast') });
+  expect(status, stderr).toBe(0);
 }
 
 /** Without what a clock says. */
@@ -83,12 +84,12 @@ async function killAndResume(
     const watch = () => {
       if (++lines >= wanted) reached();
     };
-    const { child, finished } = train(run, memory, !isSaved(run), watch, way);
+    const asked = [run, memory, !isSaved(run), way] as const;
     if (killed === kills) {
-      const { status, stderr } = await finished;
-      expect(status, stderr).toBe(0);
+      await trainToEnd(...asked);
       return killed;
     }
+    const { child, finished } = train(watch, ...asked);
     await Promise.race([finished, random.below(4) === 0 ? sleep(random.below(1500)) : steps]);
     await sleep(random.below(60));
     child.kill('SIGKILL');
@@ -136,8 +137,7 @@ test.runIf(THOROUGH).each(EVERY_CASE ? ways : ways.slice(0, 2))(
   async (flags, memory) => {
     const way = flags.split(' ');
     const alone = `${flags}, undisturbed`;
-    const { status, stderr } = await train(alone, memory, true, undefined, way).finished;
-    expect(status, stderr).toBe(0);
+    await trainToEnd(alone, memory, true, way);
     for (let seed = 1, kills = 0; kills < KILLS_OF_WAY; seed++) {
       const run = `${flags} ${seed}`;
       kills += await killAndResume(run, memory, new Random(seed, flags), Math.min(KILLS_OF_WAY - kills, 10), way);
@@ -156,10 +156,11 @@ test('two processes in one folder: one trains, the other is told which; killed a
     const isFirst = !isSaved(run);
     let isHeld = false;
     const pair = [0, 1].map(() => {
-      const process = train(run, [], isFirst, () => {
+      const hold = () => {
         if (!isHeld) process.child.kill('SIGSTOP');
         isHeld = true;
-      });
+      };
+      const process = train(hold, run, [], isFirst);
       return process;
     });
     const [first, second] = pair as [(typeof pair)[0], (typeof pair)[0]];
@@ -177,8 +178,7 @@ test('two processes in one folder: one trains, the other is told which; killed a
     winner.child.kill('SIGKILL');
     await winner.finished;
   }
-  const { status, stderr } = await train(run, [], !isSaved(run)).finished;
-  expect(status, stderr).toBe(0);
+  await trainToEnd(run, [], !isSaved(run));
   expect(outcome(run)).toEqual(outcome('undisturbed'));
 });
 

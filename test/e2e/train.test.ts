@@ -63,7 +63,7 @@ describe('train', () => {
     expect(readFileSync(at('learns', 'report.html'), 'utf8')).toContain('<!doctype html>');
 
     const args = ['generate', at('learns'), '--prompt', 'the ', '--tokens', '40', '--seed', '5'];
-    const [first, second] = [await holdfast(args), await holdfast(args)];
+    const [first, second] = [await holdfast(args), await here(args)];
     expect(first.status, first.stderr).toBe(0);
     expect(first.stdout.startsWith('the ')).toBe(true);
     expect([...first.stdout.trimEnd()].length).toBeGreaterThan(20);
@@ -77,7 +77,7 @@ describe('train', () => {
   });
 
   test('stopped by an interrupt, it saves; resumed, it ends in the bits of a run that was not stopped', async () => {
-    const whole = await holdfast(train('whole', '--steps', '40', '--accumulate', '2', '--json'));
+    const whole = await here(train('whole', '--steps', '40', '--accumulate', '2', '--json'));
     let interrupted = false;
     const cut = await holdfast(train('cut', '--steps', '40', '--accumulate', '2', '--json'), {
       watch: (stdout, child) => {
@@ -90,7 +90,7 @@ describe('train', () => {
     const done = records(cut.stdout);
     expect(done.filter((line) => 'lr' in line).length).toBeLessThan(40);
     expect(done.at(-1)).toMatchObject({ summary: { interrupted: true } });
-    const rest = await holdfast(['train', '--resume', '--out', at('cut'), '--json']);
+    const rest = await here(['train', '--resume', '--out', at('cut'), '--json']);
     expect(rest.status, rest.stderr).toBe(0);
     const losses = (text: string) =>
       records(text)
@@ -159,7 +159,7 @@ describe('train', () => {
       },
     });
     expect(killed.status).not.toBe(0);
-    const rest = await holdfast(['train', '--resume', '--out', at('killed'), '--steps', '16', '--json']);
+    const rest = await here(['train', '--resume', '--out', at('killed'), '--steps', '16', '--json']);
     expect(rest.status, rest.stderr).toBe(0);
     expect(records(rest.stdout).at(-1)).toMatchObject({ summary: { steps: 16 } });
   });
@@ -172,7 +172,7 @@ describe('train', () => {
     expect(run.status, run.stderr).toBe(0);
     const name = readdirSync(at('piped')).find((entry) => entry.startsWith('checkpoint-')) as string;
     const model = ['--model', at('piped', name), '--data', corpus, '--steps', '2', '--batch', '2'];
-    const tuned = await holdfast(['train', ...model, ...QUIET, '--out', at('tuned'), '--json']);
+    const tuned = await here(['train', ...model, ...QUIET, '--out', at('tuned'), '--json']);
     expect(tuned.status, tuned.stderr).toBe(0);
   });
 

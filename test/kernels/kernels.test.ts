@@ -157,7 +157,7 @@ describe.each(cases)('$kernel.name', async (kernelCase) => {
           problems.filter(isSmall).map((problem) => [variant.dispatch(problem, DEFAULTS).shader, problem]),
         );
         for (const [n, problem] of [...shaders.values()].slice(0, 8).entries()) {
-          if (!(await isWorthwhile(variant, n, 8))) continue;
+          if (!(await isWorthwhile(variant, n, 12))) continue;
           const data = inputsOf(kernelCase, problem);
           const plain = await runKernel(kernel, variant, problem, data);
           expect(await runKernel(kernel, folded(variant), problem, data)).toEqual(plain);
@@ -173,7 +173,7 @@ describe.each(cases)('$kernel.name', async (kernelCase) => {
       shaders.add(shader);
       return THOROUGH || isNew || n % 4 === 0;
     });
-    const stride = THOROUGH ? 8 : 16;
+    const stride = THOROUGH ? 12 : 24;
     const isAffordable = await Promise.all(problems.map((_, n) => isWorthwhile(variant, n, stride)));
     const worthwhile = isSampled.map((sampled, n) => sampled && isAffordable[n]);
     it.each(problems.filter((_, n) => worthwhile[n]).map((problem) => [describeProblem(problem), problem]))(

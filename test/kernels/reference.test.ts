@@ -223,7 +223,7 @@ function columns(matrix: HostArray, rows: number, vocabulary: number, first: num
 async function worthwhile<P>(kernel: Kernel<P>, { description }: Reference): Promise<Variant<P>[]> {
   const index = cases.filter(({ op }) => op === description.op).indexOf(description);
   const variants = await runnable(kernel);
-  const isWorth = await Promise.all(variants.map((variant) => isWorthwhile(variant, index, 4)));
+  const isWorth = await Promise.all(variants.map((variant) => isWorthwhile(variant, index, 8)));
   return variants.filter((_, i) => isWorth[i]);
 }
 
@@ -424,7 +424,7 @@ async function checkAttention(
   const position = new Uint32Array([offset]);
   const index = cases.filter(({ op }) => op.endsWith('_attention')).indexOf(reference.description);
   for (const { name } of [...attentionVariants, { name: 'rows' }]) {
-    if (!(await isWorthwhile({ name }, index, 8))) continue;
+    if (!(await isWorthwhile({ name }, index, 12))) continue;
     const problem: AttentionProblem = {
       ...{ batch, seq, heads, kvHeads, headSize, kvRows, qStride: width, qOffset: 0 },
       ...{ kStride: kvWidth, kOffset: 0, vStride: kvWidth, vOffset: 0, mask },

@@ -21,8 +21,8 @@ export const CASES: readonly string[] = folders.filter((_, i) => isCase[i]);
 
 /** A decoder with a window, an adapter, an encoder. */
 const FEW = ['llama-lora-all', 'mistral-window', 'vit-classify'];
-/** An encoder of text, packed documents, norms of heads. */
-const MORE = ['bert-mlm', 'chat-mask', 'gemma3-text', 'qwen3', ...FEW];
+/** Packed documents, norms of heads. */
+const MORE = ['chat-mask', 'qwen3', ...FEW];
 
 /** The names of those replayed in their smallest budget: all in `npm run test:all`, else more in Node, whose polls are the fastest. */
 export const IN_LEAST_BUDGET: readonly string[] = EVERY_CASE ? CASES : THOROUGH ? MORE : FEW;

@@ -13,6 +13,7 @@ import { serialize } from '../../src/formats/safetensors.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { collect, PIECE_ELEMENTS, type TensorSource } from '../../src/values/tensor-source.ts';
 import { entry } from '../entry.ts';
+import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { checkpoint, config, expectWhole, parameters, shapes, stepOf, valuesOf } from './checkpoints.ts';
 import { FaultyFiles } from './faulty-files.ts';
@@ -113,7 +114,7 @@ describe('a save that fails', () => {
 
   // Step 3 on step 3 is a run that is resumed at its end.
   test.each(cases)('%s, (process ends: %s), at any change of the disk, step %i after step 3', async (_, gone, step) => {
-    for (let failAt = 1; ; failAt++) {
+    for (let failAt = 1 + (EVERY_CASE ? 0 : step % 2); ; failAt += EVERY_CASE ? 1 : 2) {
       const files = new FaultyFiles();
       await saveCheckpoint(files, 'run', 3, checkpoint(3));
       Object.assign(files, { changes: 0, failAt, gone });

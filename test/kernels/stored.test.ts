@@ -126,7 +126,7 @@ describe.each(cases.filter(({ kernel }) => kernel.name in PARAMETERS))('$kernel.
     );
     it.each(elements)(`${variant.name} has the bits of f32 where its weights are %s`, async (element) => {
       let compared = 0;
-      const stride = EVERY_CASE ? 1 : Math.ceil(small.length / (isGGML(element) ? 3 : 6));
+      const stride = EVERY_CASE ? 1 : Math.ceil(small.length / (isGGML(element) ? 2 : 4));
       for (const [n, problem] of small.entries()) {
         if (n % stride !== 0 || !(await isWorthwhile(variant, n, 3 * stride))) continue;
         const names = Object.keys(kernel.operands(problem)).filter((name) =>

@@ -51,7 +51,7 @@ describe.each(SAMPLED_MODELS.map(([name, model], n) => ({ name, model, n })))('$
     expect(device.allocator.peak).toBe(fitMemory(workload(mode), limitsOf(device), gpu).peak);
   });
 
-  it('fits activations into the budget, by itself', async () => {
+  it.runIf(EVERY_CASE || n % 3 === 0)('fits activations into the budget, by itself', async () => {
     const [all, least] = (['keep', 'auto'] as const).map((mode) => smallestBudget(workload(mode), limitsOf(device)));
     assert(all !== undefined && least !== undefined);
     expect(least).toBeLessThanOrEqual(all);

@@ -5,8 +5,8 @@ import type { GPUSource } from '../src/runtime/host.ts';
 import { testDevice } from './harness.ts';
 import { testHost } from './host.ts';
 
-/** As long as a pipeline is held, WebGPU's implementation gives it to all that ask for the same. */
-const held = new Set<GPUComputePipeline>();
+/** What has been compiled on a device, by its WGSL: the engine makes a pipeline's layout of that, too. */
+const compiled = new WeakMap<GPUDevice, Map<string, Promise<GPUComputePipeline>>>();
 
 /** The host's sources; their adapters open a share of the device under test. */
 export async function sharedGPUSources(): Promise<GPUSource[]> {
@@ -24,6 +24,9 @@ function sharing(gpu: GPU): GPU {
 
 function shareOf(gpu: GPUDevice): GPUDevice {
   const buffers = new Set<GPUBuffer>();
+  const pipelines = compiled.get(gpu) ?? new Map<string, Promise<GPUComputePipeline>>();
+  compiled.set(gpu, pipelines);
+  const codes = new Map<GPUShaderModule, string>();
   const listeners: [string, EventListenerOrEventListenerObject][] = [];
   return standIn(gpu, {
     createBuffer: (descriptor) => {
@@ -31,9 +34,15 @@ function shareOf(gpu: GPUDevice): GPUDevice {
       buffers.add(buffer);
       return buffer;
     },
-    createComputePipelineAsync: async (descriptor) => {
-      const pipeline = await gpu.createComputePipelineAsync(descriptor);
-      held.add(pipeline);
+    createShaderModule: (descriptor) => {
+      const module = gpu.createShaderModule(descriptor);
+      codes.set(module, descriptor.code);
+      return module;
+    },
+    createComputePipelineAsync: (descriptor) => {
+      const code = codes.get(descriptor.compute.module) ?? '';
+      const pipeline = pipelines.get(code) ?? gpu.createComputePipelineAsync(descriptor);
+      pipelines.set(code, pipeline);
       return pipeline;
     },
     addEventListener: (type: string, listener: EventListenerOrEventListenerObject) => {

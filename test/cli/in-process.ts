@@ -5,6 +5,7 @@ import { run } from '../../src/cli/run.ts';
 import type { Host } from '../../src/runtime/host.ts';
 import { ADAPTER } from '../host.ts';
 import { type MemoryFiles, memoryHost } from '../memory-files.ts';
+import { recordedTerminal } from '../recorded-terminal.ts';
 import { sharedGPUSources } from '../shared-gpu.ts';
 
 export interface Said {
@@ -24,23 +25,14 @@ export async function inProcess(
   lines: readonly string[] = [],
   host: Partial<Host> = {},
 ): Promise<Said> {
-  let [out, said] = ['', ''];
-  const terminal = {
-    ...{ interactive: false, columns: 80 },
-    write: (text: string) => {
-      out += text;
-    },
-    warn: (text: string) => {
-      said += text;
-    },
-  };
+  const terminal = recordedTerminal();
   const adapter = USE_A_DEVICE.includes(args[0] ?? '') ? ['--adapter', ADAPTER] : [];
   async function* readLines() {
     yield* lines;
   }
   const here = { args: [...args, ...adapter], terminal, gpuSources: sharedGPUSources, readLines, ...host };
   const status = await run(memoryHost(files, here));
-  return { status, out, said };
+  return { status, out: terminal.out, said: terminal.said };
 }
 
 /** The same for what must succeed, and says nothing on standard error: standard output. */

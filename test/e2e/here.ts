@@ -1,9 +1,10 @@
-// The built-in commands in this process, over the files of the machine: for what needs no process of its own. They share the
+// The command line in this process, over the files of the machine: for what needs no process of its own. Commands share the
 // device that is open here, and its compiled kernels.
 
 import { run } from '../../src/cli/run.ts';
 import { messageOf } from '../../src/util/errors.ts';
 import { ADAPTER, testHost } from '../host.ts';
+import { recordedTerminal } from '../recorded-terminal.ts';
 import { sharedGPUSources } from '../shared-gpu.ts';
 import { type Finished, root, usesDevice } from './cli.ts';
 
@@ -12,25 +13,16 @@ export async function here(
   args: readonly string[],
   { cwd = root, cacheFolder = testHost.cacheFolder }: { cwd?: string; cacheFolder?: string } = {},
 ): Promise<Finished> {
-  let [stdout, stderr] = ['', ''];
-  const terminal = {
-    ...{ interactive: false, columns: 80 },
-    write: (text: string) => {
-      stdout += text;
-    },
-    warn: (text: string) => {
-      stderr += text;
-    },
-  };
+  const terminal = recordedTerminal();
   const adapter = usesDevice(args) ? ['--adapter', ADAPTER] : [];
   const host = { ...testHost, args: [...args, ...adapter], terminal, cacheFolder, gpuSources: sharedGPUSources };
   const before = process.cwd();
   process.chdir(cwd);
   try {
     const status = await run({ ...host, onInterrupt() {} });
-    return { status, stdout, stderr: stderr.trim() };
+    return { status, stdout: terminal.out, stderr: terminal.said.trim() };
   } catch (error) {
-    return { status: 1, stdout, stderr: `${stderr}${messageOf(error)}`.trim() };
+    return { status: 1, stdout: terminal.out, stderr: `${terminal.said}${messageOf(error)}`.trim() };
   } finally {
     process.chdir(before);
   }

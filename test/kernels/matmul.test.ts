@@ -64,6 +64,7 @@ describe.each<Layout>(['NN', 'NT', 'TN'])('%s', async (layout) => {
   it.runIf(device.adapter.software)('no bit depends on the variant', async () => {
     const [first] = leading(1, variants);
     const whole = await bitsOf(first, problem, [64], data);
-    for (const other of worthwhile) expect(await bitsOf(other, problem, [64], data), other.name).toEqual(whole);
+    for (const other of worthwhile.filter((variant) => variant !== first))
+      expect(await bitsOf(other, problem, [64], data), other.name).toEqual(whole);
   });
 });

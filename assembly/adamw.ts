@@ -1,54 +1,26 @@
 // AdamW over values in host memory, in AssemblyScript: shaders/adamw/adamw.wgsl's arithmetic in its order, four elements at
 // a time, every operation rounded to f32. Not TypeScript: config/assembly.ts compiles it to a WebAssembly module.
 //
-// Elements do not depend on each other: how a range is cut into calls changes no bit.
+// One function for each way in which parameters and moments are kept, all with the same parameters. Elements do not depend on
+// each other: how a range is cut into calls changes no bit.
 
-/** `count` elements at these addresses. `decays`: whether weight decay is theirs. */
-export function adamw(
-  parameter: usize,
-  m: usize,
-  v: usize,
-  gradient: usize,
-  count: usize,
-  decays: bool,
-  learningRate: f32,
-  rest1: f32,
-  rest2: f32,
-  epsilon: f32,
-  weightDecay: f32,
-  coefficient: f32,
-  correction1: f32,
-  correction2: f32,
-): void {
-  const whole: usize = (count & ~3) << 2;
-  const decay: f32 = learningRate * weightDecay;
-  updateFours<f32>(
-    parameter, m, v, gradient, whole, decays, learningRate, rest1, rest2, epsilon, decay, coefficient, correction1, correction2,
-    0, 0, 0, 0,
-  );
-  const end: usize = count << 2;
-  for (let at: usize = whole; at < end; at += 4) {
-    const g: f32 = load<f32>(gradient + at) * coefficient;
-    const mOld = load<f32>(m + at);
-    const vOld = load<f32>(v + at);
-    const first: f32 = mOld + rest1 * (g - mOld);
-    const second: f32 = vOld + rest2 * (g * g - vOld);
-    store<f32>(m + at, first);
-    store<f32>(v + at, second);
-    const value = load<f32>(parameter + at);
-    const decayed: f32 = decays ? decay * value : 0;
-    const denominator: f32 = sqrt<f32>(second / correction2) + epsilon;
-    const step: f32 = denominator > 0 ? (learningRate * (first / correction1)) / denominator : 0;
-    store<f32>(parameter + at, value - (decayed + step));
-  }
-}
+/** How parameters are kept, as types: which of the code below is theirs is decided when it is compiled. Gradients go with them. */
+type Floats = f32;
+/** Halves of float32, the upper ones bfloat16 (src/values/split-floats.ts); gradients in bfloat16. */
+type Halves = u16;
+/** Float32 beside a copy in binary16; gradients in binary16. */
+type WithCopy = i16;
+/** How moments are kept: as Floats, or in bfloat16, rounded by chance: shaders/adamw/moments_bf16.wgsl. */
+type Rounded = u16;
 
 /**
- * The same with moments in bf16, rounded by chance: shaders/adamw/moments_bf16.wgsl. `count`: a multiple of 4; `element`: the
- * number of the first among all that train. Moments nearer to zero than `least` become zero.
+ * `count` elements at these addresses; `beside`: the lower halves, or the copy. `decays`: whether weight decay is theirs. For
+ * moments that are rounded: the words of the step's key, the number of the first element among all that train, and below
+ * which size moments become zero.
  */
-export function adamwNarrow(
+export function adamw(
   parameter: usize,
+  beside: usize,
   m: usize,
   v: usize,
   gradient: usize,
@@ -67,18 +39,172 @@ export function adamwNarrow(
   element: u32,
   least: f32,
 ): void {
+  const whole: usize = (count & ~3) << 2;
   const decay: f32 = learningRate * weightDecay;
-  updateFours<u16>(
-    parameter, m, v, gradient, count << 2, decays, learningRate, rest1, rest2, epsilon, decay, coefficient, correction1,
+  updateFours<Floats, Floats>(
+    parameter, beside, m, v, gradient, whole, decays, learningRate, rest1, rest2, epsilon, decay, coefficient, correction1,
     correction2, keyFirst, keyLast, element, least,
+  );
+  const end: usize = count << 2;
+  for (let at: usize = whole; at < end; at += 4) {
+    const g: f32 = load<f32>(gradient + at) * coefficient;
+    const mOld = load<f32>(m + at);
+    const vOld = load<f32>(v + at);
+    const first: f32 = mOld + rest1 * (g - mOld);
+    const second: f32 = vOld + rest2 * (g * g - vOld);
+    store<f32>(m + at, first);
+    store<f32>(v + at, second);
+    const value = load<f32>(parameter + at);
+    const decayed: f32 = decays ? decay * value : 0;
+    const denominator: f32 = sqrt<f32>(second / correction2) + epsilon;
+    const step: f32 = denominator > 0 ? (learningRate * (first / correction1)) / denominator : 0;
+    store<f32>(parameter + at, value - (decayed + step));
+  }
+}
+
+// Of the others, `count` is a multiple of 4.
+
+export function adamwNarrowMoments(
+  parameter: usize,
+  beside: usize,
+  m: usize,
+  v: usize,
+  gradient: usize,
+  count: usize,
+  decays: bool,
+  learningRate: f32,
+  rest1: f32,
+  rest2: f32,
+  epsilon: f32,
+  weightDecay: f32,
+  coefficient: f32,
+  correction1: f32,
+  correction2: f32,
+  keyFirst: u32,
+  keyLast: u32,
+  element: u32,
+  least: f32,
+): void {
+  updateFours<Floats, Rounded>(
+    parameter, beside, m, v, gradient, count << 2, decays, learningRate, rest1, rest2, epsilon, learningRate * weightDecay,
+    coefficient, correction1, correction2, keyFirst, keyLast, element, least,
   );
 }
 
-/** The elements of whole vectors, up to `end` bytes of the parameter. `Moment`: f32, or u16 for bf16. */
+export function adamwOnHalves(
+  parameter: usize,
+  beside: usize,
+  m: usize,
+  v: usize,
+  gradient: usize,
+  count: usize,
+  decays: bool,
+  learningRate: f32,
+  rest1: f32,
+  rest2: f32,
+  epsilon: f32,
+  weightDecay: f32,
+  coefficient: f32,
+  correction1: f32,
+  correction2: f32,
+  keyFirst: u32,
+  keyLast: u32,
+  element: u32,
+  least: f32,
+): void {
+  updateFours<Halves, Floats>(
+    parameter, beside, m, v, gradient, count << 2, decays, learningRate, rest1, rest2, epsilon, learningRate * weightDecay,
+    coefficient, correction1, correction2, keyFirst, keyLast, element, least,
+  );
+}
+
+export function adamwOnHalvesNarrowMoments(
+  parameter: usize,
+  beside: usize,
+  m: usize,
+  v: usize,
+  gradient: usize,
+  count: usize,
+  decays: bool,
+  learningRate: f32,
+  rest1: f32,
+  rest2: f32,
+  epsilon: f32,
+  weightDecay: f32,
+  coefficient: f32,
+  correction1: f32,
+  correction2: f32,
+  keyFirst: u32,
+  keyLast: u32,
+  element: u32,
+  least: f32,
+): void {
+  updateFours<Halves, Rounded>(
+    parameter, beside, m, v, gradient, count << 2, decays, learningRate, rest1, rest2, epsilon, learningRate * weightDecay,
+    coefficient, correction1, correction2, keyFirst, keyLast, element, least,
+  );
+}
+
+export function adamwWithCopy(
+  parameter: usize,
+  beside: usize,
+  m: usize,
+  v: usize,
+  gradient: usize,
+  count: usize,
+  decays: bool,
+  learningRate: f32,
+  rest1: f32,
+  rest2: f32,
+  epsilon: f32,
+  weightDecay: f32,
+  coefficient: f32,
+  correction1: f32,
+  correction2: f32,
+  keyFirst: u32,
+  keyLast: u32,
+  element: u32,
+  least: f32,
+): void {
+  updateFours<WithCopy, Floats>(
+    parameter, beside, m, v, gradient, count << 2, decays, learningRate, rest1, rest2, epsilon, learningRate * weightDecay,
+    coefficient, correction1, correction2, keyFirst, keyLast, element, least,
+  );
+}
+
+export function adamwWithCopyNarrowMoments(
+  parameter: usize,
+  beside: usize,
+  m: usize,
+  v: usize,
+  gradient: usize,
+  count: usize,
+  decays: bool,
+  learningRate: f32,
+  rest1: f32,
+  rest2: f32,
+  epsilon: f32,
+  weightDecay: f32,
+  coefficient: f32,
+  correction1: f32,
+  correction2: f32,
+  keyFirst: u32,
+  keyLast: u32,
+  element: u32,
+  least: f32,
+): void {
+  updateFours<WithCopy, Rounded>(
+    parameter, beside, m, v, gradient, count << 2, decays, learningRate, rest1, rest2, epsilon, learningRate * weightDecay,
+    coefficient, correction1, correction2, keyFirst, keyLast, element, least,
+  );
+}
+
+/** The elements of whole vectors, up to `end` bytes of float32. */
 // @ts-ignore: decorator
 @inline
-function updateFours<Moment>(
+function updateFours<Parameter, Moment>(
   parameter: usize,
+  beside: usize,
   m: usize,
   v: usize,
   gradient: usize,
@@ -111,7 +237,7 @@ function updateFours<Moment>(
   const least4 = f32x4.splat(least);
   let elements = i32x4.add(i32x4.splat(element), i32x4(0, 1, 2, 3));
   for (let at: usize = 0; at < end; at += 16) {
-    const g = f32x4.mul(v128.load(gradient + at), coefficient4);
+    const g = f32x4.mul(gradients<Parameter>(gradient, at), coefficient4);
     const first = towards(moments<Moment>(m, at), g, rest14);
     const second = towards(moments<Moment>(v, at), f32x4.mul(g, g), rest24);
     if (sizeof<Moment>() == 2) {
@@ -126,14 +252,83 @@ function updateFours<Moment>(
     const root = f32x4.sqrt(f32x4.div(second, correction24));
     const rate = f32x4.mul(lr4, f32x4.div(first, correction14));
     const denominator = f32x4.add(root, epsilon4);
-    const value = v128.load(parameter + at);
+    const value = parameters<Parameter>(parameter, beside, at);
     const decayed = v128.and(f32x4.mul(decay4, value), decayMask);
     const step = v128.and(f32x4.div(rate, denominator), f32x4.gt(denominator, f32x4.splat(0)));
-    v128.store(parameter + at, f32x4.sub(value, f32x4.add(decayed, step)));
+    storeParameters<Parameter>(parameter, beside, at, f32x4.sub(value, f32x4.add(decayed, step)));
   }
 }
 
-/** Four moments, of those at the element that lies `at` bytes behind the first in f32. */
+// Four values each, of those at the element that lies `at` bytes behind the first in f32.
+
+// @ts-ignore: decorator
+@inline
+function gradients<Parameter>(first: usize, at: usize): v128 {
+  if (sizeof<Parameter>() == 4) return v128.load(first + at);
+  const four = v128.load_ext<u16>(first + (at >> 1));
+  return isSigned<Parameter>() ? fromBinary16(four) : i32x4.shl(four, 16);
+}
+
+// @ts-ignore: decorator
+@inline
+function parameters<Parameter>(first: usize, beside: usize, at: usize): v128 {
+  if (sizeof<Parameter>() == 4 || isSigned<Parameter>()) return v128.load(first + at);
+  const low = v128.load_ext<u16>(beside + (at >> 1));
+  const joined = v128.or(i32x4.shl(v128.load_ext<u16>(first + (at >> 1)), 16), low);
+  // What was carried up is taken back.
+  return i32x4.sub(joined, i32x4.shl(v128.and(low, i32x4.splat(0x8000)), 1));
+}
+
+// @ts-ignore: decorator
+@inline
+function storeParameters<Parameter>(first: usize, beside: usize, at: usize, value: v128): void {
+  if (sizeof<Parameter>() == 4 || isSigned<Parameter>()) {
+    v128.store(first + at, value);
+    if (sizeof<Parameter>() == 2) storeHalves(beside + (at >> 1), toBinary16(value));
+    return;
+  }
+  storeHalves(first + (at >> 1), i32x4.shr_u(i32x4.add(value, i32x4.splat(0x8000)), 16));
+  storeHalves(beside + (at >> 1), v128.and(value, i32x4.splat(0xffff)));
+}
+
+/** The lower sixteen bits of each, where the upper ones are zero. */
+// @ts-ignore: decorator
+@inline
+function storeHalves(halves: usize, four: v128): void {
+  store<i64>(halves, i64x2.extract_lane(i16x8.narrow_i32x4_u(four, four), 0));
+}
+
+/** As assembly/widen.ts. */
+// @ts-ignore: decorator
+@inline
+function fromBinary16(four: v128): v128 {
+  const size = v128.and(four, i32x4.splat(0x7fff));
+  const sign = i32x4.shl(v128.xor(four, size), 16);
+  const rebias = i32x4.splat(112 << 23);
+  const special = v128.and(i32x4.gt_s(size, i32x4.splat(0x7bff)), rebias);
+  const normal = i32x4.add(i32x4.add(i32x4.shl(size, 13), rebias), special);
+  const small = f32x4.mul(f32x4.convert_i32x4_s(size), f32x4.splat(<f32>5.960464477539063e-8));
+  return v128.or(sign, v128.bitselect(small, normal, i32x4.lt_s(size, i32x4.splat(0x400))));
+}
+
+/** To nearest, ties to even, as narrowFloats of src/values/floats.ts: a NaN stays one, what is past the largest is infinite. */
+// @ts-ignore: decorator
+@inline
+function toBinary16(value: v128): v128 {
+  const size = v128.and(value, i32x4.splat(0x7fffffff));
+  const sign = v128.and(i32x4.shr_u(value, 16), i32x4.splat(0x8000));
+  const odd = v128.and(i32x4.shr_u(size, 13), i32x4.splat(1));
+  const normal = i32x4.shr_u(i32x4.add(i32x4.add(size, i32x4.splat(0xc8000fff)), odd), 13);
+  // Multiples of 2^-24, which a sum with 1/2 is rounded to.
+  const half = f32x4.splat(0.5);
+  const small = i32x4.sub(f32x4.add(size, half), half);
+  const finite = v128.bitselect(small, normal, i32x4.lt_s(size, i32x4.splat(0x38800000)));
+  const infinite = v128.bitselect(i32x4.splat(0x7c00), finite, i32x4.gt_s(size, i32x4.splat(0x477fefff)));
+  const fraction = v128.and(i32x4.shr_u(size, 13), i32x4.splat(0x3ff));
+  const notANumber = v128.or(i32x4.splat(0x7e00), fraction);
+  return v128.or(sign, v128.bitselect(notANumber, infinite, i32x4.gt_s(size, i32x4.splat(0x7f800000))));
+}
+
 // @ts-ignore: decorator
 @inline
 function moments<Moment>(first: usize, at: usize): v128 {
@@ -165,7 +360,7 @@ function storeRounded(halves: usize, value: v128, chance: v128): void {
   const kept = v128.or(i32x4.shr_u(value, 16), v128.and(i32x4.gt_s(size, infinite), i32x4.splat(0x40)));
   const up = i32x4.shr_u(i32x4.add(value, chance), 16);
   const found = v128.bitselect(kept, up, i32x4.ge_s(size, infinite));
-  store<i64>(halves, i64x2.extract_lane(i16x8.narrow_i32x4_u(found, found), 0));
+  storeHalves(halves, found);
 }
 
 // @ts-ignore: decorator
@@ -188,7 +383,7 @@ export function sweep(values: usize, count: usize, least: f32): void {
 }
 
 /** The loads and stores of `adamw` alone: what it is measured by. Values stay. */
-export function traffic(parameter: usize, m: usize, v: usize, gradient: usize, count: usize): void {
+export function traffic(parameter: usize, beside: usize, m: usize, v: usize, gradient: usize, count: usize): void {
   const end: usize = (count & ~3) << 2;
   for (let at: usize = 0; at < end; at += 16) {
     const none = v128.and(v128.load(gradient + at), i32x4.splat(0));

@@ -74,10 +74,6 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
       throw new HoldfastError('--optimizer-state: a run is replayed with the moments that it had; leave the flag out');
     if (dtype !== 'f32' && subjects.some(({ run }) => run))
       throw new HoldfastError('--dtype: a run is replayed in the width that it ran in; leave the flag out');
-    if (dtype !== 'f32' && optimizerDevice !== 'gpu')
-      throw new HoldfastError(
-        `--dtype ${dtype}: AdamW on the cpu updates f32; leave out --optimizer-device, or --dtype`,
-      );
     const device = await openDevice(host, { adapter });
     try {
       let choices: ChoiceRecord = await loadChoices(host, device);

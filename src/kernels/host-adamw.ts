@@ -7,7 +7,14 @@ import { at } from '../util/at.ts';
 import { keyIn } from './moments.ts';
 import { HYPER, STATE } from './step-control.ts';
 import { BLOCK } from './sum-squares.ts';
-import { type AdamWExports, instantiate, MOST_PAGES, PAGE_BYTES, type WasmHeap } from './wasm-heap.ts';
+import {
+  type AdamWExports,
+  type AdamWFunction,
+  instantiate,
+  MOST_PAGES,
+  PAGE_BYTES,
+  type WasmHeap,
+} from './wasm-heap.ts';
 
 /** What changes from step to step: see HYPER, ROUNDING and STATE; and which blocks decay, a bit each. */
 export interface HostScalars {
@@ -16,23 +23,76 @@ export interface HostScalars {
   readonly decayMask: Uint32Array;
 }
 
-/** The values of one range, side by side, as bytes of f32, or for moments of bf16, that start at a multiple of 4. */
+/** What parameters are computed with in, which their gradients have, and what moments are kept as. */
+export interface HostWidths {
+  readonly dtype: 'f32' | 'bf16' | 'f16';
+  readonly moments: 'f32' | 'bf16';
+}
+
+/**
+ * The values of one range, side by side, as bytes that start at a multiple of 4. In bf16 `parameter` has the upper halves of
+ * float32 and `beside` the lower ones; in f16 `parameter` is float32 and `beside` its copy.
+ */
 export interface HostValues {
   readonly parameter: Uint8Array;
   readonly gradient: Uint8Array;
   readonly moment1: Uint8Array;
   readonly moment2: Uint8Array;
+  readonly beside?: Uint8Array | undefined;
 }
 
 /** Elements of the values, and the bit of decayMask that is their first block's. */
 export interface HostExtent {
+  /** A multiple of 4 where anything is of sixteen bits. */
   readonly size: number;
   readonly firstBlock: number;
-  /** Elements of the values before these. @default 0 */
+  /** Elements of values of 32 bits before these. @default 0 */
   readonly first?: number;
-  /** Where moments are bf16: elements of theirs before these. `size` is a multiple of 4 then. @default they are f32 */
+  /** Elements of values of sixteen bits before these. @default 0 */
   readonly firstNarrow?: number;
+  /** @default all in f32 */
+  readonly widths?: HostWidths;
 }
+
+const WIDE: HostWidths = { dtype: 'f32', moments: 'f32' };
+
+/** In the order in which the module takes them. Its second is there for sixteen bits alone. */
+const OPERANDS = ['parameter', 'beside', 'moment1', 'moment2', 'gradient'] as const satisfies (keyof HostValues)[];
+type HostOperand = (typeof OPERANDS)[number];
+
+/** Bytes of an element. */
+function widthOf(operand: HostOperand, { dtype, moments }: HostWidths): number {
+  switch (operand) {
+    case 'parameter':
+      return dtype === 'bf16' ? 2 : 4;
+    case 'beside':
+      return 2;
+    case 'gradient':
+      return dtype === 'f32' ? 4 : 2;
+    case 'moment1':
+    case 'moment2':
+      return moments === 'f32' ? 4 : 2;
+    default:
+      return operand satisfies never;
+  }
+}
+
+/** In the order of OPERANDS, those that there are. */
+export const bytesIn = (values: HostValues): Uint8Array[] =>
+  OPERANDS.flatMap((operand) => {
+    const bytes = values[operand];
+    return bytes ? [bytes] : [];
+  });
+
+/** The operands that there are, in that order. */
+const operandsIn = ({ dtype }: HostWidths): readonly HostOperand[] =>
+  OPERANDS.filter((operand) => dtype !== 'f32' || operand !== 'beside');
+
+/** In bytes, of the first element of an operand. */
+const startIn = (operand: HostOperand, { first = 0, firstNarrow = 0, widths = WIDE }: HostExtent): number => {
+  const width = widthOf(operand, widths);
+  return width * (width === 2 ? firstNarrow : first);
+};
 
 /** Steps between two sweeps of the moments: see `sweepBelow`. */
 const SWEEP_STEPS = 64;
@@ -62,13 +122,13 @@ export class HostAdamW {
     this.#heap = heap;
   }
 
-  /** Changes parameter and moments in place. */
+  /** Changes all but the gradient in place. */
   update(values: HostValues, extent: HostExtent, scalars: HostScalars): void {
+    // The copy in f16 is still that of what stays as it is.
     if (at(scalars.state, STATE.skip) !== 0) return;
-    const order = [values.parameter, values.moment1, values.moment2, values.gradient];
-    const places = this.#heap?.placesOf(order);
+    const places = this.#heap?.placesOf(bytesIn(values));
     if (!places) {
-      this.#throughWindows(order, extent, scalars);
+      this.#throughWindows(values, extent, scalars);
       return;
     }
     const { memory, number, offsets } = places;
@@ -77,41 +137,47 @@ export class HostAdamW {
     call(exports, callsOf(offsets, extent, scalars));
   }
 
-  #throughWindows(all: readonly Uint8Array[], { size, firstBlock, ...from }: HostExtent, scalars: HostScalars): void {
+  #throughWindows(values: HostValues, extent: HostExtent, scalars: HostScalars): void {
     this.#windows ??= makeWindows();
     const { exports, arrays } = this.#windows;
-    const offsets = arrays.map(({ byteOffset }) => byteOffset);
-    const { first = 0, firstNarrow } = from;
+    const { size, firstBlock, widths = WIDE } = extent;
+    const operands = operandsIn(widths);
+    const all = bytesIn(values);
+    const offsets = operands.map((_, i) => at(arrays, i).byteOffset);
     for (let done = 0; done < size; done += WINDOW) {
       const count = Math.min(WINDOW, size - done);
-      const parts = all.map((bytes, i) => {
-        const isNarrow = firstNarrow !== undefined && MOMENTS.has(i);
-        const [width, before] = isNarrow ? [2, firstNarrow] : [4, first];
-        return bytes.subarray(width * (before + done), width * (before + done + count));
+      const parts = operands.map((operand, i) => {
+        const width = widthOf(operand, widths);
+        const start = startIn(operand, extent) + width * done;
+        return at(all, i).subarray(start, start + width * count);
       });
       parts.forEach((part, i) => {
         at(arrays, i).set(part);
       });
-      const narrow = firstNarrow === undefined ? {} : { firstNarrow: 0 };
-      call(exports, callsOf(offsets, { size: count, firstBlock: firstBlock + done / BLOCK, ...narrow }, scalars));
-      // All but the gradient.
-      for (const i of [0, 1, 2]) at(parts, i).set(at(arrays, i).subarray(0, at(parts, i).length));
+      call(exports, callsOf(offsets, { size: count, firstBlock: firstBlock + done / BLOCK, widths }, scalars));
+      operands.forEach((operand, i) => {
+        if (operand !== 'gradient') at(parts, i).set(at(arrays, i).subarray(0, at(parts, i).length));
+      });
     }
   }
 }
 
-/** In the order of offsets. */
-const MOMENTS: ReadonlySet<number> = new Set([1, 2]);
-
 /** A call of a function of the module. */
 export type Call = readonly [name: keyof AdamWExports, ...values: number[]];
 
-/** What updates values at byte offsets of a memory: of parameter, both moments, gradient. */
+const FUNCTIONS = {
+  f32: { f32: 'adamw', bf16: 'adamwNarrowMoments' },
+  bf16: { f32: 'adamwOnHalves', bf16: 'adamwOnHalvesNarrowMoments' },
+  f16: { f32: 'adamwWithCopy', bf16: 'adamwWithCopyNarrowMoments' },
+} as const satisfies Record<HostWidths['dtype'], Record<HostWidths['moments'], AdamWFunction>>;
+
+/** What updates values at byte offsets of a memory: of those of `bytesIn`. */
 export function callsOf(
   offsets: readonly number[],
-  { size, firstBlock, first = 0, firstNarrow }: HostExtent,
+  extent: HostExtent,
   { hyper, state, decayMask }: HostScalars,
 ): Call[] {
+  const { size, firstBlock, widths = WIDE } = extent;
   const least = sweepBelow({ hyper, state });
   const numbers = [
     at(hyper, HYPER.learningRate),
@@ -123,18 +189,18 @@ export function callsOf(
     at(state, STATE.correction1),
     at(state, STATE.correction2),
   ];
+  const operands = operandsIn(widths);
+  const isRounded = widths.moments === 'bf16';
   const calls: Call[] = [];
   for (const { start, end, decays } of runsOf(decayMask, firstBlock, size)) {
-    const [p = 0, m = 0, v = 0, g = 0] = offsets.map((offset, i) =>
-      firstNarrow !== undefined && MOMENTS.has(i) ? offset + 2 * (firstNarrow + start) : offset + 4 * (first + start),
-    );
-    if (firstNarrow !== undefined) {
-      const rounding = [...keyIn(hyper), firstBlock * BLOCK + start, least ?? 0];
-      calls.push(['adamwNarrow', p, m, v, g, end - start, Number(decays), ...numbers, ...rounding]);
-      continue;
-    }
-    calls.push(['adamw', p, m, v, g, end - start, Number(decays), ...numbers]);
-    if (least !== undefined) calls.push(['sweep', m, end - start, least], ['sweep', v, end - start, least]);
+    const placeOf = (operand: HostOperand) =>
+      at(offsets, operands.indexOf(operand)) + startIn(operand, extent) + widthOf(operand, widths) * start;
+    const places = OPERANDS.map((operand) => (operands.includes(operand) ? placeOf(operand) : 0));
+    const rounding = isRounded ? [...keyIn(hyper), firstBlock * BLOCK + start, least ?? 0] : [0, 0, 0, 0];
+    const name = FUNCTIONS[widths.dtype][widths.moments];
+    calls.push([name, ...places, end - start, Number(decays), ...numbers, ...rounding]);
+    if (isRounded || least === undefined) continue;
+    for (const moment of ['moment1', 'moment2'] as const) calls.push(['sweep', placeOf(moment), end - start, least]);
   }
   return calls;
 }
@@ -145,8 +211,9 @@ const call = (exports: AdamWExports, calls: readonly Call[]): void => {
 
 function makeWindows() {
   const bytes = WINDOW * 4;
-  const memory = new WebAssembly.Memory({ initial: (4 * bytes) / PAGE_BYTES, maximum: MOST_PAGES });
-  const arrays = [0, 1, 2, 3].map((i) => new Uint8Array(memory.buffer, i * bytes, bytes));
+  const all = OPERANDS.length * bytes;
+  const memory = new WebAssembly.Memory({ initial: Math.ceil(all / PAGE_BYTES), maximum: MOST_PAGES });
+  const arrays = OPERANDS.map((_, i) => new Uint8Array(memory.buffer, i * bytes, bytes));
   return { exports: instantiate(memory), arrays };
 }
 
@@ -165,7 +232,7 @@ function* runsOf(mask: Uint32Array, firstBlock: number, size: number) {
   }
 }
 
-/** The same in JavaScript: f64 operations, each of them rounded. From the start of the values on. */
+/** The same in JavaScript, of float32: f64 operations, each of them rounded. From the start of the values on. */
 export function hostAdamWReference(values: HostValues, { size, firstBlock }: HostExtent, scalars: HostScalars): void {
   const { hyper, state, decayMask } = scalars;
   if (at(state, STATE.skip) !== 0) return;

@@ -13,9 +13,10 @@ export const MOST_PAGES = 65536;
 const ALIGNMENT = 64;
 
 /** What assembly/adamw.ts exports. */
-export type AdamWExports = Readonly<
-  Record<'adamw' | 'adamwNarrow' | 'sweep' | 'traffic', (...values: number[]) => void>
->;
+export type AdamWExports = Readonly<Record<AdamWFunction | 'sweep' | 'traffic', (...values: number[]) => void>>;
+
+/** Named as the kernels of adamw.ts of which they have the arithmetic. */
+export type AdamWFunction = `adamw${'' | 'OnHalves' | 'WithCopy'}${'' | 'NarrowMoments'}`;
 
 interface Place {
   readonly number: number;

@@ -43,8 +43,6 @@ export function checkSettings(settings: RunSettings): void {
   const dtype = dtypeOf(settings);
   if (!isAlone && settings.update === 'in-backward') throw new HoldfastError(UPDATE_ON_RANKS);
   if (settings.update === 'in-backward' && dtype === 'f16') throw new HoldfastError(UPDATE_IN_F16);
-  if (settings.optimizerDevice === 'cpu' && dtype !== 'f32')
-    throw new HoldfastError(`--dtype ${dtype}: AdamW on the cpu updates f32; leave out --optimizer-device, or --dtype`);
   if (settings.lora && settings.from === undefined) {
     throw new HoldfastError('a low-rank update needs a model with weights to update; name its folder with --model');
   }

@@ -321,7 +321,7 @@ export class Predictor {
     // Of ranks that stand for more, some values are less than a chunk.
     const here = fit.residents * fit.map.chunkBytes + stashedBytes(fit);
     const hostShare = ranked && below > 0 ? here / below : 1 / scale;
-    const need = { ...needBelow(fit), updates: false };
+    const need = { ...needBelow(fit), updates: 0 };
     const leastHost = leastHostBytes(need, disk !== undefined) / hostShare;
     this.#checkBelow(below, hostBytes, { least: leastHost, put: fit.map.largestPut * fit.map.chunkBytes });
     const planned = schedule(step.trace, fit.slots, 'planned', step.extra);

@@ -6,7 +6,7 @@ import { fitMemory } from '../engine/compile/fit.ts';
 import type { Fit } from '../engine/compile/fitted.ts';
 import { flopsOf, offloadedBytes } from '../engine/compile/pass.ts';
 import { type Policy, schedule } from '../engine/compile/schedule.ts';
-import { type AdapterLimits, updatesOnHost } from '../engine/compile/workload.ts';
+import { type AdapterLimits, heldByUpdate } from '../engine/compile/workload.ts';
 import { type MemoryOptions, optionsOf } from '../engine/run/arrangement.ts';
 import { BLOCK_MODES } from '../graph/activations.ts';
 import { bytesBelow } from '../memory/tiers/shares.ts';
@@ -49,7 +49,7 @@ export function whatIf(
   const { workload, passes, map } = fit;
   const { gpu, policy = 'planned' } = memory;
   if (typeof gpu !== 'number' || passes.step.operations.length > MOST_MOMENTS) return undefined;
-  const options = optionsOf(memory, updatesOnHost(workload));
+  const options = optionsOf(memory, heldByUpdate(workload));
   const moved = movedIn(fit, policy);
   const flops = flopsOf(passes.step);
   const alternatives: Alternative[] = [];

@@ -138,10 +138,6 @@ test('plan states what activations in bf16 leave out', async () => {
 
 test.each([
   [['train', '--dtype', 'f8'], 'f32, bf16, f16'],
-  [
-    ['train', ...RUN, '--dtype', 'bf16', '--optimizer-device', 'cpu', '--out', 'none'],
-    '--dtype bf16: AdamW on the cpu',
-  ],
   [['train', ...RUN, '--dtype', 'f16', '--update', 'in-backward', '--out', 'none'], '--update in-backward: in f16'],
   [['plan', '--activation-dtype', 'bf16', '--compare'], '--activation-dtype bf16: policies are compared'],
   [['plan', '--compare', '--dtype', 'bf16'], '--dtype: policies are compared'],

@@ -129,6 +129,7 @@ const ways: [string, string[]][] = [
   ['--dtype f16', BUDGET.with(-1, '900KB')],
   ['--activation-dtype bf16', []],
   ['--dtype bf16 --update in-backward', BUDGET],
+  ['--dtype f16 --optimizer-device cpu', BUDGET.with(-1, '900KB')],
 ];
 
 test.runIf(THOROUGH).each(EVERY_CASE ? ways : ways.slice(0, 2))(

@@ -8,6 +8,7 @@ import {
   HostAdamW,
   type HostScalars,
   type HostValues,
+  type HostWidths,
   hostAdamWReference,
   sweepBelow,
 } from '../../src/kernels/host-adamw.ts';
@@ -18,6 +19,7 @@ import { WasmHeap } from '../../src/kernels/wasm-heap.ts';
 import { at } from '../../src/util/at.ts';
 import { Random } from '../../src/util/random.ts';
 import { narrowFloats, widen } from '../../src/values/floats.ts';
+import { lowerHalves, upperHalves } from '../../src/values/split-floats.ts';
 import { field } from '../entry.ts';
 import { runKernel, runnable } from '../harness.ts';
 
@@ -196,11 +198,63 @@ function narrowCase(size: number, firstBlock: number, seed: number, updates: num
   return { ...found, scalars: { ...found.scalars, hyper }, parameter, gradient, moments };
 }
 
-describe('AdamW on the host with moments in bf16', () => {
+type Halves = Uint16Array<ArrayBuffer>;
+const halvesLike = (
+  floats: Float32Array<ArrayBuffer>,
+  fill: (floats: Float32Array<ArrayBuffer>, into: Halves) => void,
+) => {
+  const halves = new Uint16Array(floats.length);
+  fill(floats, halves);
+  return halves;
+};
+const nearest = (dtype: 'BF16' | 'F16') => (floats: Float32Array<ArrayBuffer>) =>
+  halvesLike(floats, (from, into) => narrowFloats(dtype, from, into));
+const floatsOf = (dtype: 'BF16' | 'F16', halves: Halves) => {
+  const floats = new Float32Array(halves.length);
+  widen(dtype, halves, floats);
+  return floats;
+};
+
+/** How the values of AdamW lie where parameters are computed with in this, and what their gradients are then. */
+const STORED: Record<
+  HostWidths['dtype'],
+  {
+    parameters(floats: Float32Array<ArrayBuffer>): { parameter: ArrayBufferView; beside?: ArrayBufferView };
+    gradients(floats: Float32Array<ArrayBuffer>): { stored: ArrayBufferView; read: Float32Array<ArrayBuffer> };
+  }
+> = {
+  f32: {
+    parameters: (floats) => ({ parameter: floats }),
+    gradients: (floats) => ({ stored: floats, read: floats }),
+  },
+  bf16: {
+    parameters: (floats) => ({ parameter: halvesLike(floats, upperHalves), beside: halvesLike(floats, lowerHalves) }),
+    gradients: (floats) => {
+      const stored = nearest('BF16')(floats);
+      return { stored, read: floatsOf('BF16', stored) };
+    },
+  },
+  f16: {
+    parameters: (floats) => ({ parameter: floats, beside: nearest('F16')(floats) }),
+    gradients: (floats) => {
+      // Infinite ones skip the step.
+      const stored = nearest('F16')(floats.map((value) => Math.max(-65504, Math.min(65504, value))));
+      return { stored, read: floatsOf('F16', stored) };
+    },
+  },
+};
+
+const NARROW_WIDTHS = (['f32', 'bf16', 'f16'] as const)
+  .flatMap((dtype) => (['f32', 'bf16'] as const).map((moments): HostWidths => ({ dtype, moments })))
+  .filter(({ dtype, moments }) => dtype !== 'f32' || moments !== 'f32');
+
+describe.each(NARROW_WIDTHS)('AdamW on the host, of parameters in $dtype, with moments in $moments', (widths) => {
   const BEFORE = 512;
 
-  it('equals its reference, rounded by chance, to the bit, wherever moments begin', () => {
+  it('equals its reference, narrowed, to the bit, wherever the values begin', () => {
     const heap = WasmHeap.make();
+    const { dtype, moments: kept } = widths;
+    const { parameters, gradients } = STORED[dtype];
     fc.assert(
       fc.property(
         fc.integer({ min: 1, max: 40 * (BLOCK / 4) }),
@@ -209,44 +263,54 @@ describe('AdamW on the host with moments in bf16', () => {
         fc.constantFrom(1, 64),
         (quads, firstBlock, seed, updates) => {
           const size = 4 * quads;
-          const { parameter, gradient, moments, scalars } = narrowCase(size, firstBlock, seed, updates);
+          const { floats, parameter, gradient, moments, scalars } = narrowCase(size, firstBlock, seed, updates);
+          const { stored, read } = gradients(gradient);
+          const wide: readonly ArrayBufferView[] = kept === 'f32' ? [floats.moment1, floats.moment2] : moments;
+          const isNarrow = (view: ArrayBufferView) => view instanceof Uint16Array;
           const valuesIn = (allocate: (bytes: number) => Uint8Array<ArrayBuffer>): HostValues => {
-            const place = (bytes: Uint8Array, before = 0) => {
-              const found = allocate(before + bytes.length);
-              found.set(bytes, before);
+            const place = (view: ArrayBufferView) => {
+              const before = isNarrow(view) ? 2 * BEFORE : 0;
+              const found = allocate(before + view.byteLength);
+              found.set(new Uint8Array(view.buffer), before);
               return found;
             };
-            const bytesIn = ({ buffer }: Float32Array | Uint16Array) => new Uint8Array(buffer);
+            const { beside, ...own } = parameters(parameter.slice());
             return {
-              parameter: place(bytesIn(parameter)),
-              gradient: place(bytesIn(gradient)),
-              moment1: place(bytesIn(moments[0]), 2 * BEFORE),
-              moment2: place(bytesIn(moments[1]), 2 * BEFORE),
+              ...{ parameter: place(own.parameter), gradient: place(stored) },
+              ...{ moment1: place(at(wide, 0)), moment2: place(at(wide, 1)) },
+              ...(beside && { beside: place(beside) }),
             };
           };
           const all = [valuesIn((bytes) => new Uint8Array(bytes))];
           if (heap) all.push(valuesIn((bytes) => heap.allocate(bytes)));
-          const wide = { parameter, gradient, moment1: new Float32Array(size), moment2: new Float32Array(size) };
-          const wanted = bytesOf(wide);
+          const wanted = bytesOf({ parameter, gradient: read, moment1: floats.moment1, moment2: floats.moment2 });
           const floatsIn = (bytes: Uint8Array) => new Float32Array(bytes.slice().buffer);
           for (let step = 0; step < 3; step++) {
             for (const values of all)
               new HostAdamW(values === all[0] ? undefined : heap).update(
-                ...[values, { size, firstBlock, firstNarrow: BEFORE }, scalars],
+                ...[values, { size, firstBlock, firstNarrow: BEFORE, widths }, scalars],
               );
-            [wanted.moment1, wanted.moment2].forEach((bytes, i) => {
-              const floats = new Float32Array(size);
-              widen('BF16', at(moments, i), floats);
-              bytes.set(new Uint8Array(floats.buffer));
-            });
+            if (kept === 'bf16')
+              [wanted.moment1, wanted.moment2].forEach((bytes, i) => {
+                bytes.set(new Uint8Array(floatsOf('BF16', at(moments, i)).buffer));
+              });
             hostAdamWReference(wanted, { size, firstBlock }, scalars);
-            roundMoments(KEY, firstBlock * BLOCK, [floatsIn(wanted.moment1), floatsIn(wanted.moment2)], moments);
+            if (kept === 'bf16')
+              roundMoments(KEY, firstBlock * BLOCK, [floatsIn(wanted.moment1), floatsIn(wanted.moment2)], moments);
           }
+          const found = parameters(floatsIn(wanted.parameter));
+          const expected: Partial<Record<keyof HostValues, ArrayBufferView>> = {
+            ...{ ...found, gradient: stored },
+            moment1: kept === 'bf16' ? moments[0] : floatsIn(wanted.moment1),
+            moment2: kept === 'bf16' ? moments[1] : floatsIn(wanted.moment2),
+          };
           for (const values of all) {
-            expect(same(values.parameter, wanted.parameter)).toBe(true);
-            for (const [i, bytes] of [values.moment1, values.moment2].entries()) {
-              expect(same(bytes.subarray(2 * BEFORE), new Uint8Array(at(moments, i).buffer)), `moment ${i}`).toBe(true);
-              expect(bytes.subarray(0, 2 * BEFORE).every((byte) => byte === 0)).toBe(true);
+            expect(Object.keys(values).sort()).toEqual(Object.keys(expected).sort());
+            for (const [operand, view] of Object.entries(expected)) {
+              const bytes = values[operand as keyof HostValues] as Uint8Array;
+              const before = isNarrow(view) ? 2 * BEFORE : 0;
+              expect(same(bytes.subarray(before), new Uint8Array(view.buffer)), operand).toBe(true);
+              expect(bytes.subarray(0, before).every((byte) => byte === 0)).toBe(true);
             }
           }
         },
@@ -255,6 +319,61 @@ describe('AdamW on the host with moments in bf16', () => {
     );
   });
 
+  it('changes nothing where the step is skipped', () => {
+    const { parameter, gradient, moments, scalars } = narrowCase(BLOCK, 0, 1, 3);
+    const views = {
+      ...STORED[widths.dtype].parameters(parameter),
+      gradient: STORED[widths.dtype].gradients(gradient).stored,
+    };
+    const bytesIn = (view: ArrayBufferView) => new Uint8Array(view.buffer.slice(0) as ArrayBuffer);
+    const own: readonly ArrayBufferView[] = widths.moments === 'bf16' ? moments : [parameter, parameter];
+    const values = Object.fromEntries(
+      Object.entries({ ...views, moment1: at(own, 0), moment2: at(own, 1) }).map(([name, view]) => [
+        name,
+        bytesIn(view),
+      ]),
+    ) as unknown as HostValues;
+    const before = structuredClone(values);
+    const skipping = { ...scalars, state: scalars.state.with(STATE.skip, 1) };
+    new HostAdamW().update(values, { size: BLOCK, firstBlock: 0, widths }, skipping);
+    expect(values).toEqual(before);
+    new HostAdamW().update(values, { size: BLOCK, firstBlock: 0, widths }, scalars);
+    expect(values).not.toEqual(before);
+  });
+});
+
+it('makes of any float the binary16 that is nearest', () => {
+  // A step of no size leaves parameters as they are, and makes their copies.
+  const size = 2 ** 16;
+  const random = new Random(8, 'binary16');
+  const edges = [
+    0x33000000, 0x33000001, 0x337fffff, 0x387fc000, 0x387fe000, 0x38800000, 0x477fefff, 0x477ff000, 0x7f800000,
+  ];
+  const bits = Uint32Array.from({ length: size }, (_, i) => {
+    if (i < 4 * edges.length) return (at(edges, i >> 2) | ((i & 1) << 31)) + ((i >> 1) & 1);
+    // Of the sizes that binary16 has, and of all.
+    return i % 2 === 0 ? random.uint32() : (random.uint32() & 0x8fffffff) + (0x30000000 + ((i >> 1) % 3) * 0x8000000);
+  });
+  const parameter = new Float32Array(bits.buffer);
+  const { scalars } = narrowCase(BLOCK, 0, 1, 3);
+  const hyper = scalars.hyper.with(HYPER.learningRate, 0);
+  const decayMask = new Uint32Array(size / BLOCK / 32 + 1);
+  const copy = new Uint16Array(size);
+  const values: HostValues = {
+    ...{ parameter: new Uint8Array(parameter.slice().buffer), beside: new Uint8Array(copy.buffer) },
+    ...{ gradient: new Uint8Array(2 * size), moment1: new Uint8Array(4 * size), moment2: new Uint8Array(4 * size) },
+  };
+  const widths = { dtype: 'f16', moments: 'f32' } as const;
+  new HostAdamW().update(values, { size, firstBlock: 0, widths }, { ...scalars, hyper, decayMask });
+  const wanted = nearest('F16')(parameter);
+  wanted.forEach((half, i) => {
+    const isNaNs = Number.isNaN(at(parameter, i));
+    if (isNaNs ? (at(copy, i) & 0x7fff) <= 0x7c00 : half !== at(copy, i))
+      expect.fail(`${at(bits, i).toString(16)}: ${at(copy, i).toString(16)} is not ${half.toString(16)}`);
+  });
+});
+
+describe('AdamW on the host with moments in bf16', () => {
   it('rounds as the GPU does', async () => {
     const size = 9 * BLOCK + 4;
     const { scalars, extent, parameter, gradient, moments } = narrowCase(size, 3, 5, 3);
@@ -268,7 +387,7 @@ describe('AdamW on the host with moments in bf16', () => {
       ...{ parameter: bytesIn(parameter), gradient: bytesIn(gradient) },
       ...{ moment1: bytesIn(moments[0]), moment2: bytesIn(moments[1]) },
     };
-    new HostAdamW().update(values, { ...extent, firstNarrow: 0 }, scalars);
+    new HostAdamW().update(values, { ...extent, widths: { dtype: 'f32', moments: 'bf16' } }, scalars);
     const words = (halves: Uint16Array) => new Uint32Array(halves.buffer);
     const data = { ...scalars, parameter, gradient, m: words(moments[0]), v: words(moments[1]) };
     for (const variant of await runnable(adamwNarrowMoments)) {

@@ -12,13 +12,13 @@ import { CountingFile, turns } from './block-files.ts';
 const BYTES = 1024;
 const GROUPS = 5;
 const CHUNKS = 4 * GROUPS;
-const SLOTS = leastHostChunks(CHUNKS, true, true);
+const SLOTS = leastHostChunks(CHUNKS, true, 4);
 
 function open() {
   const random = new Random(3, 'delays');
   const blocks = leastDiskChunks(CHUNKS, SLOTS);
   const file = new CountingFile(new MemoryBlockFile('/tier', blocks * BYTES), () => turns(random.below(5)));
-  return new Backing({ chunks: CHUNKS, chunkBytes: BYTES, hostLimit: SLOTS * BYTES, disk: file, updates: true });
+  return new Backing({ chunks: CHUNKS, chunkBytes: BYTES, hostLimit: SLOTS * BYTES, disk: file, updates: 4 });
 }
 
 const valueIn = (chunk: number, version: number) => new Uint8Array(BYTES).fill(16 * version + chunk);

@@ -5,7 +5,7 @@ import { Below } from '../../src/memory/tiers/below.ts';
 import { MemoryBlockFile } from '../memory-files.ts';
 
 const BYTES = 4096;
-const need = { chunks: 8, held: 8, chunkBytes: BYTES, largestPut: 1, updates: false, stashes: [] };
+const need = { chunks: 8, held: 8, chunkBytes: BYTES, largestPut: 1, updates: 0, stashes: [] };
 
 test('a file that is too small, and cannot be removed, is told to be too small', async () => {
   let removals = 0;

@@ -5,6 +5,8 @@ import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vi
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
+import type { TrainingDtype } from '../../src/memory/layout/kinds.ts';
+import { computedIn } from '../../src/nn/model.ts';
 import type { BlockFile } from '../../src/runtime/host.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { chooseVariants } from '../choose-variants.ts';
@@ -42,28 +44,37 @@ beforeEach(() => chooseVariants(1));
 afterEach(() => vi.restoreAllMocks());
 
 /** The smallest budget, and the fewest chunks of host memory, above a file. */
-function memoryOver(file: (bytes: number) => BlockFile): MemoryOptions {
-  const gpu = leastBudget(device, work);
-  const host = leastHostUnder(device, work, { gpu });
+function memoryOver(file: (bytes: number) => BlockFile, own = work): MemoryOptions {
+  const gpu = leastBudget(device, own);
+  const host = leastHostUnder(device, own, { gpu });
   return { gpu, host, disk: { open: async (size) => file(size) } };
 }
 
 const stride = EVERY_CASE ? 1 : 71;
 
-test.each(['one budget', 'no budget'])('the device is lost at the n-th call, within %s', async (budget) => {
+const LOST: readonly (readonly [string, TrainingDtype])[] = [
+  ['one budget', 'f32'],
+  ['no budget', 'f32'],
+  ['one budget', 'bf16'],
+  ['no budget', 'f16'],
+];
+
+test.each(LOST)('the device is lost at the n-th call, within %s, in %s', async (budget, dtype) => {
+  const own: Work = { ...work, model: computedIn(SMALLEST, dtype) };
+  const { outcome: wanted, choices } = await run(device, own);
   let n = 0;
   for (let struck = true; struck; n += stride) {
     struck = false;
     const fragile = await fragileDevice(device);
-    const memory = budget === 'no budget' ? {} : memoryOver((bytes) => new MemoryBlockFile('/tier', bytes));
-    const trainer = await openTrainer(fragile.device, work, { memory, choices });
+    const memory = budget === 'no budget' ? {} : memoryOver((bytes) => new MemoryBlockFile('/tier', bytes), own);
+    const trainer = await openTrainer(fragile.device, own, { memory, choices });
     let calls = 0;
     fragile.before = () => {
       if (calls++ !== n) return;
       struck = true;
       fragile.lose();
     };
-    expectSame(await train(trainer, work), wanted, `lost at call ${n}`);
+    expectSame(await train(trainer, own), wanted, `lost at call ${n}`);
     expect(trainer.recoveries).toBe(Number(struck));
     fragile.before = undefined;
     await trainer.destroy();

@@ -27,7 +27,14 @@ beforeAll(async () => {
   chooseVariants(11);
 });
 
-const WIDTHS: readonly ReplayOptions[] = [...NARROW.map((dtype) => ({ dtype })), { moments: 'bf16' }];
+const ON_HOST: readonly ReplayOptions[] = [
+  ...NARROW.map((dtype) => ({ dtype, optimizerDevice: 'cpu' as const })),
+  { dtype: 'bf16', moments: 'bf16', optimizerDevice: 'cpu' },
+];
+const WIDTHS: readonly ReplayOptions[] = [
+  ...[...NARROW.map((dtype) => ({ dtype })), { moments: 'bf16' as const }],
+  ...(EVERY_CASE ? ON_HOST : []),
+];
 
 describe.each(WIDTHS)('%o', (widths) => {
   it.each(EVERY_CASE ? cases : ['gpt2-accum4-ignore'])('%s passes', async (name) => {

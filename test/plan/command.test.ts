@@ -91,7 +91,13 @@ describe('holdfast plan', () => {
     expect(report.bytesPerStep).toMatchObject({ h2d: perKind * bytes, d2h: perKind * bytes });
     expect(report.bound.ratio).toBeCloseTo(1);
     const budget = (...args: string[]) => plan(...SMALL, '--optimizer-device', 'cpu', ...args);
-    await expect(budget('--dtype', 'bf16')).rejects.toThrow('--optimizer-device cpu: AdamW on the cpu updates f32');
+    // In sixteen bits two bytes a parameter each way: chunks hold two of what f32 has one.
+    for (const dtype of ['bf16', 'f16']) {
+      const narrow = JSON.parse(await budget('--json', '--gpu-memory', '100MB', '--dtype', dtype));
+      const half = Math.ceil(narrow.chunks.perKind / 2) * narrow.chunks.bytes;
+      expect(narrow.bytesPerStep, dtype).toMatchObject({ h2d: half, d2h: half });
+      expect(narrow.bound.ratio).toBeCloseTo(1);
+    }
     await expect(budget('--recovery', 'checkpoint')).rejects.toThrow('leave out --recovery');
     await expect(budget('--hardware', 'rtx-3060')).rejects.toThrow('machines are simulated with the optimizer on');
     await expect(budget('--compare')).rejects.toThrow('policies are compared with the optimizer on the GPU');

@@ -12,8 +12,8 @@ import { type ChunkMap, mapChunks } from '../../memory/layout/chunk-map.ts';
 import {
   elementBytesOf,
   lastingKinds,
-  MOMENT_KINDS,
   type MomentDtype,
+  optimizerKinds,
   type TrainingDtype,
   trainedElementBytes,
 } from '../../memory/layout/kinds.ts';
@@ -125,7 +125,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
   const stashed = found.stashes.reduce((a, b) => a + b, 0);
   const update = backwardPasses && updateFacts(found, backwardPasses);
   const kept = keptBytes(map.dtype, map.moments);
-  const momentBytes = MOMENT_KINDS[map.moments].reduce((sum, kind) => sum + elementBytesOf(kind), 0);
+  const belowBytes = optimizerKinds(map.dtype, map.moments).reduce((sum, kind) => sum + elementBytesOf(kind), 0);
   const trainedBytes = update ? kept : trainedElementBytes(map.dtype, map.moments);
 
   if (flags.json) {
@@ -173,7 +173,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
     [
       `${plannedShape(flags)}: ${parameters.toLocaleString('en')} parameters`,
       `  ${shown(found.residents * map.chunkBytes)}  model data: ${frozen.chunks > 0 ? `${trainedCount(model).toLocaleString('en')} parameters that train, their` : 'parameters,'} ${describeKinds(map, optimizerDevice)}`,
-      `  ${`${trainedBytes} bytes`.padStart(8)}  ${optimizerDevice === 'cpu' ? '' : 'of it '}a parameter that trains, ${kept} of them from step to step${optimizerDevice === 'cpu' ? `; moments, ${momentBytes} of them, are below the GPU and never on it` : ''}`,
+      `  ${`${trainedBytes} bytes`.padStart(8)}  ${optimizerDevice === 'cpu' ? '' : 'of it '}a parameter that trains, ${kept} of them from step to step${optimizerDevice === 'cpu' ? `; what the optimizer alone uses, ${belowBytes} of them, is below the GPU and never on it` : ''}`,
       ...(frozen.chunks > 0
         ? [
             `  ${shown(frozen.chunks * trace.chunkBytes)}  of it frozen${flags.baseDtype ? `, in ${flags.baseDtype}` : ''}: ${frozen.chunks} chunks that are only read`,
@@ -203,7 +203,8 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
 
 /** What there is on the GPU beside each parameter that trains. */
 function describeKinds({ dtype, moments }: ChunkMap, optimizerDevice: OptimizerDevice): string {
-  if (optimizerDevice === 'cpu') return 'gradients in f32';
+  if (optimizerDevice === 'cpu')
+    return dtype === 'f32' ? 'gradients in f32' : `in ${dtype}, gradients in ${dtype} once they are complete`;
   if (dtype === 'f32')
     return moments === 'f32' ? 'gradients and two moments in f32' : `gradients in f32, two moments in ${moments}`;
   if (dtype === 'f16')

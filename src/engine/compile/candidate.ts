@@ -5,13 +5,13 @@ import { UNIFORM_STRIDE } from '../../gpu/dispatch.ts';
 import { liveBytes, type Placement, place } from '../../graph/liveness.ts';
 import { bytesOf, type Program } from '../../graph/program.ts';
 import { type ChunkMap, trainedKindsOf } from '../../memory/layout/chunk-map.ts';
-import { MOMENT_KINDS } from '../../memory/layout/kinds.ts';
+import { optimizerKinds } from '../../memory/layout/kinds.ts';
 import { mostHeld } from '../../memory/plan/trace.ts';
 import type { NeedBelow } from '../../memory/tiers/shares.ts';
 import { mapOf } from './chunk-sizes.ts';
 import { heldAtOnce, type Passes } from './pass.ts';
 import { type Tally, tally, tallyOf } from './tally.ts';
-import { type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
+import { type AdapterLimits, heldByUpdate, updatesOnHost, type Workload } from './workload.ts';
 
 /** Where memory goes that is not chunks, in bytes. */
 export interface NonModelMemory {
@@ -181,7 +181,9 @@ export function leastChunks(workload: Workload, durable: boolean): number {
 
 const residentChunks = (workload: Workload, map: ChunkMap): number =>
   map.count -
-  (updatesOnHost(workload) ? MOMENT_KINDS[map.moments].reduce((sum, kind) => sum + map.list(kind).chunks, 0) : 0);
+  (updatesOnHost(workload)
+    ? optimizerKinds(map.dtype, map.moments).reduce((sum, kind) => sum + map.list(kind).chunks, 0)
+    : 0);
 
 function nonModelMemory(
   { programs, readback }: Workload,
@@ -217,5 +219,5 @@ export const needBelow = ({
   stashes,
 }: Pick<Measured, 'map' | 'workload' | 'held' | 'stashes'>): NeedBelow => ({
   ...{ chunks: map.count, held, chunkBytes: map.chunkBytes, largestPut: map.largestPut },
-  ...{ updates: updatesOnHost(workload), stashes },
+  ...{ updates: heldByUpdate(workload), stashes },
 });

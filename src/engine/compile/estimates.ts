@@ -6,7 +6,7 @@
 import type { ActivationMode } from '../../graph/activations.ts';
 import { liveBytes } from '../../graph/liveness.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import { KINDS, MOMENT_KINDS } from '../../memory/layout/kinds.ts';
+import { KINDS, type Kind, MOMENT_KINDS, optimizerKinds } from '../../memory/layout/kinds.ts';
 import { assert } from '../../util/errors.ts';
 import { isDispatch } from './operations.ts';
 import { fetchedBytes, flopsOf, offloadedBytes, type Pass, type Passes } from './pass.ts';
@@ -172,12 +172,12 @@ function measure<P extends Passes>(workload: Workload<P>, choice: ActivationChoi
   return { facts, needed: neededOf(workload, map), base };
 }
 
-function neededOf(workload: Workload, { lists, chunkBytes, moments }: ChunkMap): Needed {
-  const onHost = updatesOnHost(workload);
+function neededOf(workload: Workload, { lists, chunkBytes, dtype, moments }: ChunkMap): Needed {
+  const onHost: readonly Kind[] = updatesOnHost(workload) ? optimizerKinds(dtype, moments) : [];
   let [atPeak, atEnd, eachRound] = [0, 0, 0];
   for (const { kind, chunks } of lists) {
+    if (onHost.includes(kind)) continue;
     const isMoment = MOMENT_KINDS[moments].some((moment) => moment === kind);
-    if (isMoment && onHost) continue;
     const bytes = chunks * chunkBytes;
     atEnd += bytes;
     if (KINDS[kind].between !== 'FREE') atPeak += bytes;

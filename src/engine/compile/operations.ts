@@ -66,10 +66,12 @@ export interface HostOperation extends Common {
   /** Elements, and the bit of `decayMask` that is their first block's. */
   readonly size: number;
   readonly firstBlock: number;
-  /** Where moments are in bf16: the element of their chunks at which the index begins. @default they are f32 */
-  readonly firstNarrow?: number;
-  /** Of the index. */
-  readonly chunks: Readonly<Record<'gradient' | 'parameter' | 'moment1' | 'moment2', number>>;
+  /** The element at which the index begins in chunks of sixteen bits. */
+  readonly firstNarrow: number;
+  /** Of the index. `beside`: what of its parameters in sixteen bits lies in chunks of its own. */
+  readonly chunks: Readonly<Record<'gradient' | 'parameter' | 'moment1' | 'moment2', number>> & {
+    readonly beside?: number;
+  };
   readonly operands: HostInstruction['operands'];
 }
 

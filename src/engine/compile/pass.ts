@@ -8,7 +8,7 @@ import type { MicroBatches, OneProgram } from '../../graph/layer-major.ts';
 import type { Phase, Program, Tensor } from '../../graph/program.ts';
 import type { InBackward } from '../../graph/update-in-backward.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import type { Kind } from '../../memory/layout/kinds.ts';
+import { indicesIn, type Kind } from '../../memory/layout/kinds.ts';
 import type { State } from '../../memory/layout/states.ts';
 import type { ExtraSlots } from '../../memory/plan/extra-slots.ts';
 import { mostHeld, type Trace } from '../../memory/plan/trace.ts';
@@ -191,6 +191,17 @@ export function stepPass(step: TracedStep, map: ChunkMap, accumulate: number): P
 
 function completionsOf(operations: readonly Operation[], map: ChunkMap): Completion[] {
   const left = new Map<string, { first: number; indices: number[] }>();
+  const freed = new Map<number, number>();
+  const indicesFrom = (first: number, together: number) => Math.min(together, map.trainable.chunks - first);
+  /** Of these chunks of an index, those of which no other index needs a value. */
+  const freesOf = (kinds: readonly Kind[], index: number) =>
+    kinds.flatMap((kind) => {
+      const { chunk } = map.placeOf(kind, index);
+      const count = (freed.get(chunk) ?? 0) + 1;
+      freed.set(chunk, count);
+      const each = indicesIn(kind);
+      return count === indicesFrom(index - (index % each), each) ? [chunk] : [];
+    });
   return operations.flatMap(({ each }, moment): Completion[] => {
     if (!each || each.completes.length === 0) return [];
     const { index, together, completes: kinds, frees } = each;
@@ -199,12 +210,11 @@ function completionsOf(operations: readonly Operation[], map: ChunkMap): Complet
     const { first, indices } = left.get(key) ?? { first: moment, indices: [] };
     indices.push(index);
     left.set(key, { first, indices });
-    if (indices.length < Math.min(together, map.trainable.chunks - from)) return [];
+    if (indices.length < indicesFrom(from, together)) return [];
     left.delete(key);
-    const chunksOf = (each: readonly Kind[]) => [
-      ...new Set(each.flatMap((kind) => indices.map((at) => map.placeOf(kind, at).chunk))),
-    ];
-    return [{ first, moment, index: Math.max(...indices), kinds, chunks: chunksOf(kinds), frees: chunksOf(frees) }];
+    const chunks = [...new Set(kinds.flatMap((kind) => indices.map((at) => map.placeOf(kind, at).chunk)))];
+    const given = indices.flatMap((at) => freesOf(frees, at));
+    return [{ first, moment, index: Math.max(...indices), kinds, chunks, frees: given }];
   });
 }
 

@@ -6,7 +6,8 @@ import type { ActivationMode } from '../../graph/activations.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import type { Program } from '../../graph/program.ts';
 import type { InBackward } from '../../graph/update-in-backward.ts';
-import type { ChunkMap, StoredParameter } from '../../memory/layout/chunk-map.ts';
+import { type ChunkMap, momentDtypeOf, type StoredParameter, trainingDtypeOf } from '../../memory/layout/chunk-map.ts';
+import { lastingKinds } from '../../memory/layout/kinds.ts';
 import type { Pass, Passes } from './pass.ts';
 
 /** What is to run: everything that shares one device's memory. */
@@ -52,6 +53,12 @@ export interface OrderChoice<P extends Passes = Passes> {
 /** Whether it updates model data on the host: then each step's state is below, and the moments are nowhere else. */
 export const updatesOnHost = ({ programs }: Pick<Workload, 'programs'>): boolean =>
   programs.some(({ instructions }) => instructions.some(({ op }) => op === 'host each chunk'));
+
+/** Chunks that one update on the host holds: what lives on of an index, and its gradient's. */
+export const heldByUpdate = (workload: Pick<Workload, 'programs' | 'parameters'>): number => {
+  const { parameters } = workload;
+  return updatesOnHost(workload) ? lastingKinds(trainingDtypeOf(parameters), momentDtypeOf(parameters)).length + 1 : 0;
+};
 
 /** What becomes of a workload's activations: other memory, other work, the same results. */
 export interface ActivationChoice<P extends Passes = Passes> {

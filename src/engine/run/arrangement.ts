@@ -67,8 +67,8 @@ export function limitsOf({ adapter }: Device): AdapterLimits {
   return { binding, buffer, rates: adapter.software ? SOFTWARE_RATES : GPU_RATES };
 }
 
-/** What a fit goes by of the budgets below the GPU. `updates`: whether chunks are updated there. */
-export function optionsOf({ recovery, host, disk }: MemoryOptions, updates = false): FitOptions {
+/** What a fit goes by of the budgets below the GPU. `updates`: chunks that an update there holds. */
+export function optionsOf({ recovery, host, disk }: MemoryOptions, updates = 0): FitOptions {
   const onDisk = disk ? (disk.limit ?? Number.POSITIVE_INFINITY) : 0;
   const below = host === undefined ? undefined : roomOf({ host, disk: onDisk });
   const mostChunk =

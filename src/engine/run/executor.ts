@@ -81,7 +81,7 @@ export class Executor {
     this.#bindings = bindings;
     this.#tiers = tiers;
     this.#link = new Link(device, staging, copies, options.ledger);
-    this.#hostOptimizer = new HostOptimizer(options.updater, storage, copies, this.#link);
+    this.#hostOptimizer = new HostOptimizer(options.updater, map, storage, copies, this.#link);
     this.#exchanges = new Exchanges(this.#link, storage, slots, map.chunkBytes, options.ranks);
     this.#reads = new ScheduledReads(this.#link, copies, tiers, options.readAhead);
     this.#activations = new MovedActivations(this.#link, storage, copies, this.#reads, tiers.stashes);

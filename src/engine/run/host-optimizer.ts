@@ -6,7 +6,8 @@
 // chunks are updated inside the backward pass, before its own gradient does.
 
 import { bytesOf, type Tensor } from '../../graph/program.ts';
-import type { HostExtent, HostScalars, HostValues } from '../../kernels/host-adamw.ts';
+import type { HostExtent, HostScalars, HostValues, HostWidths } from '../../kernels/host-adamw.ts';
+import { at } from '../../util/at.ts';
 import type { HostOperation } from '../compile/operations.ts';
 import type { ChunkCopies } from './copies.ts';
 import type { Link } from './link.ts';
@@ -14,7 +15,7 @@ import type { Storage } from './storage.ts';
 
 /** Computes AdamW over values in host memory, here or in threads. */
 export interface HostUpdater {
-  /** Changes parameter and moments in place. */
+  /** Changes all but the gradient in place. */
   update(values: HostValues, extent: HostExtent, scalars: HostScalars): Promise<void> | void;
   /** Frees what it has. */
   end?(): Promise<void>;
@@ -22,6 +23,7 @@ export interface HostUpdater {
 
 export class HostOptimizer {
   readonly #updater: HostUpdater;
+  readonly #widths: HostWidths;
   readonly #storage: Storage;
   readonly #copies: ChunkCopies;
   readonly #link: Link;
@@ -29,8 +31,9 @@ export class HostOptimizer {
   #state: Float32Array | undefined;
   #begun = false;
 
-  constructor(updater: HostUpdater, storage: Storage, copies: ChunkCopies, link: Link) {
+  constructor(updater: HostUpdater, { dtype, moments }: HostWidths, storage: Storage, copies: ChunkCopies, link: Link) {
     this.#updater = updater;
+    this.#widths = { dtype, moments };
     this.#storage = storage;
     this.#copies = copies;
     this.#link = link;
@@ -49,7 +52,9 @@ export class HostOptimizer {
 
   /** Updates the chunks of an index; what of them is on the GPU goes. */
   async run({ chunks, operands, size, firstBlock, firstNarrow }: HostOperation): Promise<void> {
-    const { gradient, parameter, moment1, moment2 } = chunks;
+    const { gradient, ...changed } = chunks;
+    const roles = Object.keys(changed) as (keyof typeof changed)[];
+    const extent: HostExtent = { size, firstBlock, firstNarrow, widths: this.#widths };
     if (!this.#begun) await this.#link.settle();
     this.#begun = true;
     await this.#link.arrival(gradient);
@@ -59,16 +64,11 @@ export class HostOptimizer {
       state: this.#state,
       decayMask: this.#storage.onHost(operands.decayMask) as Uint32Array,
     };
-    const changed = [parameter, moment1, moment2];
     await this.#link.waiting(
       'below',
-      this.#copies.update(gradient, changed, (bytes) => {
-        const [g, p, m, v] = bytes as [Uint8Array, Uint8Array, Uint8Array, Uint8Array];
-        return this.#updater.update(
-          { gradient: g, parameter: p, moment1: m, moment2: v },
-          { size, firstBlock, ...(firstNarrow !== undefined && { firstNarrow }) },
-          scalars,
-        );
+      this.#copies.update(gradient, Object.values(changed), ([gradient, ...bytes]) => {
+        const values = Object.fromEntries(roles.map((role, i) => [role, at(bytes, i)]));
+        return this.#updater.update({ gradient, ...values } as unknown as HostValues, extent, scalars);
       }),
     );
   }

@@ -4,7 +4,14 @@
 // Invariant: elements do not depend on each other, so neither do results on the number of threads.
 
 import type { ThreadReply, ThreadWork } from '../../kernels/adamw-thread.ts';
-import { callsOf, HostAdamW, type HostExtent, type HostScalars, type HostValues } from '../../kernels/host-adamw.ts';
+import {
+  bytesIn,
+  callsOf,
+  HostAdamW,
+  type HostExtent,
+  type HostScalars,
+  type HostValues,
+} from '../../kernels/host-adamw.ts';
 import { STATE } from '../../kernels/step-control.ts';
 import { BLOCK } from '../../kernels/sum-squares.ts';
 import { sharedModule, type WasmHeap } from '../../kernels/wasm-heap.ts';
@@ -44,7 +51,7 @@ export class HostThreads implements HostUpdater {
   async update(values: HostValues, extent: HostExtent, scalars: HostScalars): Promise<void> {
     if (this.#failure) throw this.#failure;
     if (at(scalars.state, STATE.skip) !== 0) return;
-    const places = this.#heap.placesOf([values.parameter, values.moment1, values.moment2, values.gradient]);
+    const places = this.#heap.placesOf(bytesIn(values));
     if (!places || extent.size < 2 * LEAST_PART) {
       this.#here.update(values, extent, scalars);
       return;
@@ -57,12 +64,12 @@ export class HostThreads implements HostUpdater {
     await Promise.all(
       hands.slice(0, Math.ceil(extent.size / size)).map(({ thread, memories }, i) => {
         const first = i * size;
-        const { firstNarrow } = extent;
         const part = {
+          ...extent,
           size: Math.min(size, extent.size - first),
           firstBlock: extent.firstBlock + first / BLOCK,
           first: (extent.first ?? 0) + first,
-          ...(firstNarrow !== undefined && { firstNarrow: firstNarrow + first }),
+          firstNarrow: (extent.firstNarrow ?? 0) + first,
         };
         const calls = callsOf(offsets, part, scalars);
         const isNew = !memories.has(number);

@@ -13,7 +13,7 @@ import type { KernelChoices } from '../compile/choices.ts';
 import { fitMemory } from '../compile/fit.ts';
 import type { Fit } from '../compile/fitted.ts';
 import { dispatchesOf, type Passes } from '../compile/pass.ts';
-import { updatesOnHost, type Workload } from '../compile/workload.ts';
+import { heldByUpdate, updatesOnHost, type Workload } from '../compile/workload.ts';
 import type { Ranks } from '../ranks/ranks.ts';
 import { arrange, autoBudget, limitsOf, type MemoryOptions, optionsOf, SHRINK } from './arrangement.ts';
 import { makeDeviceState } from './device-state.ts';
@@ -41,7 +41,7 @@ export async function openParts<P extends Passes>(
   ranks: Ranks | undefined,
 ): Promise<SessionParts<P>> {
   const limits = limitsOf(device);
-  const options = optionsOf(memory, updatesOnHost(workload));
+  const options = optionsOf(memory, heldByUpdate(workload));
   let budget = memory.gpu === 'auto' ? await autoBudget(device, workload) : memory.gpu;
   let exhausted: OutOfMemory | undefined;
   for (;;) {

@@ -12,7 +12,7 @@ import type { Machine } from './machine.ts';
 /** Chunks that host memory holds, and where activations lie. Errors: HoldfastError where it and the disk are too small, with what would do. */
 export function sharesBelow(fit: Fit, { disk }: Machine, hostBytes: number): { hostSlots: number; homes: StashHomes } {
   const { map, slots, residents, stashes } = fit;
-  const need = { ...needBelow(fit), updates: false };
+  const need = { ...needBelow(fit), updates: 0 };
   const count = Math.max(need.held, 1);
   const isWhole = slots >= residents && stashes.length === 0;
   const shares = isWhole ? undefined : sharesOf(need, { host: hostBytes, disk: disk?.bytes ?? 0 });

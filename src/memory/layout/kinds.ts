@@ -146,6 +146,18 @@ export const READ_KINDS: readonly Kind[] = TRAINING_DTYPES.map((dtype) => PARAME
 /** Of what kernels read, that which is a copy of what lies beside it: behind its last use in a step it is given up, and made again. */
 export const COPY_KIND = 'parameterF16' satisfies Kind;
 
+/** Of what trains, the kinds that the optimizer alone uses. */
+export const optimizerKinds = (dtype: TrainingDtype, moments: MomentDtype = 'f32'): readonly Kind[] => [
+  ...BESIDE_READ[dtype],
+  ...MOMENT_KINDS[moments],
+];
+
+const BESIDE_READ = {
+  f32: [],
+  bf16: ['parameterLow'],
+  f16: ['master'],
+} as const satisfies Record<TrainingDtype, readonly Kind[]>;
+
 /** What an element that trains takes in all, once its gradient is complete. */
 export const trainedElementBytes = (dtype: TrainingDtype, moments: MomentDtype = 'f32'): number =>
   [...lastingKinds(dtype, moments), gradientKind(dtype)]

@@ -17,8 +17,8 @@ export interface NeedBelow {
   readonly chunkBytes: number;
   /** The most chunks that come down in one turn. */
   readonly largestPut: number;
-  /** Whether chunks are updated there. */
-  readonly updates: boolean;
+  /** Chunks that an update there holds; 0 where nothing is updated there. */
+  readonly updates: number;
   /** Of each piece of an activation. */
   readonly stashes: readonly number[];
 }

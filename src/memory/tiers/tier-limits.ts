@@ -18,8 +18,8 @@ export interface BackingOptions {
   readonly diskLimit?: number | undefined;
   /** The most chunks that one putAll brings: until it is done they lie beside the values they replace. @default 4 */
   readonly largestPut?: number | undefined;
-  /** Whether chunks are updated here. @default false */
-  readonly updates?: boolean;
+  /** Chunks that an update here holds at once. @default nothing is updated here */
+  readonly updates?: number;
   /** Makes zeroed host memory. @default an ArrayBuffer each */
   readonly allocate?: ((bytes: number) => Uint8Array<ArrayBuffer>) | undefined;
 }
@@ -27,15 +27,12 @@ export interface BackingOptions {
 /** One list's chunk each of parameters, gradients and both moments. */
 export const LARGEST_PUT = 4;
 
-/** A parameter's chunk, its gradient's and those of both moments: what an update on the host holds. */
-const LARGEST_UPDATE = 4;
-
 /**
- * Slots without which they cannot run: with a disk one to read into while another is written, and those of an update, where
- * chunks are updated here; without, all.
+ * Slots without which they cannot run: with a disk one to read into while another is written, and those that an update here
+ * holds; without, all.
  */
-export function leastHostChunks(chunks: number, hasDisk: boolean, updates = false): number {
-  return hasDisk ? Math.min(chunks, updates ? LARGEST_UPDATE + 2 : 2) : chunks;
+export function leastHostChunks(chunks: number, hasDisk: boolean, updates = 0): number {
+  return hasDisk ? Math.min(chunks, updates + 2) : chunks;
 }
 
 /** Blocks without which they cannot run, with so many slots. Never more than chunks + largestPut for long. */

@@ -369,6 +369,12 @@ function swept(value: v128, least: v128): v128 {
   return v128.andnot(value, f32x4.lt(f32x4.abs(value), least));
 }
 
+/** Copies in binary16 of `count` floats, a multiple of 4. */
+export function copyNarrowed(floats: usize, copies: usize, count: usize): void {
+  const end: usize = floats + (count << 2);
+  for (; floats < end; floats += 16, copies += 8) storeHalves(copies, toBinary16(v128.load(floats)));
+}
+
 /** Values nearer to zero than `least` become zero; NaN stays. */
 export function sweep(values: usize, count: usize, least: f32): void {
   const least4 = f32x4.splat(least);

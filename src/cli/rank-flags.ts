@@ -5,7 +5,7 @@ import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { Watchdog } from '../engine/ranks/communicator.ts';
 import { makeRanks, type Ranks } from '../engine/ranks/ranks.ts';
 import { ZERO_STAGES, type ZeroStage } from '../engine/ranks/sharding.ts';
-import type { OptimizerDevice, Update } from '../graph/operators/optimizer.ts';
+import type { Update } from '../graph/operators/optimizer.ts';
 import type { FolderClaim, Host } from '../runtime/host.ts';
 import { UPDATE_ON_RANKS } from '../train/check-settings.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
@@ -65,7 +65,6 @@ function zeroStage(text: string): ZeroStage {
 export type SharedFlags = RankFlags &
   Pick<MemoryFlags, 'gpuMemory' | 'recovery' | 'accumulateOrder'> & {
     data: readonly string[];
-    optimizerDevice: OptimizerDevice;
     update: Update;
     resume?: boolean;
   };
@@ -153,7 +152,7 @@ export function checkGrid(
 
 /** Errors: HoldfastError for flags that do not go with several ranks. */
 export function checkRankFlags(
-  { gpuMemory, recovery, accumulateOrder, optimizerDevice, update, data }: SharedFlags,
+  { gpuMemory, recovery, accumulateOrder, update, data }: SharedFlags,
   given: (name: 'recovery') => boolean,
 ): void {
   if (gpuMemory === 'auto')
@@ -166,8 +165,6 @@ export function checkRankFlags(
     throw new HoldfastError(
       '--accumulate-order layer: several ranks take their micro-batches one after the other; leave it out, or give more ranks',
     );
-  if (optimizerDevice === 'cpu')
-    throw new HoldfastError('--optimizer-device cpu: several ranks update their chunks on their GPUs; leave it out');
   if (update === 'in-backward') throw new HoldfastError(UPDATE_ON_RANKS);
   if (data.includes('-'))
     throw new HoldfastError('--data -: standard input reaches one rank alone; put the text into a file');

@@ -206,7 +206,7 @@ export class Graph {
   }
 
   /** Appends the optimizer on the host. See `HostInstruction`. */
-  emitOnHost(label: string, instruction: Pick<HostInstruction, 'operands' | 'eager' | 'completes' | 'frees'>): void {
+  emitOnHost(label: string, instruction: Omit<HostInstruction, 'op' | 'label' | 'phase'>): void {
     this.#instructions.push({ op: 'host each chunk', label, phase: this.#phase, ...instruction });
   }
 

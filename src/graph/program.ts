@@ -116,6 +116,8 @@ export interface HostInstruction extends Common {
   readonly op: 'host each chunk';
   /** The scalars of the step, and which blocks decay: their values are brought from the GPU, or known already. */
   readonly operands: Readonly<Record<'hyper' | 'state' | 'decayMask', Tensor>>;
+  /** Whether `decayMask` numbers the blocks: see `BlockTensors`. */
+  readonly numbered: boolean;
   readonly eager: Eager;
   readonly completes: readonly Kind[];
   readonly frees: readonly Kind[];

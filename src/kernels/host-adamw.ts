@@ -21,6 +21,8 @@ export interface HostScalars {
   readonly hyper: Float32Array;
   readonly state: Float32Array;
   readonly decayMask: Uint32Array;
+  /** Whether decayMask has a word for each block: see `numberedBlock`. @default one bit */
+  readonly numbered?: boolean;
 }
 
 /** What parameters are computed with in, which their gradients have, and what moments are kept as. */
@@ -124,8 +126,8 @@ export class HostAdamW {
 
   /** Changes all but the gradient in place. */
   update(values: HostValues, extent: HostExtent, scalars: HostScalars): void {
-    // The copy in f16 is still that of what stays as it is.
-    if (at(scalars.state, STATE.skip) !== 0) return;
+    // A copy in f16 of what stays as it is may have been given up.
+    if (at(scalars.state, STATE.skip) !== 0 && !values.beside) return;
     const places = this.#heap?.placesOf(bytesIn(values));
     if (!places) {
       this.#throughWindows(values, extent, scalars);
@@ -172,12 +174,15 @@ const FUNCTIONS = {
 } as const satisfies Record<HostWidths['dtype'], Record<HostWidths['moments'], AdamWFunction>>;
 
 /** What updates values at byte offsets of a memory: of those of `bytesIn`. */
-export function callsOf(
-  offsets: readonly number[],
-  extent: HostExtent,
-  { hyper, state, decayMask }: HostScalars,
-): Call[] {
+export function callsOf(offsets: readonly number[], extent: HostExtent, scalars: HostScalars): Call[] {
+  const { hyper, state } = scalars;
   const { size, firstBlock, widths = WIDE } = extent;
+  const operands = operandsIn(widths);
+  const placeOf = (operand: HostOperand, element = 0) =>
+    at(offsets, operands.indexOf(operand)) + startIn(operand, extent) + widthOf(operand, widths) * element;
+  if (at(state, STATE.skip) !== 0) {
+    return widths.dtype === 'f16' ? [['copyNarrowed', placeOf('parameter'), placeOf('beside'), size]] : [];
+  }
   const least = sweepBelow({ hyper, state });
   const numbers = [
     at(hyper, HYPER.learningRate),
@@ -189,18 +194,17 @@ export function callsOf(
     at(state, STATE.correction1),
     at(state, STATE.correction2),
   ];
-  const operands = operandsIn(widths);
   const isRounded = widths.moments === 'bf16';
   const calls: Call[] = [];
-  for (const { start, end, decays } of runsOf(decayMask, firstBlock, size)) {
-    const placeOf = (operand: HostOperand) =>
-      at(offsets, operands.indexOf(operand)) + startIn(operand, extent) + widthOf(operand, widths) * start;
-    const places = OPERANDS.map((operand) => (operands.includes(operand) ? placeOf(operand) : 0));
-    const rounding = isRounded ? [...keyIn(hyper), firstBlock * BLOCK + start, least ?? 0] : [0, 0, 0, 0];
+  for (const { start, end, decays, element } of runsOf(scalars, firstBlock, size)) {
+    const places = OPERANDS.map((operand) => (operands.includes(operand) ? placeOf(operand, start) : 0));
+    const rounding = isRounded ? [...keyIn(hyper), element, least ?? 0] : [0, 0, 0, 0];
     const name = FUNCTIONS[widths.dtype][widths.moments];
     calls.push([name, ...places, end - start, Number(decays), ...numbers, ...rounding]);
     if (isRounded || least === undefined) continue;
-    for (const moment of ['moment1', 'moment2'] as const) calls.push(['sweep', placeOf(moment), end - start, least]);
+    for (const moment of ['moment1', 'moment2'] as const) {
+      calls.push(['sweep', placeOf(moment, start), end - start, least]);
+    }
   }
   return calls;
 }
@@ -220,14 +224,19 @@ function makeWindows() {
 const floats = ({ buffer, byteOffset, byteLength }: Uint8Array): Float32Array =>
   new Float32Array(buffer, byteOffset, byteLength / 4);
 
-/** Elements in a row that all decay, or none of them. */
-function* runsOf(mask: Uint32Array, firstBlock: number, size: number) {
-  const bit = (block: number) => ((at(mask, block >> 5) >>> (block & 31)) & 1) === 1;
+/** Elements in a row that all decay, or none of them, and the number of the first among all that train. */
+function* runsOf({ decayMask, numbered = false }: HostScalars, firstBlock: number, size: number) {
+  const factsOf = numbered
+    ? (block: number) => ({ decays: at(decayMask, block) >>> 31 === 1, number: at(decayMask, block) & 0x7fffffff })
+    : (block: number) => ({ decays: ((at(decayMask, block >> 5) >>> (block & 31)) & 1) === 1, number: block });
   for (let start = 0; start < size; ) {
-    const decays = bit(firstBlock + start / BLOCK);
+    const { decays, number } = factsOf(firstBlock + start / BLOCK);
     let end = start + BLOCK;
-    while (end < size && bit(firstBlock + end / BLOCK) === decays) end += BLOCK;
-    yield { start, end: Math.min(end, size), decays };
+    for (; end < size; end += BLOCK) {
+      const next = factsOf(firstBlock + end / BLOCK);
+      if (next.decays !== decays || next.number !== number + (end - start) / BLOCK) break;
+    }
+    yield { start, end: Math.min(end, size), decays, element: number * BLOCK };
     start = end;
   }
 }

@@ -13,7 +13,9 @@ export const MOST_PAGES = 65536;
 const ALIGNMENT = 64;
 
 /** What assembly/adamw.ts exports. */
-export type AdamWExports = Readonly<Record<AdamWFunction | 'sweep' | 'traffic', (...values: number[]) => void>>;
+export type AdamWExports = Readonly<
+  Record<AdamWFunction | 'copyNarrowed' | 'sweep' | 'traffic', (...values: number[]) => void>
+>;
 
 /** Named as the kernels of adamw.ts of which they have the arithmetic. */
 export type AdamWFunction = `adamw${'' | 'OnHalves' | 'WithCopy'}${'' | 'NarrowMoments'}`;

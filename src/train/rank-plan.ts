@@ -22,6 +22,7 @@ import { type GridAxis, type GridPlaces, type GridShape, gridPlacesOf, rankAt } 
 import { onlyOwnerOf, ownerOf, type ZeroStage } from '../engine/ranks/sharding.ts';
 import type { ActivationMode } from '../graph/activations.ts';
 import type { ActivationDtype } from '../graph/narrow-activations.ts';
+import type { OptimizerDevice } from '../graph/operators/optimizer.ts';
 import type { ChunkMap } from '../memory/layout/chunk-map.ts';
 import { KINDS, type Kind } from '../memory/layout/kinds.ts';
 import type { Model } from '../nn/model.ts';
@@ -42,6 +43,8 @@ export interface SharedStep extends GridShape {
   readonly activations: ActivationMode | 'auto';
   /** What they are kept as. @default 'f32' */
   readonly activationDtype?: ActivationDtype | undefined;
+  /** Where AdamW runs. @default 'gpu' */
+  readonly optimizerDevice?: OptimizerDevice | undefined;
   /** Whether text is written between steps. @default false */
   readonly generates?: boolean | undefined;
   readonly size: number;
@@ -121,16 +124,15 @@ export function planRanks(
   limits: AdapterLimits = DEFAULT_LIMITS,
 ): RanksPlan {
   const { size, batch, context, accumulate, activations, tensor, pipeline } = step;
-  const { activationDtype, sequenceParallel, generates = false } = step;
+  const { activationDtype, optimizerDevice, sequenceParallel, generates = false } = step;
+  const ways = { activationDtype, optimizerDevice, sequenceParallel };
   const first = gridPlacesOf({ rank: 0, size }, { tensor, pipeline });
   const zero = zeroIn(step, first);
   const placesAt = ({ stage, copy }: Fitted, tensor = 0) =>
     gridPlacesOf({ rank: rankAt(first, { pipeline: stage, data: copy, tensor }), size }, step);
   const parts = new Map<number, StepPart>();
   const partOf = (stage: number): StepPart => {
-    const found =
-      parts.get(stage) ??
-      stepPart(model, batch, context, placesAt({ stage, copy: 0 }), { activationDtype, sequenceParallel });
+    const found = parts.get(stage) ?? stepPart(model, batch, context, placesAt({ stage, copy: 0 }), ways);
     parts.set(stage, found);
     return found;
   };

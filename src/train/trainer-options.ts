@@ -91,10 +91,6 @@ export function checkOptions(model: Model, options: TrainerOptions): void {
   const { context } = model.shape;
   if (seq > context)
     throw new HoldfastError(`a sequence of ${seq} tokens is longer than the model's context of ${context}`);
-  if (ranks && optimizerDevice === 'cpu')
-    throw new HoldfastError(
-      'the optimizer on the host (cpu): several ranks update their chunks on their GPUs; leave it out, or use one rank',
-    );
   if (ranks && isInBackward)
     throw new HoldfastError(
       "the update in the backward pass: several ranks reduce the gradients of all chunks first; update 'at-end', or use one rank",
@@ -103,7 +99,7 @@ export function checkOptions(model: Model, options: TrainerOptions): void {
     throw new HoldfastError(
       "the update in the backward pass: in f16 a step is skipped where a gradient overflows, which is known behind all of them; update 'at-end', or compute in bf16",
     );
-  if (optimizerDevice === 'cpu' && memory?.recovery === 'checkpoint')
+  if (!ranks && optimizerDevice === 'cpu' && memory?.recovery === 'checkpoint')
     throw new HoldfastError(
       "recovery 'checkpoint': with the optimizer on the host (cpu) the state of every step lies below the GPU anyway; leave it out",
     );

@@ -23,7 +23,7 @@ async function thrownBy(error: Error): Promise<{ thrown: unknown; said: string }
     const work = async () => {
       if (messages.rank === 1) throw error;
     };
-    const job = onRanks(host, { data: [], optimizerDevice: 'gpu', update: 'at-end' }, () => false, work);
+    const job = onRanks(host, { data: [], update: 'at-end' }, () => false, work);
     job.catch(() => {});
     return job;
   });

@@ -9,6 +9,7 @@ import type { ZeroStage } from '../../src/engine/ranks/sharding.ts';
 import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import type { ActivationDtype } from '../../src/graph/narrow-activations.ts';
+import type { OptimizerDevice } from '../../src/graph/operators/optimizer.ts';
 import { splitModel, wholeOf } from '../../src/nn/tensor-parallel.ts';
 import { loadCase, type ReferenceCase } from '../../src/parity/reference-case.ts';
 import { joinedMicroBatches } from '../../src/parity/replay-case.ts';
@@ -41,6 +42,8 @@ export interface Options {
   readonly sequenceParallel?: boolean;
   /** @default 'f32' */
   readonly activationDtype?: ActivationDtype;
+  /** @default 'gpu' */
+  readonly optimizerDevice?: OptimizerDevice;
 }
 
 /** Whether a rank has all weights, and none of them only in part: in sixteen bits it is their upper halves. */
@@ -56,7 +59,7 @@ export async function trainOnRanks(
   options: Options = {},
 ): Promise<Outcome & { readonly choices: ChoiceRecord }> {
   const { choices = {}, memory = () => ({}), steps = reference.batches.length, tensor = 1, pipeline = 1 } = options;
-  const { activationDtype = 'f32', sequenceParallel = false } = options;
+  const { activationDtype = 'f32', optimizerDevice = 'gpu', sequenceParallel = false } = options;
   const { model, batch, seq, accumulate, schedule, optimizer } = reference;
   const packed = reference.batches[0]?.[0]?.['documents'] !== undefined;
   const own = { batch, seq, packed, accumulate: (accumulate * tensor * pipeline) / size, schedule, optimizer };
@@ -68,7 +71,7 @@ export async function trainOnRanks(
     // Of all before: parts may be of several sizes.
     const known = trainers.at(-1)?.choices.record() ?? choices;
     const trainer = await Trainer.create(device, model, {
-      ...{ ...own, activationDtype },
+      ...{ ...own, activationDtype, optimizerDevice },
       choices: known,
       memory: memory(ranks.rank),
       ranks: shared,

@@ -6,7 +6,7 @@ import { liveBytes, type Placement, place } from '../../graph/liveness.ts';
 import { bytesOf, type Program } from '../../graph/program.ts';
 import { type ChunkMap, trainedKindsOf } from '../../memory/layout/chunk-map.ts';
 import { optimizerKinds } from '../../memory/layout/kinds.ts';
-import { mostHeld } from '../../memory/plan/trace.ts';
+import { mostHeld, mostHeldAnywhere } from '../../memory/plan/trace.ts';
 import type { NeedBelow } from '../../memory/tiers/shares.ts';
 import { mapOf } from './chunk-sizes.ts';
 import { heldAtOnce, type Passes } from './pass.ts';
@@ -95,12 +95,12 @@ export function measured<P extends Passes>(
   durable: boolean,
 ): FitCandidate<P> {
   const counted = countedOn(workload, map);
-  const { atOnce, completed, stashes, onGPU } = counted;
+  const { atOnce, completed, stashes, onGPU, anywhere } = counted;
   const nonModel = nonModelMemory(workload, placements, counted);
   const other = nonModel.arenas + nonModel.persistent;
   const residents = workload.isShared ? onGPU : residentChunks(workload, map) - (map.count - onGPU);
   // What is given up stays below until the step is committed, where steps are.
-  const held = workload.isShared || workload.inBackward ? onGPU : map.count;
+  const held = workload.isShared || workload.inBackward ? anywhere : map.count;
   return { workload, map, placements, nonModel, stashes, durable, other, atOnce, completed, residents, held };
 }
 
@@ -112,6 +112,8 @@ export const passesOf = <P extends Passes>({ workload, map }: FitCandidate<P>): 
 interface Counted extends Tally {
   /** Chunks that have values on the GPU at once, at most. */
   readonly onGPU: number;
+  /** The same, on the GPU or below it. */
+  readonly anywhere: number;
 }
 
 /** The same workload is measured on the same chunks for one budget after the other. */
@@ -129,14 +131,15 @@ function count(workload: Workload, map: ChunkMap): Counted {
   // What other ranks have, or a step frees on its way, is told from its moments.
   if (workload.isShared) {
     const passes = sketchOf(workload, map);
-    return { ...tallyOf(passes, map), onGPU: Math.max(...Object.values(passes).map(({ trace }) => mostHeld(trace))) };
+    const most = (heldIn: typeof mostHeld) => Math.max(...Object.values(passes).map(({ trace }) => heldIn(trace)));
+    return { ...tallyOf(passes, map), onGPU: most(mostHeld), anywhere: most(mostHeldAnywhere) };
   }
   if (workload.training && (workload.inBackward || map.dtype !== 'f32')) {
     const passes = sketchOf(workload, map);
     const onGPU = heldAtOnce(Object.values(passes), map, workload.inBackward !== undefined);
-    return { ...tallyOf(passes, map), onGPU };
+    return { ...tallyOf(passes, map), onGPU, anywhere: onGPU };
   }
-  return { ...tally(workload.programs, map), onGPU: map.count };
+  return { ...tally(workload.programs, map), onGPU: map.count, anywhere: map.count };
 }
 
 /** Micro-batches that are looked at to measure a step: what the second one needs, the others do. */

@@ -28,9 +28,12 @@ export interface FitOptions {
 /** What so many times the least budget of the other ways holds has no need of the sparing one. */
 export const NEAR_LEAST = 1.25;
 
-/** Within a budget: without one, nothing goes below but what the host updates. A step finishes from its gradients. */
+/**
+ * Within a budget: without one, nothing goes below but what the host updates. A step finishes from its gradients; one of several
+ * ranks does not, whose others are past it.
+ */
 export const isDurable = (workload: Workload, recovery: Recovery): boolean =>
-  workload.training && !workload.inBackward && (recovery === 'step' || updatesOnHost(workload));
+  workload.training && !workload.inBackward && (recovery === 'step' || (updatesOnHost(workload) && !workload.isShared));
 
 /** Whether there is room below the GPU for all chunks and the activations that lie there; without the latter, others say. */
 export const fitsBelow = (found: FitCandidate, below: RoomBelow | undefined): boolean =>

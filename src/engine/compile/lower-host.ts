@@ -17,7 +17,7 @@ const UPDATED = {
 } as const satisfies Record<TrainingDtype, { readonly parameter: Kind; readonly beside?: Kind }>;
 
 export function onHost(
-  { operands, label, phase, eager, completes, frees }: HostInstruction,
+  { operands, numbered, label, phase, eager, completes, frees }: HostInstruction,
   map: ChunkMap,
 ): HostOperation[] {
   const { dtype, moments } = map;
@@ -39,7 +39,7 @@ export function onHost(
     );
     const narrow = [gradient, moment1].find((kind) => indicesIn(kind) > 1);
     return {
-      ...{ op: 'host', index, size, firstBlock: at(map.firstBlock, index), operands, phase, uses },
+      ...{ op: 'host', index, size, firstBlock: at(map.firstBlock, index), operands, numbered, phase, uses },
       firstNarrow: narrow ? map.placeOf(narrow, index).offset : 0,
       chunks: {
         ...{ gradient: chunkOf(gradient), parameter: chunkOf(parameter) },

@@ -73,6 +73,8 @@ export interface HostOperation extends Common {
     readonly beside?: number;
   };
   readonly operands: HostInstruction['operands'];
+  /** As the instruction has it. */
+  readonly numbered: boolean;
 }
 
 /**

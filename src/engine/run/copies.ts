@@ -11,7 +11,7 @@ import { assert } from '../../util/errors.ts';
 import type { Slots } from './slots.ts';
 
 /** What it asks of all that lies below the GPU. */
-type ValuesBelow = Pick<Backing, 'where' | 'discard' | 'update' | 'check' | 'takeRoom' | 'giveRoomBack'> &
+type ValuesBelow = Pick<Backing, 'where' | 'setZero' | 'discard' | 'update' | 'check' | 'takeRoom' | 'giveRoomBack'> &
   Pick<Below, 'putAll'>;
 
 export class ChunkCopies {
@@ -136,6 +136,11 @@ export class ChunkCopies {
     for (const chunk of changed) if (this.onGPU(chunk)) this.drop(chunk);
     const all = [read, ...changed].map((chunk) => ({ chunk, kept: chunk === read }));
     await this.#below.update(all, work);
+  }
+
+  /** The value is to be made anew below, by an update: over zeros, where there is none. */
+  renewBelow(chunk: number): void {
+    if (this.#below.where(chunk) === 'nothing') this.#below.setZero(chunk);
   }
 
   /** What lies below is of no use any more. */

@@ -3,7 +3,7 @@
 // copies (copies.ts).
 //
 // Invariant: nothing of a step is updated before all gradients of that step lie below, so that a new device can finish it; where
-// chunks are updated inside the backward pass, before its own gradient does.
+// chunks are updated inside the backward pass, or by several ranks, before its own gradient does.
 
 import { bytesOf, type Tensor } from '../../graph/program.ts';
 import type { HostExtent, HostScalars, HostValues, HostWidths } from '../../kernels/host-adamw.ts';
@@ -51,7 +51,7 @@ export class HostOptimizer {
   }
 
   /** Updates the chunks of an index; what of them is on the GPU goes. */
-  async run({ chunks, operands, size, firstBlock, firstNarrow }: HostOperation): Promise<void> {
+  async run({ chunks, operands, numbered, size, firstBlock, firstNarrow }: HostOperation): Promise<void> {
     const { gradient, ...changed } = chunks;
     const roles = Object.keys(changed) as (keyof typeof changed)[];
     const extent: HostExtent = { size, firstBlock, firstNarrow, widths: this.#widths };
@@ -63,7 +63,10 @@ export class HostOptimizer {
       hyper: this.#storage.onHost(operands.hyper) as Float32Array,
       state: this.#state,
       decayMask: this.#storage.onHost(operands.decayMask) as Uint32Array,
+      numbered,
     };
+    // A copy that was given up behind its last use.
+    if (this.#widths.dtype === 'f16' && changed.beside !== undefined) this.#copies.renewBelow(changed.beside);
     await this.#link.waiting(
       'below',
       this.#copies.update(gradient, Object.values(changed), ([gradient, ...bytes]) => {

@@ -50,9 +50,8 @@ export class HostThreads implements HostUpdater {
 
   async update(values: HostValues, extent: HostExtent, scalars: HostScalars): Promise<void> {
     if (this.#failure) throw this.#failure;
-    if (at(scalars.state, STATE.skip) !== 0) return;
     const places = this.#heap.placesOf(bytesIn(values));
-    if (!places || extent.size < 2 * LEAST_PART) {
+    if (!places || extent.size < 2 * LEAST_PART || at(scalars.state, STATE.skip) !== 0) {
       this.#here.update(values, extent, scalars);
       return;
     }

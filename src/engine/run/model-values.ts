@@ -6,6 +6,7 @@ import type { Kind } from '../../memory/layout/kinds.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
 import type { Fit } from '../compile/fitted.ts';
+import { updatesOnHost } from '../compile/workload.ts';
 import { rankAt } from '../ranks/grid.ts';
 import { answering, askOwner, type ChunkBytes, type Ranks } from '../ranks/ranks.ts';
 import { onlyOwnerOf } from '../ranks/sharding.ts';
@@ -16,7 +17,7 @@ import { setTensors, tensorsOf } from './values.ts';
 /** What model data is reached through: a session, whose memory, fit and executor change on the way. */
 interface ValuesHolder {
   readonly map: ChunkMap;
-  readonly fit: Pick<Fit, 'durable'>;
+  readonly fit: Pick<Fit, 'workload'>;
   readonly memory: Readonly<MemoryOptions>;
   readonly executor: Executor;
   /** Runs `work` in its turn, and again after a lost device; `what` it is, for messages. */
@@ -123,7 +124,7 @@ export class ModelValues {
   /** Without a tier below in use, values live on the GPU alone. */
   get #livesBelow(): boolean {
     const { memory, fit } = this.#session;
-    return memory.gpu !== undefined || fit.durable;
+    return memory.gpu !== undefined || updatesOnHost(fit.workload);
   }
 
   async #setChunk(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {

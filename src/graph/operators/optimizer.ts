@@ -271,7 +271,7 @@ function updateEach(
   const gradient = gradientKind(dtype);
   const changes = { eager, completes: lastingKinds(dtype, moments), frees: [gradient] };
   if (device === 'cpu') {
-    g.emitOnHost('adamw', { operands: { hyper, state, decayMask }, ...changes });
+    g.emitOnHost('adamw', { operands: { hyper, state, decayMask }, numbered: numbers !== undefined, ...changes });
     return;
   }
   const common = { gradient: { kind: gradient }, hyper, state, decayMask } as const;

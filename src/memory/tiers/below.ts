@@ -102,6 +102,11 @@ export class Below {
     this.chunks.giveRoomBack(bytes);
   }
 
+  /** Of a chunk: see `Backing.setZero`. */
+  setZero(chunk: number): void {
+    this.chunks.setZero(chunk);
+  }
+
   update(...work: Parameters<Backing['update']>): Promise<void> {
     return this.chunks.update(...work);
   }

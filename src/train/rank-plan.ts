@@ -17,7 +17,7 @@ import {
   gridBound,
   type NetworkBytes,
 } from '../engine/ranks/collectives.ts';
-import { gatheredBytes } from '../engine/ranks/gather-order.ts';
+import { exchangeMemory } from '../engine/ranks/exchange-memory.ts';
 import { type GridAxis, type GridPlaces, type GridShape, gridPlacesOf, rankAt } from '../engine/ranks/grid.ts';
 import { onlyOwnerOf, ownerOf, type ZeroStage } from '../engine/ranks/sharding.ts';
 import type { ActivationMode } from '../graph/activations.ts';
@@ -73,8 +73,8 @@ export interface RankPlan {
   readonly residents: number;
   /** Bytes that lie below the GPU at most. */
   readonly below: number;
-  /** Bytes of host memory beside that, for chunks that other ranks give ahead of their use. */
-  readonly gathered: number;
+  /** Bytes of host memory beside that, for what is exchanged, at most. */
+  readonly exchangeMemory: number;
   /** Bytes of a step over the link between host and GPU: chunks, activations that are moved, and what is exchanged. */
   readonly link: {
     readonly h2d: number;
@@ -251,7 +251,7 @@ function rankPlan(
     activations: nonModel.arenas,
     other: nonModel.persistent,
     below: slots >= residents && stashed === 0 ? 0 : residents * map.chunkBytes + stashed,
-    gathered: gatheredBytes(Object.values(passes)),
+    exchangeMemory: exchangeMemory(Object.values(passes), places),
     link: { h2d, d2h, activations: offloadedBytes(step), exchanged: exchangedOverLink(step.operations, places) },
     network: total(exchanges),
     exchanges,

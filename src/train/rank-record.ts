@@ -4,7 +4,7 @@
 import { type RankStep, rankStep } from '../engine/observe/rank-step.ts';
 import type { Cause, Recording } from '../engine/observe/recording.ts';
 import { gridBound, type NetworkBytes, networkBytes } from '../engine/ranks/collectives.ts';
-import { gatheredBytes } from '../engine/ranks/gather-order.ts';
+import { exchangeMemory } from '../engine/ranks/exchange-memory.ts';
 import { EXCHANGE_AXES } from '../engine/ranks/grid.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
 import type { ZeroStage } from '../engine/ranks/sharding.ts';
@@ -41,8 +41,8 @@ export interface RankShare {
   /** Bytes: the most that were in use, and on the GPU what was predicted. */
   readonly gpu: { readonly peak: number; readonly predictedPeak: number };
   readonly hostPeak: number;
-  /** Of host memory beside that: for chunks that other ranks give ahead of their use. */
-  readonly gathered: { readonly bytes: number; readonly planned: number };
+  /** Of host memory beside that: for what is exchanged, and at most planned. */
+  readonly exchangeMemory: { readonly bytes: number; readonly planned: number };
   readonly diskPeak: number;
   /** Bytes over the link between host and GPU since the start, what is exchanged included. */
   readonly h2dBytes: number;
@@ -80,7 +80,10 @@ function shareOf(ranks: Ranks, { session, device }: Trainer, recording: Recordin
     bound: gridBound(operations, session.map, grid, ranks.sharding.stage, starts.length),
     gpu: { peak: device.allocator.peak, predictedPeak },
     hostPeak: host.peak,
-    gathered: { bytes: session.executor.gatheredBytes, planned: gatheredBytes(Object.values(passes)) },
+    exchangeMemory: {
+      bytes: session.executor.exchangeMemory,
+      planned: exchangeMemory(Object.values(passes), grid),
+    },
     diskPeak: disk.peak,
     h2dBytes: link.h2dBytes,
     d2hBytes: link.d2hBytes,

@@ -44,11 +44,11 @@ it('is whole on every rank, and drawn beside that of rank 0', async () => {
     expect(each.map(({ rank }) => rank)).toEqual([0, 1, 2]);
     const sum = (of: 'sentBytes' | 'receivedBytes') => each.reduce((bytes, share) => bytes + share[of], 0);
     expect(sum('sentBytes')).toBe(sum('receivedBytes'));
-    for (const { rank, sentBytes, planned, gpu, gathered, waits, step } of each) {
+    for (const { rank, sentBytes, planned, gpu, exchangeMemory, waits, step } of each) {
       expect(sentBytes).toBe(planned.sent);
       expect(gpu.predictedPeak).toBe(at(trainers, rank).session.fit.peak);
-      expect(gathered.bytes).toBe(gathered.planned);
-      expect(gathered.planned).toBeGreaterThan(0);
+      expect(exchangeMemory.bytes).toBe(exchangeMemory.planned);
+      expect(exchangeMemory.planned).toBeGreaterThan(0);
       if (!step) throw new Error('the step was recorded');
       expect(step.waits.network).toBeGreaterThan(0);
       expect(waits.network).toBeGreaterThan(0);

@@ -9,7 +9,7 @@ import type { RankRecord, RankShare } from '../../src/train/rank-record.ts';
 const share = (rank: number, network: number): RankShare => ({
   ...{ rank, sentBytes: 2e6, receivedBytes: 2e6, planned: { sent: 1e6, received: 1e6 }, bound: 0.99e6 },
   gpu: { peak: 5e6 + rank, predictedPeak: 5e6 + rank },
-  gathered: { bytes: 2e5, planned: 2e5 },
+  exchangeMemory: { bytes: 2e5, planned: 2e5 },
   ...{ hostPeak: 3e6, diskPeak: 0, h2dBytes: 4e6, d2hBytes: 4e6 },
   waits: { down: 10, up: 5, below: 0, network: 2 * network },
   step: {

@@ -69,9 +69,9 @@ function lines(plan: RanksPlan, flags: PlacedFlags, parameters: number): string[
     `  ${shown(budget)}  budget a rank`,
     `  ${shown(smallest)}  is the smallest that works on every rank`,
     `  ${shown(comfortable)}  is a comfortable one: nothing that a rank holds leaves its GPU`,
-    ...(first && first.gathered > 0
+    ...(first && first.exchangeMemory > 0
       ? [
-          `  ${shown(first.gathered)}  of host memory a rank takes beside all that for what others give ahead of its use`,
+          `  ${shown(Math.max(...ranks.map(({ exchangeMemory }) => exchangeMemory)))}  of host memory a rank takes beside all that at most, for what is exchanged`,
         ]
       : []),
     ...(link

@@ -76,11 +76,23 @@ export class Communicator {
     return new Communicator(this.#messages, channel, this.#watchdog, this.ledger);
   }
 
+  /** Bytes of host memory for sums that are made here. */
+  get sumBytes(): number {
+    return this.#sum.length + this.#incoming.length;
+  }
+
   get rank(): number {
     return this.#messages.rank;
   }
   get size(): number {
     return this.#messages.size;
+  }
+
+  /** Makes the memory for sums of so many bytes ready. */
+  readyForSums(bytes: number): void {
+    if (this.#sum.length >= bytes) return;
+    this.#sum = new Uint8Array(bytes);
+    this.#incoming = new Uint8Array(bytes);
   }
 
   /** f32: of each part its owner gets the sum over all ranks; what it was elsewhere stays as it is. */
@@ -192,10 +204,7 @@ export class Communicator {
 
   /** One message at a time is held beside the sum. */
   async #sumInto(what: string, own: Uint8Array<ArrayBuffer>): Promise<void> {
-    if (this.#sum.length < own.length) {
-      this.#sum = new Uint8Array(own.length);
-      this.#incoming = new Uint8Array(own.length);
-    }
+    this.readyForSums(own.length);
     const incoming = this.#incoming.subarray(0, own.length);
     const sum = this.#sum.subarray(0, own.length);
     for (let rank = 0; rank < this.size; rank++) {

@@ -1,36 +1,22 @@
 // Exchanges between ranks as the executor does them: what others need of a value is read from the GPU, exchanged, and what
 // became of it sent up again. What is exchanged when is a pass's affair (engine/ranks/collectives.ts), chunks that are gathered
-// gathering.ts's.
+// gathering.ts's, what neighbours hand to each other hand-overs.ts's.
 //
-// Invariant: what is handed to a neighbour is on its way when the next operation begins, and nothing waits for it to arrive
-// there: two neighbours may hand something to each other at once. What a neighbour hands over is taken as soon as it comes, one
-// value ahead of its use. While other ranks are waited for, the GPU does all that was encoded before.
+// Invariant: while other ranks are waited for, the GPU does all that was encoded before.
 
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { CollectiveOperation, Operation } from '../compile/operations.ts';
 import { roleIn, spanOf } from '../ranks/collectives.ts';
-import type { Communicator } from '../ranks/communicator.ts';
+import { exchangeRooms } from '../ranks/exchange-memory.ts';
 import { isChunkGather } from '../ranks/gather-order.ts';
+import { EXCHANGE_AXES } from '../ranks/grid.ts';
 import type { Ranks } from '../ranks/ranks.ts';
 import { Gathering, type GatherPort } from './gathering.ts';
+import { HandOvers } from './hand-overs.ts';
 import type { Link } from './link.ts';
 import type { Slots } from './slots.ts';
 import type { Storage } from './storage.ts';
-
-const receives = new WeakMap<readonly Operation[], readonly CollectiveOperation[]>();
-
-const isReceive = (operation: Operation): operation is CollectiveOperation =>
-  operation.op === 'collective' && operation.collective === 'receive';
-
-/** Values on their way to a neighbour at once, for each rank of the axis: more than any order of a step has. */
-const UNDER_WAY = 2;
-
-/** A value that a neighbour hands over; there once it is awaited. */
-interface Incoming {
-  readonly operation: CollectiveOperation;
-  posted?: { readonly bytes: Uint8Array<ArrayBuffer>; readonly arrives: () => Promise<void> };
-}
 
 export class Exchanges {
   readonly #link: Link;
@@ -39,10 +25,8 @@ export class Exchanges {
   readonly #ranks: Ranks['step'] | undefined;
   readonly #pieceBytes: number;
   readonly #gathering: Gathering;
+  readonly #handOvers: HandOvers;
   #bytes = new Uint8Array(0);
-  readonly #underWay: Promise<void>[] = [];
-  /** By the neighbour: what it is to hand over from now on, the first of it in the memory where it is to be. */
-  readonly #incoming = new Map<number, Incoming[]>();
 
   constructor(link: Link, storage: Storage, slots: Slots, pieceBytes: number, ranks: Ranks['step'] | undefined) {
     this.#link = link;
@@ -60,24 +44,23 @@ export class Exchanges {
       stop: (reason) => link.stop(reason),
     };
     this.#gathering = new Gathering(port, ranks?.data);
+    this.#handOvers = new HandOvers(link, ranks);
   }
 
-  /** Bytes of host memory for what is gathered ahead. */
-  get gatheredBytes(): number {
-    return this.#gathering.bytes;
+  /** Bytes of host memory that it has for all that. */
+  get bytes(): number {
+    const sums = EXCHANGE_AXES.map((axis) => this.#ranks?.[axis].sumBytes ?? 0);
+    return [this.#bytes.length, this.#gathering.bytes, this.#handOvers.bytes, ...sums].reduce((a, b) => a + b);
   }
 
-  /** Begins a pass: what other ranks give in it is taken while this rank still works on what comes before. */
+  /** Begins a pass. */
   async begin(operations: readonly Operation[]): Promise<void> {
-    const known = receives.get(operations) ?? operations.filter(isReceive);
-    receives.set(operations, known);
-    for (const operation of known) {
-      const { owner } = at(operation.parts, 0);
-      const queue = this.#incoming.get(owner) ?? [];
-      this.#incoming.set(owner, queue);
-      queue.push({ operation });
-    }
-    for (const owner of this.#incoming.keys()) this.#post(owner);
+    const ranks = this.#ranks;
+    if (!ranks) return;
+    const rooms = exchangeRooms(operations, ranks);
+    if (this.#bytes.length < rooms.value) this.#bytes = new Uint8Array(rooms.value);
+    for (const axis of EXCHANGE_AXES) ranks[axis].readyForSums(rooms.sums[axis] ?? 0);
+    await this.#handOvers.begin(operations, rooms);
     await this.#gathering.begin(operations);
   }
 
@@ -95,22 +78,22 @@ export class Exchanges {
     const { gives, gets } = roleIn(operation, ranks.rank);
     // What this rank has by itself is its part of the whole.
     const part = own && { place: this.#storage.range(own), ...at(parts, ranks.rank) };
-    const bytes =
-      collective === 'send'
-        ? new Uint8Array(size)
-        : collective === 'receive'
-          ? await this.#received(operation)
-          : this.#room(size);
+    if (collective === 'receive') {
+      await this.#handOvers.receive(operation, (bytes) => this.#sendUp(buffer, offset, bytes));
+      return;
+    }
+    if (collective === 'send') {
+      const room = await this.#handOvers.room(size);
+      await this.#link.read(buffer, offset, size, (piece, at) => room.bytes.set(piece, at));
+      this.#handOvers.send(ranks, operation, room);
+      return;
+    }
+    const bytes = this.#bytes.subarray(0, size);
     if (part && collective === 'all-gather') {
       const { place, offset: first, bytes: size } = part;
       await this.#link.read(place.buffer, place.offset, size, (piece, at) => bytes.set(piece, first + at));
     } else if (gives) await this.#link.read(buffer, offset, size, (piece, at) => bytes.set(piece, at));
     switch (collective) {
-      case 'send':
-        await this.#handOver(ranks, label, at(parts, 0).owner, bytes);
-        break;
-      case 'receive':
-        break;
       case 'all-reduce':
         await this.#link.others(ranks.reduceScatter(label, bytes, parts));
         await this.#link.others(ranks.allGather(label, bytes, parts));
@@ -135,41 +118,5 @@ export class Exchanges {
       await this.#link.roomUp();
       this.#link.write(buffer, offset + at, bytes.subarray(at, at + this.#pieceBytes));
     }
-  }
-
-  #post(owner: number): void {
-    const [next] = this.#incoming.get(owner) ?? [];
-    if (!next || next.posted) return;
-    const { label, axis } = next.operation;
-    const bytes = new Uint8Array(spanOf(next.operation));
-    const ranks = this.#ranks?.[axis];
-    assert(ranks, `${label}: there are no other ranks`);
-    next.posted = { bytes, arrives: ranks.receiveEarly(label, owner, bytes) };
-  }
-
-  async #received(operation: CollectiveOperation): Promise<Uint8Array<ArrayBuffer>> {
-    const { owner } = at(operation.parts, 0);
-    const next = this.#incoming.get(owner)?.shift();
-    assert(next?.posted && next.operation === operation, `${operation.label} comes in its turn`);
-    this.#post(owner);
-    await this.#link.others(next.posted.arrives());
-    return next.posted.bytes;
-  }
-
-  #room(size: number): Uint8Array<ArrayBuffer> {
-    if (this.#bytes.length < size) this.#bytes = new Uint8Array(size);
-    return this.#bytes.subarray(0, size);
-  }
-
-  async #handOver(ranks: Communicator, label: string, to: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
-    const { size } = ranks;
-    // A neighbour that is far behind is waited for.
-    if (this.#underWay.length >= UNDER_WAY * size) await this.#link.others(at(this.#underWay, 0));
-    const sent = ranks.send(label, to, bytes).finally(() => {
-      this.#underWay.splice(this.#underWay.indexOf(sent), 1);
-    });
-    // What goes wrong is thrown at the next check.
-    sent.catch((reason: unknown) => this.#link.stop(reason));
-    this.#underWay.push(sent);
   }
 }

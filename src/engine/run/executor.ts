@@ -90,9 +90,9 @@ export class Executor {
   get ledger(): LinkLedger {
     return this.#link.ledger;
   }
-  /** Bytes of host memory for what other ranks give ahead of its turn. */
-  get gatheredBytes(): number {
-    return this.#exchanges.gatheredBytes;
+  /** Bytes of host memory for exchanges with other ranks. */
+  get exchangeMemory(): number {
+    return this.#exchanges.bytes;
   }
 
   /** Chunks whose reading from disk begins before they are needed. */

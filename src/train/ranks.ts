@@ -4,7 +4,7 @@
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import { GRID_AXES, type GridPlaces, gridPlacesOf, rankAt } from '../engine/ranks/grid.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
-import type { Writers } from '../formats/checkpoint.ts';
+import type { LoadedCheckpoint, Writers } from '../formats/checkpoint.ts';
 import type { Host } from '../runtime/host.ts';
 import { at } from '../util/at.ts';
 import { assert, HoldfastError, shortened } from '../util/errors.ts';
@@ -121,10 +121,15 @@ export async function runFacts(
   };
 }
 
-/** Where it goes on from, and to: each rank reads the checkpoint by itself. */
-export async function beginningFacts(host: Host, saved: SavedState | undefined, until?: number): Promise<RankFacts> {
+/** Where it goes on from, and to: each rank reads the checkpoint by itself, with the tensors that its `sums` are of. */
+export async function beginningFacts(
+  host: Host,
+  saved: SavedState | undefined,
+  until?: number,
+  sums: LoadedCheckpoint['sums'] = new Map(),
+): Promise<RankFacts> {
   const digest = await host.files.sha256();
-  digest.update(new TextEncoder().encode(JSON.stringify(saved)));
+  digest.update(new TextEncoder().encode(JSON.stringify([saved, [...sums].sort()])));
   return {
     checkpoint: saved ? `step ${saved.trainer.step} (${digest.hex().slice(0, 16)})` : 'none',
     '--until': String(until ?? 'the end'),

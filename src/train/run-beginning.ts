@@ -54,7 +54,7 @@ export async function begin(
   const { from, lora } = settings;
   const checkpoint = resume ? await loadCheckpoint(files, out) : undefined;
   const saved = checkpoint && stateOf(checkpoint);
-  if (ranks) await checkAlike(ranks, await beginningFacts(host, saved, until));
+  if (ranks) await checkAlike(ranks, await beginningFacts(host, saved, until, checkpoint?.sums));
   if (saved) checkText(text.identity, saved.corpus, out);
   const dataset = datasetOf(settings, text);
 

@@ -20,29 +20,31 @@ import { ranksInProcess } from './in-process.ts';
 
 const saved = (step: number, seed = 1) => ({ trainer: { step, control: [] }, sampling: seed }) as unknown as SavedState;
 
-/** What rank 0 says of them. */
-async function found(...states: (SavedState | undefined)[]): Promise<unknown> {
+/** What rank 0 says of them. `sums`: of the files of each. */
+async function found(states: (SavedState | undefined)[], sums: readonly string[] = []): Promise<unknown> {
   const ranks = ranksInProcess(states.length, 0);
   const checks = ranks.map(async (each, rank) => {
-    await checkAlike(each, await beginningFacts(testHost, states[rank]));
+    const own = new Map([['model.safetensors', sums[rank] ?? '']]);
+    await checkAlike(each, await beginningFacts(testHost, states[rank], undefined, own));
   });
   // The others wait: the first ends them.
   return Promise.race([Promise.all(checks), checks[0]?.then(() => new Promise(() => {}))]);
 }
 
 it('is the same on all ranks', async () => {
-  await found(saved(4), saved(4));
-  await found(undefined, undefined, undefined);
+  await found([saved(4), saved(4)]);
+  await found([undefined, undefined, undefined]);
 });
 
-it('is named where it is not: another step, another run of as many, none', async () => {
-  await expect(found(saved(4), saved(2))).rejects.toThrow(
+it('is named where it is not: another step, another run of as many, other tensors, none', async () => {
+  await expect(found([saved(4), saved(2)])).rejects.toThrow(
     /^checkpoint: step 4 \(\w{16}\) on rank 0, step 2 \(\w{16}\) on rank 1; it must be the same on all ranks$/,
   );
-  await expect(found(saved(4), saved(4), saved(4, 2))).rejects.toThrow(
+  await expect(found([saved(4), saved(4), saved(4, 2)])).rejects.toThrow(
     /^checkpoint: step 4 \(\w{16}\) on rank 0, step 4 \(\w{16}\) on rank 2;/,
   );
-  await expect(found(saved(4), undefined)).rejects.toThrow(/step 4 \(\w{16}\) on rank 0, none on rank 1;/);
+  await expect(found([saved(4), undefined])).rejects.toThrow(/step 4 \(\w{16}\) on rank 0, none on rank 1;/);
+  await expect(found([saved(4), saved(4)], ['0a', '0b'])).rejects.toThrow(/step 4 \(\w{16}\) on rank 0, step 4 \(/);
 });
 
 /** Beginnings of a run on two ranks, of weights of which one value is that of `values`, and the trainers that were made for it. */

@@ -51,6 +51,8 @@ export interface LoadedCheckpoint extends Checkpoint {
   readonly path: string;
   /** There where `weights` are an adapter's alone. */
   readonly adapter?: AdapterConfig;
+  /** The SHA-256 of its files by name, which they had when it was loaded. @default it has none beside it */
+  readonly sums?: ReadonlyMap<string, string>;
 }
 
 /** Of a checkpoint, what says how it is to be read. */

@@ -18,7 +18,7 @@ import { type AdapterConfig, nameOfStored, parseAdapterConfig } from '../peft.ts
 import { type ImagePreparation, preparationIn } from '../preprocessor.ts';
 import { TensorFile } from '../safetensors.ts';
 import { type TokenizerFiles, tokenizerIn, tokenizerNames } from '../tokenizer-files.ts';
-import { checkSums } from './checksums.ts';
+import { checkSums, readSums } from './checksums.ts';
 import type { Checkpoint, LoadedCheckpoint, LoadedState, SavedWeights, Shapes } from './contents.ts';
 import { floatsOf } from './floats.ts';
 import {
@@ -252,7 +252,8 @@ async function checkpointIn(files: FolderReader, folder: string): Promise<Loaded
   const isTrained = await isAdapter(files, folder);
   const loaded = isTrained ? await trainedAdapterIn(files, folder) : await weightsIn(files, folder);
   const state = await jsonIn(files, folder, TRAINER_STATE);
-  return { ...loaded, ...(await momentsIn(files, folder, loaded)), state, path: folder };
+  const sums = await readSums(files, folder);
+  return { ...loaded, ...(await momentsIn(files, folder, loaded)), state, path: folder, ...(sums && { sums }) };
 }
 
 async function trainedAdapterIn(

@@ -47,7 +47,7 @@ export interface Beginning {
 export async function begin(
   { host, settings, out, text }: RunSetting,
   device: Device,
-  { resume = false, until, memory = {}, ranks }: RunOptions,
+  { resume = false, until, memory = {}, ranks, signal }: RunOptions,
   made: (trainer: Trainer) => void,
 ): Promise<Beginning> {
   const { files } = host;
@@ -70,6 +70,8 @@ export async function begin(
       memory,
       generates: generates(settings) && (ranks === undefined || writesText(ranks, settings.task)),
       threads: host.threads,
+      // Others would wait for a rank that ends.
+      ...(!ranks && { signal }),
       ...(ranks && { ranks: { ...ranks, chunkBytes: first?.chunkBytes } }),
     });
     made(created);

@@ -72,13 +72,15 @@ export interface TrainerOptions {
   ranks?: Ranks & { readonly chunkBytes?: number | undefined };
   /** Those of the host, `host.threads`: an optimizer on the host computes in them. @default it computes in this thread */
   threads?: Threads | undefined;
+  /** Ends the making of the trainer: `Trainer.create` rejects with Stopped. @default nothing does */
+  signal?: AbortSignal | undefined;
   /** Whether `generator` will write text between steps: its memory belongs to the budget. @default false */
   generates?: boolean;
 }
 
 /** With defaults filled in. */
 export type FullOptions = Readonly<
-  Required<Omit<TrainerOptions, 'optimizer' | 'choices' | 'memory' | 'generates' | 'threads' | 'ranks'>> & {
+  Required<Omit<TrainerOptions, 'optimizer' | 'choices' | 'memory' | 'generates' | 'threads' | 'ranks' | 'signal'>> & {
     optimizer: AdamWOptions;
   }
 >;

@@ -77,7 +77,7 @@ export class Trainer {
   /** Makes everything that a step needs. Weights must be set; moments are zero. */
   static async create(device: Device, model: Model, options: TrainerOptions): Promise<Trainer> {
     checkOptions(model, options);
-    const { choices, generates = false, threads, ranks, ...rest } = options;
+    const { choices, generates = false, threads, ranks, signal, ...rest } = options;
     const memory = memoryOf(options);
     const optimizer = { ...ADAMW_DEFAULTS, ...options.optimizer };
     const plain = { accumulate: 1, packed: false, seed: 1 };
@@ -91,7 +91,9 @@ export class Trainer {
     const sharding = ranks && { ...ranks.sharding, chunkBytes: ranks.chunkBytes };
     const workload = trainingWorkload(part, programs, full.accumulate, generation, { ...memory, sharding });
     const kernelChoices = new KernelChoices(device, choices);
+    kernelChoices.signal = signal;
     const session = await Session.open(device, workload, kernelChoices, memory, threads, ranks);
+    kernelChoices.signal = undefined;
     try {
       return new Trainer(model, layers, session, kernelChoices, full, programs, generation, ranks);
     } catch (error) {

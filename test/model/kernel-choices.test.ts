@@ -3,7 +3,9 @@
 import { expect, test, vi } from 'vitest';
 import { KernelChoices, Trial } from '../../src/engine/compile/choices.ts';
 import { type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
+import { Stopped } from '../../src/util/errors.ts';
 import { runnable, testDevice } from '../harness.ts';
+import { LARGEST, leastBudget, openTrainer, run, type Work } from './runs.ts';
 
 const device = await testDevice();
 const hasQuads = device.traits.software && (await runnable(matmul)).some(({ name }) => name === 'quads');
@@ -35,3 +37,34 @@ test.runIf(hasQuads)('a small product keeps the choice that a run has recorded',
   expect(choices.record()).toEqual({ [key]: 'block' });
   expect((await settled(product(32), { [key]: 'quads' })).variant).toBe('quads');
 });
+
+test.runIf(hasQuads)(
+  'measuring ends where it is to, between two variants, and leaves nothing on the device',
+  async () => {
+    const stop = new AbortController();
+    const tried: string[] = [];
+    vi.spyOn(Trial.prototype, 'time').mockImplementation(async ({ name }) => {
+      tried.push(name);
+      stop.abort();
+      return 1;
+    });
+    const before = device.allocator.bytes;
+    const work: Work = { model: LARGEST, batch: 8, seq: 16, accumulate: 1, steps: 1 };
+    await expect(openTrainer(device, work, { signal: stop.signal })).rejects.toThrow(
+      new Stopped('stopped while kernels were measured, before the first step; start again'),
+    );
+    expect(tried).toHaveLength(1);
+    expect(device.allocator.bytes).toBe(before);
+    vi.restoreAllMocks();
+    // A trainer that is there goes on: another budget may need other kernels.
+    const { choices } = await run(device, work);
+    const early = new AbortController();
+    const trainer = await openTrainer(device, work, {
+      ...{ choices, signal: early.signal },
+      memory: { gpu: 2 * leastBudget(device, work) },
+    });
+    early.abort();
+    await trainer.setBudget(trainer.session.leastBudget);
+    await trainer.destroy();
+  },
+);

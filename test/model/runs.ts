@@ -174,6 +174,7 @@ export function batchesOf({ model, batch, seq, accumulate, steps }: Work): Micro
 export interface RunOptions {
   readonly ranks?: NonNullable<TrainerOptions['ranks']>;
   readonly memory?: MemoryOptions;
+  readonly signal?: AbortSignal;
   readonly choices?: ChoiceRecord;
   readonly threads?: Threads | undefined;
   /** @default drawn, the same for all runs */

@@ -6,7 +6,7 @@ import type { Device } from '../../gpu/device.ts';
 import { bindDispatch, encodeDispatch, packUniforms } from '../../gpu/dispatch.ts';
 import { ELEMENT_TYPES, type Kernel, type Variant } from '../../kernels/kernel.ts';
 import { type Host, join } from '../../runtime/host.ts';
-import { assert } from '../../util/errors.ts';
+import { assert, Stopped } from '../../util/errors.ts';
 import { accept, namesTo, parseJSON, text } from '../../util/json.ts';
 import type { DispatchOperation } from './operations.ts';
 
@@ -56,6 +56,8 @@ function sizeClass(value: unknown): string {
 }
 
 export class KernelChoices {
+  /** Ends measuring while it is set: `settle` rejects with Stopped. */
+  signal: AbortSignal | undefined;
   readonly #device: Device;
   readonly #chosen = new Map<string, string>();
   #measured = 0;
@@ -86,7 +88,7 @@ export class KernelChoices {
 
   /**
    * Measures what the dispatches need and is not chosen yet. A choice is made for a whole problem, on the first of
-   * its parts that lie in one tile: what that needs fits where the dispatch itself fits.
+   * its parts that lie in one tile: what that needs fits where the dispatch itself fits. Errors: Stopped, where `signal` says so.
    */
   async settle(dispatches: readonly Pick<DispatchOperation, 'kernel' | 'whole' | 'problem'>[]): Promise<void> {
     for (const { kernel, whole, problem } of dispatches) {
@@ -125,6 +127,8 @@ export class KernelChoices {
     let fastest = { name: '', ms: Number.POSITIVE_INFINITY };
     try {
       for (const variant of variants) {
+        if (this.signal?.aborted)
+          throw new Stopped('stopped while kernels were measured, before the first step; start again');
         const ms = await trial.time(variant, fastest.ms);
         if (ms < fastest.ms || fastest.name === '') fastest = { name: variant.name, ms };
       }

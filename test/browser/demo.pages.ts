@@ -281,14 +281,16 @@ test('a tab that is come back to shows what others did', async () => {
 test.runIf(BROWSER === 'chromium')(
   'curves whose drawing does not load say so, and are drawn after a reload',
   async () => {
+    // Before there is a page: one that is loaded draws the run that it shows.
+    const drawing = /uPlot.*\.js$/;
+    await context.route(drawing, (route) => route.abort());
     const page = await ready(context, url);
-    await page.route(/uPlot.*\.js$/, (route) => route.abort());
     await prepare(page, TEXT, ENDLESS);
     await page.click('#train');
     await page.locator('#chart-loss figcaption', { hasText: 'what draws it did not load: reload the page' }).waitFor();
     // It says so at once: what is loaded anew takes up a run that is there by then.
     await says(page, /^Training/);
-    await page.unrouteAll();
+    await context.unroute(drawing);
     await page.reload();
     await page.locator('#chart-loss .uplot').waitFor();
     await stopAfter(page, 5);

@@ -106,7 +106,7 @@ const kinds: [string, () => string[]][] = [
   ['within budgets and a disk tier', () => [...BUDGET.with(-1, '110KB'), '--disk', at('tiers')]],
 ];
 
-test.runIf(THOROUGH).each(kinds)(
+test.runIf(THOROUGH).each(EVERY_CASE ? kinds : kinds.slice(2))(
   'killed and resumed, %s: the same bits',
   { timeout: 3_600_000 },
   async (kind, memory) => {
@@ -132,7 +132,7 @@ const ways: [string, string[]][] = [
   ['--dtype f16 --optimizer-device cpu', BUDGET.with(-1, '900KB')],
 ];
 
-test.runIf(THOROUGH).each(EVERY_CASE ? ways : ways.slice(0, 2))(
+test.runIf(THOROUGH).each(EVERY_CASE ? ways : ways.slice(1, 2))(
   'killed and resumed, %s: the same bits',
   { timeout: 3_600_000 },
   async (flags, memory) => {

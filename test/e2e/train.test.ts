@@ -100,28 +100,31 @@ describe('train', () => {
     expect(weights('cut').equals(weights('whole'))).toBe(true);
   });
 
-  test('ended early and resumed, it has the validations, samples and random numbers of a run that was not', async () => {
-    const shown = ['--eval-every', '4', '--sample-every', '6', '--sample-tokens', '9', '--steps', '14'];
-    const parts = async (out: string, ...ends: string[]) => {
-      for (const [i, end] of ends.entries()) {
-        const args = i === 0 ? train(out, ...shown) : ['train', '--resume', '--out', at(out)];
-        const { status, stdout, stderr } = await here([...args, '--until', end]);
-        expect(status, stderr).toBe(0);
-        // Each end shows what has become of the run.
-        expect(stdout).toContain(`step ${end}: validation loss`);
-        expect(stdout).toContain(`step ${end} writes:`);
-      }
-      const state = JSON.parse(readFileSync(at(out, 'checkpoint-14', 'trainer_state.json'), 'utf8'));
-      for (const step of state.history.steps) delete step.tokensPerSecond;
-      return state;
-    };
-    const undisturbed = await parts('undisturbed', '14');
-    expect(undisturbed.history.validations.map(({ step }: { step: number }) => step)).toEqual([4, 8, 12, 14]);
-    expect(undisturbed.history.samples.map(({ step }: { step: number }) => step)).toEqual([6, 12, 14]);
-    // Before anything is due, when a validation is, and one step before the end.
-    expect(await parts('ended early', '3', '8', '13', '14')).toEqual(undisturbed);
-    expect(weights('ended early').equals(weights('undisturbed'))).toBe(true);
-  });
+  test.runIf(THOROUGH)(
+    'ended early and resumed, it has the validations, samples and random numbers of a run that was not',
+    async () => {
+      const shown = ['--eval-every', '4', '--sample-every', '6', '--sample-tokens', '9', '--steps', '14'];
+      const parts = async (out: string, ...ends: string[]) => {
+        for (const [i, end] of ends.entries()) {
+          const args = i === 0 ? train(out, ...shown) : ['train', '--resume', '--out', at(out)];
+          const { status, stdout, stderr } = await here([...args, '--until', end]);
+          expect(status, stderr).toBe(0);
+          // Each end shows what has become of the run.
+          expect(stdout).toContain(`step ${end}: validation loss`);
+          expect(stdout).toContain(`step ${end} writes:`);
+        }
+        const state = JSON.parse(readFileSync(at(out, 'checkpoint-14', 'trainer_state.json'), 'utf8'));
+        for (const step of state.history.steps) delete step.tokensPerSecond;
+        return state;
+      };
+      const undisturbed = await parts('undisturbed', '14');
+      expect(undisturbed.history.validations.map(({ step }: { step: number }) => step)).toEqual([4, 8, 12, 14]);
+      expect(undisturbed.history.samples.map(({ step }: { step: number }) => step)).toEqual([6, 12, 14]);
+      // Before anything is due, when a validation is, and one step before the end.
+      expect(await parts('ended early', '3', '8', '13', '14')).toEqual(undisturbed);
+      expect(weights('ended early').equals(weights('undisturbed'))).toBe(true);
+    },
+  );
 
   test('when its terminal is closed, it saves and leaves nothing else behind', async () => {
     let closed = false;
@@ -176,35 +179,40 @@ describe('train', () => {
     expect(tuned.status, tuned.stderr).toBe(0);
   });
 
-  test('a task: validations tell what it solves; it is resumed as it is; a zip of it writes what its folder writes', async () => {
-    const args = [...SMALL, ...QUIET, '--task', 'sorting', '--steps', '4', '--eval-every', '2', '--out', at('sorts')];
-    const run = await here(['train', ...args, '--json']);
-    expect(run.status, run.stderr).toBe(0);
-    const lines = records(run.stdout);
-    const solved = lines.flatMap(({ validation }) => (validation ? [validation as Record<string, number>] : []));
-    expect(solved.map(({ step }) => step)).toEqual([2, 4]);
-    for (const { loss, accuracy } of solved) {
-      expect(loss).toBeLessThan(6);
-      // Nothing is learned in four steps.
-      expect(accuracy).toBe(0);
-    }
-    expect(lines.at(-1)).toMatchObject({ summary: { steps: 4, accuracy: 0 } });
-    const refused = async (...flags: string[]) =>
-      (await here(['train', '--resume', '--out', at('sorts'), ...flags])).stderr;
-    expect(await refused('--task', 'addition')).toMatch(/--task addition: the checkpoint in .* was made with sorting/);
-    expect(await refused('--data', corpus)).toMatch(/--data: the checkpoint in .* was made with --task sorting/);
+  test.runIf(THOROUGH)(
+    'a task: validations tell what it solves; it is resumed as it is; a zip of it writes what its folder writes',
+    async () => {
+      const args = [...SMALL, ...QUIET, '--task', 'sorting', '--steps', '4', '--eval-every', '2', '--out', at('sorts')];
+      const run = await here(['train', ...args, '--json']);
+      expect(run.status, run.stderr).toBe(0);
+      const lines = records(run.stdout);
+      const solved = lines.flatMap(({ validation }) => (validation ? [validation as Record<string, number>] : []));
+      expect(solved.map(({ step }) => step)).toEqual([2, 4]);
+      for (const { loss, accuracy } of solved) {
+        expect(loss).toBeLessThan(6);
+        // Nothing is learned in four steps.
+        expect(accuracy).toBe(0);
+      }
+      expect(lines.at(-1)).toMatchObject({ summary: { steps: 4, accuracy: 0 } });
+      const refused = async (...flags: string[]) =>
+        (await here(['train', '--resume', '--out', at('sorts'), ...flags])).stderr;
+      expect(await refused('--task', 'addition')).toMatch(
+        /--task addition: the checkpoint in .* was made with sorting/,
+      );
+      expect(await refused('--data', corpus)).toMatch(/--data: the checkpoint in .* was made with --task sorting/);
 
-    const checkpoint = at('sorts', 'checkpoint-4');
-    const files = readdirSync(checkpoint).map((name) => [
-      name,
-      new Uint8Array(readFileSync(path.join(checkpoint, name))),
-    ]);
-    writeFileSync(at('sorts.zip'), zipSync(Object.fromEntries(files)));
-    const write = (from: string) => here(['generate', at(from), '--prompt', 'sort 10', '--tokens', '20']);
-    const [folder, zip] = [await write('sorts'), await write('sorts.zip')];
-    expect(zip.status, zip.stderr).toBe(0);
-    expect(zip.stdout).toBe(folder.stdout);
-  });
+      const checkpoint = at('sorts', 'checkpoint-4');
+      const files = readdirSync(checkpoint).map((name) => [
+        name,
+        new Uint8Array(readFileSync(path.join(checkpoint, name))),
+      ]);
+      writeFileSync(at('sorts.zip'), zipSync(Object.fromEntries(files)));
+      const write = (from: string) => here(['generate', at(from), '--prompt', 'sort 10', '--tokens', '20']);
+      const [folder, zip] = [await write('sorts'), await write('sorts.zip')];
+      expect(zip.status, zip.stderr).toBe(0);
+      expect(zip.stdout).toBe(folder.stdout);
+    },
+  );
 
   test('piped, it prints plain lines without control sequences', async () => {
     const run = await holdfast(train('plain', '--steps', '5', '--sample-every', '3'));
@@ -225,30 +233,45 @@ describe('train', () => {
     expect(existsSync(at('diverged', 'report.html'))).toBe(false);
   });
 
-  test('a run that diverges leaves the checkpoint from before; one that is stopped meanwhile is saved beside it', async () => {
-    const diverging = ['--steps', '60', '--lr', '1e30', '--clip', '0', '--warmup', '0', '--save-every', '1', '--json'];
-    const skipped = ({ stdout }: Finished) =>
-      records(stdout).flatMap((line) => ('loss' in line ? [line['skipped'] === true] : []));
-    const until = (step: number, ...flags: string[]) =>
-      here([...train('stopped', ...diverging, '--until', String(step)), ...flags]);
-    // Its sample fails, after it is saved.
-    const first = await until(4);
-    expect(first.status).toBe(2);
-    expect(first.stderr).toMatch(/logit 0 is NaN: the model has diverged/);
-    expect(skipped(first)).toEqual([false, true, true, true]);
-    expect(saved('stopped')).toEqual([1, 4]);
-    const second = await until(6, '--resume', '--sample-tokens', '0');
-    expect(second.status, second.stderr).toBe(0);
-    expect(skipped(second)).toEqual([true, true]);
-    expect(saved('stopped')).toEqual([1, 6]);
-    // The skipped steps of both count together.
-    const end = await here([...train('stopped', ...diverging), '--resume']);
-    expect(end.stderr).toMatch(/10 steps in a row .* \(step 10\)/);
-    expect(skipped(end)).toEqual([true, true, true, true, true]);
-    expect(saved('stopped')).toEqual([1, 6]);
-  });
+  test.runIf(THOROUGH)(
+    'a run that diverges leaves the checkpoint from before; one that is stopped meanwhile is saved beside it',
+    async () => {
+      const diverging = [
+        '--steps',
+        '60',
+        '--lr',
+        '1e30',
+        '--clip',
+        '0',
+        '--warmup',
+        '0',
+        '--save-every',
+        '1',
+        '--json',
+      ];
+      const skipped = ({ stdout }: Finished) =>
+        records(stdout).flatMap((line) => ('loss' in line ? [line['skipped'] === true] : []));
+      const until = (step: number, ...flags: string[]) =>
+        here([...train('stopped', ...diverging, '--until', String(step)), ...flags]);
+      // Its sample fails, after it is saved.
+      const first = await until(4);
+      expect(first.status).toBe(2);
+      expect(first.stderr).toMatch(/logit 0 is NaN: the model has diverged/);
+      expect(skipped(first)).toEqual([false, true, true, true]);
+      expect(saved('stopped')).toEqual([1, 4]);
+      const second = await until(6, '--resume', '--sample-tokens', '0');
+      expect(second.status, second.stderr).toBe(0);
+      expect(skipped(second)).toEqual([true, true]);
+      expect(saved('stopped')).toEqual([1, 6]);
+      // The skipped steps of both count together.
+      const end = await here([...train('stopped', ...diverging), '--resume']);
+      expect(end.stderr).toMatch(/10 steps in a row .* \(step 10\)/);
+      expect(skipped(end)).toEqual([true, true, true, true, true]);
+      expect(saved('stopped')).toEqual([1, 6]);
+    },
+  );
 
-  test('a model that a run is training writes, however often that saves', async () => {
+  test.runIf(THOROUGH)('a model that a run is training writes, however often that saves', async () => {
     let written: Promise<Finished[]> | undefined;
     const write = () => holdfast(['generate', at('living'), '--prompt', 'the ', '--tokens', '4']);
     await holdfast(train('living', '--steps', '20000', '--save-every', '1', '--json'), {

@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { type Layout, type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
 import { field, fields, leading } from '../entry.ts';
 import { type HostArray, isWorthwhile, runKernel, runnable, testDevice } from '../harness.ts';
+import { THOROUGH } from '../host.ts';
 import { Draws } from './inputs.ts';
 
 const device = await testDevice();
@@ -45,7 +46,8 @@ describe.each<Layout>(['NN', 'NT', 'TN'])('%s', async (layout) => {
   const { M, N, K } = problem;
   const data: Data = { a: random.normals(M * K), b: random.normals(K * N), c: random.normals(M * N) };
 
-  it.each(worthwhile)('$name: no bit depends on how the sum over K is split', async (variant) => {
+  // What the sums are made of, not who compiles them.
+  it.runIf(THOROUGH).each(worthwhile)('$name: no bit depends on how the sum over K is split', async (variant) => {
     for (const accumulate of [false, true]) {
       const whole = await bitsOf(variant, { ...problem, accumulate }, [64], data);
       // Aligned parts are loaded four floats at a time, odd ones one by one.

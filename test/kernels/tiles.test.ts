@@ -148,7 +148,7 @@ function products({ operand, epilogues }: Products): fc.Arbitrary<Tiled<MatmulPr
 const COMPILED_FOR: Readonly<Record<string, number>> = { tiled: 5, tiledSmall: 2 };
 
 describe.each(await runnable(matmul))('matmul $name', (variant) => {
-  const numRuns = EVERY_CASE ? 100 : (COMPILED_FOR[variant.name] ?? (THOROUGH ? 25 : 10));
+  const numRuns = EVERY_CASE ? 100 : (COMPILED_FOR[variant.name] ?? 10);
 
   it.each<Products>([
     {

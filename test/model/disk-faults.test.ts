@@ -130,7 +130,7 @@ describe.each(Object.entries(FAULTS) as [Fault, string][])('the slow tier: %s, %
   });
 
   // The first three, then every 19th; in Deno, whose runs take longer, fewer.
-  const stride = EVERY_CASE ? 1 : isDeno ? 41 : 31;
+  const stride = EVERY_CASE ? 1 : isDeno ? 71 : 61;
 
   test.each(recoveries)('at the n-th move, recovery %s', async (recovery) => {
     let failures = 0;

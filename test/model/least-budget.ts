@@ -19,10 +19,10 @@ const isCase = await Promise.all(folders.map((name) => testHost.files.stat(join(
 /** The names of all cases. */
 export const CASES: readonly string[] = folders.filter((_, i) => isCase[i]);
 
-/** A decoder with a window, an adapter, an encoder. */
-const FEW = ['llama-lora-all', 'mistral-window', 'vit-classify'];
-/** Packed documents, norms of heads. */
-const MORE = ['chat-mask', 'qwen3', ...FEW];
+/** An adapter. */
+const FEW = ['llama-lora-all'];
+/** Packed documents, an encoder. */
+const MORE = ['chat-mask', 'vit-classify', ...FEW];
 
 /** The names of those replayed in their smallest budget: all in `npm run test:all`, else more in Node, whose polls are the fastest. */
 export const IN_LEAST_BUDGET: readonly string[] = EVERY_CASE ? CASES : THOROUGH ? MORE : FEW;

@@ -1,8 +1,7 @@
 // AdamW over values in host memory, in AssemblyScript: shaders/adamw/adamw.wgsl's arithmetic in its order, four elements at
 // a time, every operation rounded to f32. Not TypeScript: config/assembly.ts compiles it to a WebAssembly module.
 //
-// One function for each way in which parameters and moments are kept, all with the same parameters. Elements do not depend on
-// each other: how a range is cut into calls changes no bit.
+// Elements do not depend on each other: how a range is cut into calls changes no bit.
 
 /** How parameters are kept, as types: which of the code below is theirs is decided when it is compiled. Gradients go with them. */
 type Floats = f32;
@@ -14,11 +13,12 @@ type WithCopy = i16;
 type Rounded = u16;
 
 /**
- * `count` elements at these addresses; `beside`: the lower halves, or the copy. `decays`: whether weight decay is theirs. For
- * moments that are rounded: the words of the step's key, the number of the first element among all that train, and below
- * which size moments become zero.
+ * `count` elements at these addresses, kept in one of WAYS (src/kernels/host-adamw.ts): of all but the first a multiple of 4.
+ * `beside`: the lower halves, or the copy. `decays`: whether weight decay is theirs. For moments that are rounded: the words of
+ * the step's key, the number of the first element among all that train, and below which size moments become zero.
  */
 export function adamw(
+  way: i32,
   parameter: usize,
   beside: usize,
   m: usize,
@@ -41,10 +41,46 @@ export function adamw(
 ): void {
   const whole: usize = (count & ~3) << 2;
   const decay: f32 = learningRate * weightDecay;
-  updateFours<Floats, Floats>(
-    parameter, beside, m, v, gradient, whole, decays, learningRate, rest1, rest2, epsilon, decay, coefficient, correction1,
-    correction2, keyFirst, keyLast, element, least,
-  );
+  switch (way) {
+    case 0:
+      updateFours<Floats, Floats>(
+        parameter, beside, m, v, gradient, whole, decays, learningRate, rest1, rest2, epsilon, decay, coefficient, correction1,
+        correction2, keyFirst, keyLast, element, least,
+      );
+      break;
+    case 1:
+      updateFours<Floats, Rounded>(
+        parameter, beside, m, v, gradient, whole, decays, learningRate, rest1, rest2, epsilon, decay, coefficient, correction1,
+        correction2, keyFirst, keyLast, element, least,
+      );
+      return;
+    case 2:
+      updateFours<Halves, Floats>(
+        parameter, beside, m, v, gradient, whole, decays, learningRate, rest1, rest2, epsilon, decay, coefficient, correction1,
+        correction2, keyFirst, keyLast, element, least,
+      );
+      return;
+    case 3:
+      updateFours<Halves, Rounded>(
+        parameter, beside, m, v, gradient, whole, decays, learningRate, rest1, rest2, epsilon, decay, coefficient, correction1,
+        correction2, keyFirst, keyLast, element, least,
+      );
+      return;
+    case 4:
+      updateFours<WithCopy, Floats>(
+        parameter, beside, m, v, gradient, whole, decays, learningRate, rest1, rest2, epsilon, decay, coefficient, correction1,
+        correction2, keyFirst, keyLast, element, least,
+      );
+      return;
+    case 5:
+      updateFours<WithCopy, Rounded>(
+        parameter, beside, m, v, gradient, whole, decays, learningRate, rest1, rest2, epsilon, decay, coefficient, correction1,
+        correction2, keyFirst, keyLast, element, least,
+      );
+      return;
+    default:
+      unreachable();
+  }
   const end: usize = count << 2;
   for (let at: usize = whole; at < end; at += 4) {
     const g: f32 = load<f32>(gradient + at) * coefficient;
@@ -60,143 +96,6 @@ export function adamw(
     const step: f32 = denominator > 0 ? (learningRate * (first / correction1)) / denominator : 0;
     store<f32>(parameter + at, value - (decayed + step));
   }
-}
-
-// Of the others, `count` is a multiple of 4.
-
-export function adamwNarrowMoments(
-  parameter: usize,
-  beside: usize,
-  m: usize,
-  v: usize,
-  gradient: usize,
-  count: usize,
-  decays: bool,
-  learningRate: f32,
-  rest1: f32,
-  rest2: f32,
-  epsilon: f32,
-  weightDecay: f32,
-  coefficient: f32,
-  correction1: f32,
-  correction2: f32,
-  keyFirst: u32,
-  keyLast: u32,
-  element: u32,
-  least: f32,
-): void {
-  updateFours<Floats, Rounded>(
-    parameter, beside, m, v, gradient, count << 2, decays, learningRate, rest1, rest2, epsilon, learningRate * weightDecay,
-    coefficient, correction1, correction2, keyFirst, keyLast, element, least,
-  );
-}
-
-export function adamwOnHalves(
-  parameter: usize,
-  beside: usize,
-  m: usize,
-  v: usize,
-  gradient: usize,
-  count: usize,
-  decays: bool,
-  learningRate: f32,
-  rest1: f32,
-  rest2: f32,
-  epsilon: f32,
-  weightDecay: f32,
-  coefficient: f32,
-  correction1: f32,
-  correction2: f32,
-  keyFirst: u32,
-  keyLast: u32,
-  element: u32,
-  least: f32,
-): void {
-  updateFours<Halves, Floats>(
-    parameter, beside, m, v, gradient, count << 2, decays, learningRate, rest1, rest2, epsilon, learningRate * weightDecay,
-    coefficient, correction1, correction2, keyFirst, keyLast, element, least,
-  );
-}
-
-export function adamwOnHalvesNarrowMoments(
-  parameter: usize,
-  beside: usize,
-  m: usize,
-  v: usize,
-  gradient: usize,
-  count: usize,
-  decays: bool,
-  learningRate: f32,
-  rest1: f32,
-  rest2: f32,
-  epsilon: f32,
-  weightDecay: f32,
-  coefficient: f32,
-  correction1: f32,
-  correction2: f32,
-  keyFirst: u32,
-  keyLast: u32,
-  element: u32,
-  least: f32,
-): void {
-  updateFours<Halves, Rounded>(
-    parameter, beside, m, v, gradient, count << 2, decays, learningRate, rest1, rest2, epsilon, learningRate * weightDecay,
-    coefficient, correction1, correction2, keyFirst, keyLast, element, least,
-  );
-}
-
-export function adamwWithCopy(
-  parameter: usize,
-  beside: usize,
-  m: usize,
-  v: usize,
-  gradient: usize,
-  count: usize,
-  decays: bool,
-  learningRate: f32,
-  rest1: f32,
-  rest2: f32,
-  epsilon: f32,
-  weightDecay: f32,
-  coefficient: f32,
-  correction1: f32,
-  correction2: f32,
-  keyFirst: u32,
-  keyLast: u32,
-  element: u32,
-  least: f32,
-): void {
-  updateFours<WithCopy, Floats>(
-    parameter, beside, m, v, gradient, count << 2, decays, learningRate, rest1, rest2, epsilon, learningRate * weightDecay,
-    coefficient, correction1, correction2, keyFirst, keyLast, element, least,
-  );
-}
-
-export function adamwWithCopyNarrowMoments(
-  parameter: usize,
-  beside: usize,
-  m: usize,
-  v: usize,
-  gradient: usize,
-  count: usize,
-  decays: bool,
-  learningRate: f32,
-  rest1: f32,
-  rest2: f32,
-  epsilon: f32,
-  weightDecay: f32,
-  coefficient: f32,
-  correction1: f32,
-  correction2: f32,
-  keyFirst: u32,
-  keyLast: u32,
-  element: u32,
-  least: f32,
-): void {
-  updateFours<WithCopy, Rounded>(
-    parameter, beside, m, v, gradient, count << 2, decays, learningRate, rest1, rest2, epsilon, learningRate * weightDecay,
-    coefficient, correction1, correction2, keyFirst, keyLast, element, least,
-  );
 }
 
 /** The elements of whole vectors, up to `end` bytes of float32. */

@@ -7,14 +7,7 @@ import { at } from '../util/at.ts';
 import { keyIn } from './moments.ts';
 import { HYPER, STATE } from './step-control.ts';
 import { BLOCK } from './sum-squares.ts';
-import {
-  type AdamWExports,
-  type AdamWFunction,
-  instantiate,
-  MOST_PAGES,
-  PAGE_BYTES,
-  type WasmHeap,
-} from './wasm-heap.ts';
+import { type AdamWExports, instantiate, MOST_PAGES, PAGE_BYTES, type WasmHeap } from './wasm-heap.ts';
 
 /** What changes from step to step: see HYPER, ROUNDING and STATE; and which blocks decay, a bit each. */
 export interface HostScalars {
@@ -167,11 +160,12 @@ export class HostAdamW {
 /** A call of a function of the module. */
 export type Call = readonly [name: keyof AdamWExports, ...values: number[]];
 
-const FUNCTIONS = {
-  f32: { f32: 'adamw', bf16: 'adamwNarrowMoments' },
-  bf16: { f32: 'adamwOnHalves', bf16: 'adamwOnHalvesNarrowMoments' },
-  f16: { f32: 'adamwWithCopy', bf16: 'adamwWithCopyNarrowMoments' },
-} as const satisfies Record<HostWidths['dtype'], Record<HostWidths['moments'], AdamWFunction>>;
+/** Ways in which parameters and moments are kept, as the module numbers them. */
+const WAYS = {
+  f32: { f32: 0, bf16: 1 },
+  bf16: { f32: 2, bf16: 3 },
+  f16: { f32: 4, bf16: 5 },
+} as const satisfies Record<HostWidths['dtype'], Record<HostWidths['moments'], number>>;
 
 /** What updates values at byte offsets of a memory: of those of `bytesIn`. */
 export function callsOf(offsets: readonly number[], extent: HostExtent, scalars: HostScalars): Call[] {
@@ -199,8 +193,8 @@ export function callsOf(offsets: readonly number[], extent: HostExtent, scalars:
   for (const { start, end, decays, element } of runsOf(scalars, firstBlock, size)) {
     const places = OPERANDS.map((operand) => (operands.includes(operand) ? placeOf(operand, start) : 0));
     const rounding = isRounded ? [...keyIn(hyper), element, least ?? 0] : [0, 0, 0, 0];
-    const name = FUNCTIONS[widths.dtype][widths.moments];
-    calls.push([name, ...places, end - start, Number(decays), ...numbers, ...rounding]);
+    const way = WAYS[widths.dtype][widths.moments];
+    calls.push(['adamw', way, ...places, end - start, Number(decays), ...numbers, ...rounding]);
     if (isRounded || least === undefined) continue;
     for (const moment of ['moment1', 'moment2'] as const) {
       calls.push(['sweep', placeOf(moment, start), end - start, least]);

@@ -14,11 +14,8 @@ const ALIGNMENT = 64;
 
 /** What assembly/adamw.ts exports. */
 export type AdamWExports = Readonly<
-  Record<AdamWFunction | 'copyNarrowed' | 'sweep' | 'traffic', (...values: number[]) => void>
+  Record<'adamw' | 'copyNarrowed' | 'sweep' | 'traffic', (...values: number[]) => void>
 >;
-
-/** Named as the kernels of adamw.ts of which they have the arithmetic. */
-export type AdamWFunction = `adamw${'' | 'OnHalves' | 'WithCopy'}${'' | 'NarrowMoments'}`;
 
 interface Place {
   readonly number: number;

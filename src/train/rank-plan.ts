@@ -3,6 +3,7 @@
 //
 // Invariant: bytes are those that the run counts; a budget that is called the smallest works on every rank.
 
+import { isAllOnGPU, needBelow } from '../engine/compile/candidate.ts';
 import { fitMemory } from '../engine/compile/fit.ts';
 import type { Fit } from '../engine/compile/fitted.ts';
 import { smallestBudget } from '../engine/compile/least.ts';
@@ -25,6 +26,7 @@ import type { ActivationDtype } from '../graph/narrow-activations.ts';
 import type { OptimizerDevice } from '../graph/operators/optimizer.ts';
 import type { ChunkMap } from '../memory/layout/chunk-map.ts';
 import { KINDS, type Kind } from '../memory/layout/kinds.ts';
+import { bytesBelow } from '../memory/tiers/shares.ts';
 import type { Model } from '../nn/model.ts';
 import { at } from '../util/at.ts';
 import { formatBytes } from '../util/bytes.ts';
@@ -231,8 +233,7 @@ function rankPlan(
   fit: Fit<TrainingPasses>,
   { smallest, whole }: Pick<RankPlan, 'smallest' | 'whole'>,
 ): RankPlan {
-  const { map, passes, slots, residents, stashes, nonModel, peak } = fit;
-  const stashed = stashes.reduce((sum, bytes) => sum + bytes, 0);
+  const { map, passes, slots, residents, nonModel, peak } = fit;
   const { step } = passes;
   const sharding = { ...places.data, stage };
   const held: { [K in Kind]?: number } = {};
@@ -250,7 +251,7 @@ function rankPlan(
     owned: owned.filter((owner) => owner === sharding.rank).length,
     activations: nonModel.arenas,
     other: nonModel.persistent,
-    below: slots >= residents && stashed === 0 ? 0 : residents * map.chunkBytes + stashed,
+    below: isAllOnGPU(fit) ? 0 : bytesBelow(needBelow(fit)),
     exchangeMemory: exchangeMemory(Object.values(passes), places),
     link: { h2d, d2h, activations: offloadedBytes(step), exchanged: exchangedOverLink(step.operations, places) },
     network: total(exchanges),

@@ -200,6 +200,14 @@ describe('the plan of every rank', () => {
     }
   });
 
+  it('with AdamW on the host has what the optimizer alone uses below, also where all else is on the GPU', () => {
+    const onHost = { ...stepOf(4, 2), optimizerDevice: 'cpu' } as const;
+    const { ranks } = planRanks(wide, onHost, (it) => it.comfortable);
+    for (const { below, held } of ranks) {
+      expect(below).toBeGreaterThanOrEqual((held.moment1 ?? 0) + (held.moment2 ?? 0));
+    }
+  });
+
   it('names a smallest budget that works on all of them, and none that is a byte less', () => {
     for (const stage of EVERY_CASE ? ZERO_STAGES : ([2] as const)) {
       const { smallest } = planRanks(MODEL, stepOf(3, stage), (it) => it.comfortable);

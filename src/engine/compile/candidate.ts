@@ -214,6 +214,15 @@ export function arenaSizes(placements: readonly Placement[]): number[] {
   return sizes;
 }
 
+/** Whether nothing of a fit lies below the GPU but copies of what is on it. */
+export const isAllOnGPU = ({
+  slots,
+  residents,
+  stashes,
+  workload,
+}: Pick<Measured, 'residents' | 'stashes' | 'workload'> & { readonly slots: number }): boolean =>
+  slots >= residents && stashes.length === 0 && !updatesOnHost(workload);
+
 /** What a fit needs below the GPU. */
 export const needBelow = ({
   map,

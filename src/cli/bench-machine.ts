@@ -1,4 +1,4 @@
-// A measurement of this machine as `holdfast plan --hardware` describes one: its peaks, its link, its disk, and what each
+// A measurement of this machine as `holdfast plan --hardware` describes one: its peaks, its link, its disk, its host, and what each
 // kernel of a training step reaches of what arithmetic and memory allow it.
 //
 // Invariant: what could not be measured is left out or has the figure of the whole; nothing is made up.
@@ -6,11 +6,23 @@
 import { isDispatch } from '../engine/compile/operations.ts';
 import { copy, measurePeak, timeOf } from '../engine/observe/peak.ts';
 import { profile } from '../engine/observe/profile.ts';
-import { boundSeconds, type Machine, type MachineDisk, type MachineLink } from '../engine/simulate/machine.ts';
+import type { HostUpdater } from '../engine/run/host-optimizer.ts';
+import { HostThreads } from '../engine/run/host-threads.ts';
+import {
+  boundSeconds,
+  type Machine,
+  type MachineDisk,
+  type MachineHostMemory,
+  type MachineLink,
+} from '../engine/simulate/machine.ts';
 import { parseConfig } from '../formats/config.ts';
 import { GPUBufferUsage, GPUMapMode } from '../gpu/constants.ts';
 import type { Device } from '../gpu/device.ts';
 import { mapBuffer } from '../gpu/mapping.ts';
+import { HostAdamW } from '../kernels/host-adamw.ts';
+import { HYPER, STATE } from '../kernels/step-control.ts';
+import { BLOCK } from '../kernels/sum-squares.ts';
+import { WasmHeap } from '../kernels/wasm-heap.ts';
 import { makeModel } from '../nn/index.ts';
 import { initialWeights } from '../nn/initialise.ts';
 import { type Host, join } from '../runtime/host.ts';
@@ -36,6 +48,9 @@ const TRIES = 5;
 /** Of a file on disk, and of one write or read. */
 const DISK_BYTES = 256 * 2 ** 20;
 const DISK_PIECE = 8 * 2 ** 20;
+/** That AdamW on the host updates: past all caches. Bytes that it reads and writes of each. */
+const HOST_ELEMENTS = 2 ** 23;
+const HOST_ELEMENT_BYTES = 28;
 
 /** `folder`: where the disk tier would be. */
 export async function measureMachine(
@@ -53,6 +68,7 @@ export async function measureMachine(
     title: `${device.adapter.name}, ${host.name}`,
     ...memory,
     ...kernels,
+    hostMemory: await measureHostMemory(host),
     link: await measureLink(device),
     ...(disk && { disk }),
   };
@@ -144,6 +160,30 @@ async function measureLink(device: Device): Promise<MachineLink> {
   } finally {
     allocator.destroy(buffer);
     allocator.destroy(staging);
+  }
+}
+
+/** As AdamW on the host reads and writes it, in all of its threads: all of that is reached. */
+async function measureHostMemory({ threads }: Host): Promise<MachineHostMemory> {
+  const heap = WasmHeap.make();
+  const part = (): Uint8Array => {
+    const bytes = heap?.allocate(4 * HOST_ELEMENTS) ?? new Uint8Array(4 * HOST_ELEMENTS);
+    // Neither zeros nor subnormals, with which a processor computes at other speeds.
+    new Float32Array(bytes.buffer, bytes.byteOffset, HOST_ELEMENTS).fill(1e-3);
+    return bytes;
+  };
+  const values = { parameter: part(), gradient: part(), moment1: part(), moment2: part() };
+  const hyper = new Float32Array(HYPER.size).fill(1e-3);
+  const state = new Float32Array(STATE.size).fill(1);
+  state[STATE.skip] = 0;
+  const decayMask = new Uint32Array(HOST_ELEMENTS / BLOCK / 32);
+  const updater: HostUpdater = heap && threads ? new HostThreads(threads, heap) : new HostAdamW(heap);
+  try {
+    const extent = { size: HOST_ELEMENTS, firstBlock: 0 };
+    const seconds = await secondsOf(async () => updater.update(values, extent, { hyper, state, decayMask }));
+    return { bytesPerSecond: (HOST_ELEMENTS * HOST_ELEMENT_BYTES) / seconds, reached: 1 };
+  } finally {
+    await updater.end?.();
   }
 }
 

@@ -167,7 +167,17 @@ async function shareFigures(
 }
 
 function machineText(machine: Machine, share: string): string {
-  const { title, peakFlops, memoryBytesPerSecond, launchSeconds, reached, reachedBy = {}, link, disk } = machine;
+  const {
+    title,
+    peakFlops,
+    memoryBytesPerSecond,
+    launchSeconds,
+    reached,
+    reachedBy = {},
+    link,
+    disk,
+    hostMemory,
+  } = machine;
   const rate = (bytes: number) => `${formatBytes(bytes)}/s`;
   const kernels = Object.entries(reachedBy).sort(([, a], [, b]) => b - a);
   const rows = kernels.map(([kernel, part]) => [kernel, percent(part)]);
@@ -175,6 +185,7 @@ function machineText(machine: Machine, share: string): string {
     title,
     `  ${digits(peakFlops / 1e9)} GFLOP/s, memory ${rate(memoryBytesPerSecond)}, ${digits(launchSeconds * 1e6)} us a dispatch`,
     `  to the GPU ${rate(link.upBytesPerSecond)}, back ${rate(link.downBytesPerSecond)}${disk ? `; disk, through the system’s cache: read ${rate(disk.readBytesPerSecond)}, write ${rate(disk.writeBytesPerSecond)}` : ''}`,
+    ...(hostMemory ? [`  AdamW on the host reads and writes ${rate(hostMemory.bytesPerSecond)}`] : []),
     `  kernels of a step reach ${percent(reached)} of what arithmetic and memory allow them`,
     table(['kernel', 'of what it could'], rows).trimEnd(),
     `${share}: holdfast plan --hardware ${share}`,

@@ -236,11 +236,10 @@ function checkActivationDtype({ activationDtype, hardware, compare }: PlanFlags)
 }
 
 /** Errors: HoldfastError for what an optimizer on the host does not go with. */
-function checkOptimizerDevice({ optimizerDevice, recovery, hardware, compare }: PlanFlags): void {
+function checkOptimizerDevice({ optimizerDevice, recovery, compare }: PlanFlags): void {
   if (optimizerDevice === 'gpu') return;
   const refused =
     (recovery === 'checkpoint' && 'the state of every step lies below the GPU anyway; leave out --recovery') ||
-    (hardware && 'machines are simulated with the optimizer on their GPU; leave it out') ||
     (compare && 'policies are compared with the optimizer on the GPU; leave it out');
   if (refused) throw new HoldfastError(`--optimizer-device cpu: ${refused}`);
 }

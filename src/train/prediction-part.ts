@@ -3,7 +3,7 @@
 //
 // Many copies of a model are worked out as fewer, whose first owns so much less (engine/simulate/network.ts).
 
-import { needBelow } from '../engine/compile/candidate.ts';
+import { isAllOnGPU, needBelow } from '../engine/compile/candidate.ts';
 import { leastChunkOf } from '../engine/compile/chunk-sizes.ts';
 import { fitMemory } from '../engine/compile/fit.ts';
 import type { Fit } from '../engine/compile/fitted.ts';
@@ -25,7 +25,7 @@ import { computeSeconds, type Machine, machineLimits } from '../engine/simulate/
 import { type SimulatedRanks, sentBytes } from '../engine/simulate/network.ts';
 import type { ActivationMode } from '../graph/activations.ts';
 import type { AccumulateOrder } from '../graph/layer-major.ts';
-import type { BackwardPasses } from '../graph/operators/optimizer.ts';
+import type { BackwardPasses, OptimizerDevice } from '../graph/operators/optimizer.ts';
 import { trainedKindsOf } from '../memory/layout/chunk-map.ts';
 import { ELEMENT_BYTES, gradientKind, indicesTogether, KINDS } from '../memory/layout/kinds.ts';
 import { bytesBelow } from '../memory/tiers/shares.ts';
@@ -55,6 +55,8 @@ export interface Scenario extends Changes {
   readonly ranks?: ScenarioRanks | undefined;
   /** Whether the micro-batches behind the first few of a step are reckoned, not simulated. @default false */
   readonly reckonsMicroBatches?: boolean;
+  /** Where AdamW runs. @default 'gpu' */
+  readonly optimizerDevice?: OptimizerDevice | undefined;
   /** Backward passes of a step that updates within one. @default it updates at its end */
   readonly passes?: BackwardPasses | undefined;
 }
@@ -167,10 +169,10 @@ export class Parts {
   }
 
   workloadOf({ blocks, stage, inPipeline, microBatches }: PredictedPartOptions, activations: Changes['activations']) {
-    const { modelOf, batch, context, accumulateOrder, passes, ranks } = this.#scenario;
+    const { modelOf, batch, context, accumulateOrder, optimizerDevice, passes, ranks } = this.#scenario;
     const places = { tensor: { rank: 0, size: this.tensor }, pipeline: stage };
     const { part, programs } = stepPart(modelOf(blocks), batch, context, places, {
-      ...{ passes, sequenceParallel: ranks?.sequenceParallel },
+      ...{ optimizerDevice, passes, sequenceParallel: ranks?.sequenceParallel },
     });
     const options = { activations, accumulateOrder, sharding: this.#sharding, inPipeline };
     return trainingWorkload(part, programs, microBatches, undefined, options);
@@ -261,12 +263,12 @@ function lastingChunks({ map }: Fit, { sharding }: SimulatedRanks): number {
  * once; what it has only while it is used does not grow.
  */
 export function belowOf(fit: Fit, scale: number, ranks: SimulatedRanks | undefined): number {
-  const { map, slots, residents, stashes } = fit;
-  if (slots >= residents && stashes.length === 0) return 0;
+  const { map, held } = fit;
+  if (isAllOnGPU(fit)) return 0;
   if (!ranks) return scale * bytesBelow(needBelow(fit));
-  const lasting = Math.min(residents, lastingChunks(fit, ranks));
+  const lasting = Math.min(held, lastingChunks(fit, ranks));
   const grows = (lasting - lessOwned(fit, ranks)) * map.chunkBytes + stashedBytes(fit);
-  return scale * grows + (residents - lasting) * map.chunkBytes;
+  return scale * grows + (held - lasting) * map.chunkBytes;
 }
 
 export const stashedBytes = ({ stashes }: Fit): number => stashes.reduce((sum, bytes) => sum + bytes, 0);

@@ -14,7 +14,7 @@ import { schedule } from '../engine/compile/schedule.ts';
 import { EXCHANGE_AXES, type ExchangeAxis } from '../engine/ranks/grid.ts';
 import { type Machine, partOfMachine } from '../engine/simulate/machine.ts';
 import { neighboursOf } from '../engine/simulate/network.ts';
-import type { SimulatedPart } from '../engine/simulate/simulate.ts';
+import type { SimulatedPart } from '../engine/simulate/simulation.ts';
 import { simulateStages } from '../engine/simulate/stages.ts';
 import type { SimulatedStep } from '../engine/simulate/step.ts';
 import type { ActivationMode } from '../graph/activations.ts';
@@ -299,9 +299,7 @@ export class Predictor {
       isWhole ? large.whole : fitMemory(workload, limits, bytes, options);
     const first = fitted(bytes);
     // Of more ranks than are followed, each has less.
-    const has = large.ranks
-      ? (first.residents - lessOwned(first, this.#parts.ranksOf(first, large))) / first.map.count
-      : 1;
+    const has = large.ranks ? (first.held - lessOwned(first, this.#parts.ranksOf(first, large))) / first.map.count : 1;
     const roomHere: RoomBelow = {
       holds: (need) => room.holds({ ...need, held: Math.ceil(has * need.chunks) }),
       key: `${room.key} ${has}`,
@@ -319,10 +317,9 @@ export class Predictor {
     const ranks = ranked && { ...ranked, arithmetic: large.arithmetic };
     const below = belowOf(fit, scale, ranks);
     // Of ranks that stand for more, some values are less than a chunk.
-    const here = fit.residents * fit.map.chunkBytes + stashedBytes(fit);
+    const here = fit.held * fit.map.chunkBytes + stashedBytes(fit);
     const hostShare = ranked && below > 0 ? here / below : 1 / scale;
-    const need = { ...needBelow(fit), updates: 0 };
-    const leastHost = leastHostBytes(need, disk !== undefined) / hostShare;
+    const leastHost = leastHostBytes(needBelow(fit), disk !== undefined) / hostShare;
     this.#checkBelow(below, hostBytes, { least: leastHost, put: fit.map.largestPut * fit.map.chunkBytes });
     const planned = schedule(step.trace, fit.slots, 'planned', step.extra);
     const part: SimulatedPart = { fit, pass: step, schedule: planned, hostBytes: hostBytes * hostShare, ranks };

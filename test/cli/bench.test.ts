@@ -61,11 +61,11 @@ test('the machine is measured as plan --hardware reads it, and nothing is left o
   expect(`${status} ${warned}`).toBe('0 ');
   const { machine } = JSON.parse(out);
   expect(parseHardware(readFileSync(file, 'utf8'), file)).toEqual(machine);
-  const { title, sharedMemory, reachedBy = { all: 1 }, link, disk, ...figures } = machine;
+  const { title, sharedMemory, reachedBy = { all: 1 }, link, disk, hostMemory, ...figures } = machine;
   expect([title.length > 0, sharedMemory, link.copies]).toEqual([true, true, 'serial']);
   for (const part of [figures.reached, ...Object.values(reachedBy)]) expect(part).toBeLessThanOrEqual(1);
   const { copies: _, ...rates } = link;
-  for (const values of [figures, reachedBy, rates, disk])
+  for (const values of [figures, reachedBy, rates, disk, hostMemory])
     for (const [name, value] of Object.entries(values)) expect(value, name).toBeGreaterThan(0);
   expect(readdirSync(path.join(folder, 'cache', 'bench'))).toEqual([]);
   const plan = await said(

@@ -99,7 +99,6 @@ describe('holdfast plan', () => {
       expect(narrow.bound.ratio).toBeCloseTo(1);
     }
     await expect(budget('--recovery', 'checkpoint')).rejects.toThrow('leave out --recovery');
-    await expect(budget('--hardware', 'rtx-3060')).rejects.toThrow('machines are simulated with the optimizer on');
     await expect(budget('--compare')).rejects.toThrow('policies are compared with the optimizer on the GPU');
   });
 

@@ -66,6 +66,28 @@ describe('holdfast plan --hardware', () => {
     expect(all.budget).toBe(all.resident.bytes);
   });
 
+  it('predicts AdamW on the host, and says where the other processor would be quicker', async () => {
+    const slow = ['--hardware', 'rtx-3060', '--gpu-memory', '1MB', '--batch', '8'];
+    const { text } = await plan(...SMALL, ...slow, '--optimizer-device', 'cpu');
+    expect(text).toMatch(/waiting for AdamW on the host \d/);
+    expect(text).toMatch(/of the speed with everything but the optimizer on the GPU and nothing to wait for/);
+    expect(text).toMatch(/AdamW on the host 60 % of its memory’s 51.2 GB\/s/);
+    const report = async (...args: string[]) => JSON.parse((await plan(...SMALL, ...slow, '--json', ...args)).text);
+    const [onHost, onGPU] = [await report('--optimizer-device', 'cpu'), await report()];
+    expect(onHost.waits.host).toBeGreaterThan(0);
+    expect(onGPU.waits.host).toBe(0);
+    expect(onHost.bytes.up + onHost.bytes.down).toBeLessThan(onGPU.bytes.up + onGPU.bytes.down);
+    const [better, device] = onHost.seconds < onGPU.seconds ? [onHost, 'cpu'] : [onGPU, 'gpu'];
+    const worse = device === 'cpu' ? (await plan(...SMALL, ...slow)).text : text;
+    const isWorthIt = better.seconds < 0.95 * Math.max(onHost.seconds, onGPU.seconds);
+    expect(worse.includes(`--optimizer-device ${device} would make it`)).toBe(isWorthIt);
+    // Several ranks, each with its part of the moments below.
+    const shared = ['--ranks', '4', '--zero', '2', '--hardware', 'dgx-2', '--optimizer-device', 'cpu', '--json'];
+    const ranks = JSON.parse((await plan(...SMALL, ...shared)).text);
+    expect(ranks.waits.host).toBeGreaterThan(0);
+    expect(ranks.below).toBeGreaterThan(0);
+  });
+
   it('reads a file of one’s own, and says which machines come along where there is none', async () => {
     expect((await plan(...SMALL, '--hardware', 'mine.json')).text).toMatch(/on A machine of mine/);
     await expect(plan(...SMALL, '--hardware', 'a-cray')).rejects.toThrow(/a-cray: no such file.*apple-m1.*rtx-4090/);

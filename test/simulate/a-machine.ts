@@ -11,6 +11,7 @@ export const MACHINE: Machine = {
   gpuBytes: 8e9,
   hostBytes: 32e9,
   sharedMemory: false,
+  hostMemory: { bytesPerSecond: 50e9, reached: 1 },
   link: { upBytesPerSecond: 10e9, downBytesPerSecond: 8e9, copies: 'duplex' },
   disk: { readBytesPerSecond: 3e9, writeBytesPerSecond: 2e9, bytes: 1e12 },
 };

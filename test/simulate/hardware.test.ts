@@ -41,6 +41,8 @@ describe('the machines that come along', () => {
       // Nothing is copied faster within a memory than it is read.
       expect(machine.link.upBytesPerSecond).toBeLessThan(machine.memoryBytesPerSecond);
     }
+    expect(machine.hostMemory?.bytesPerSecond).toBeGreaterThan(0);
+    if (machine.sharedMemory) expect(machine.hostMemory?.bytesPerSecond).toBe(machine.memoryBytesPerSecond);
     expect(machineLimits(machine).binding).toBeLessThan(machine.gpuBytes);
     expect(machineLimits(machine).binding % 4).toBe(0);
   });
@@ -86,6 +88,9 @@ describe('a hardware file', () => {
       it.launchSeconds = { value: 1e-6, source: 'holdfast bench' };
     })();
     expect(measured).toMatchObject({ reached: 0.31, launchSeconds: 1e-6 });
+    const onHost = (value: number) => read((it) => (it.hostReached = { value, source: 'holdfast bench' }));
+    expect(onHost(0.9)()).toMatchObject({ hostMemory: { bytesPerSecond: 51.2e9, reached: 0.9 } });
+    expect(onHost(1.1)).toThrow('mine.json: hostReached is 1.1; it must be a part, at most 1');
     const byKernel = (value: number) => read((it) => (it.reachedBy = { matmul: { value, source: 'holdfast bench' } }));
     expect(byKernel(0.4)()).toMatchObject({ reachedBy: { matmul: 0.4 } });
     expect(byKernel(1.4)).toThrow('mine.json: reachedBy.matmul is 1.4; it must be a part, at most 1');
@@ -103,6 +108,7 @@ describe('a hardware file', () => {
         title: fc.string(),
         ...{ peakFlops: rate, memoryBytesPerSecond: rate, launchSeconds: part, reached: part },
         ...{ gpuBytes: bytes, hostBytes: bytes, sharedMemory: fc.boolean() },
+        hostMemory: fc.record({ bytesPerSecond: rate, reached: part }),
         reachedBy: fc.dictionary(fc.constantFrom('matmul', 'attention', 'softmax'), part),
         link: fc.record({ upBytesPerSecond: rate, downBytesPerSecond: rate, copies: fc.constant('serial') }),
         disk: fc.record({ readBytesPerSecond: rate, writeBytesPerSecond: rate, bytes }),

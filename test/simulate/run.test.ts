@@ -20,22 +20,25 @@ const [BATCH, SEQ, ACCUMULATE, STEPS] = [2, 12, 2, 3];
 beforeAll(() => chooseVariants(1));
 
 const CASES = [
-  ['step', 'auto', 1.3],
-  ['checkpoint', 'offload', 1.1],
-  ['step', 'spill', 2],
-  ['checkpoint', 'keep', 1.6],
+  ['step', 'auto', 1.3, 'gpu'],
+  ['checkpoint', 'offload', 1.1, 'gpu'],
+  ['step', 'spill', 2, 'gpu'],
+  ['checkpoint', 'keep', 1.6, 'gpu'],
+  ['step', 'keep', 1.3, 'cpu'],
+  ['step', 'offload', 1.1, 'cpu'],
 ] as const;
 
-it.each(EVERY_CASE ? CASES : CASES.slice(1, 3))(
-  'recovery by %s, activations %s, %d times the smallest budget',
-  async (recovery, activations, times) => {
+it.each(EVERY_CASE ? CASES : CASES.filter((_, i) => [1, 2, 4].includes(i)))(
+  'recovery by %s, activations %s, %d times the smallest budget, AdamW on the %s',
+  async (recovery, activations, times, optimizerDevice) => {
     const device = await testDevice();
     const machine = knownMachine('rtx-3050-laptop');
     expect(machine).toBeDefined();
     if (!machine) return;
     const schedule = { decay: 'constant', peak: 1e-3, min: 1e-3, warmup: 0, steps: 1 } as const;
-    const options = { batch: BATCH, seq: SEQ, accumulate: ACCUMULATE, schedule };
-    const workload = trainingWorkload(LARGEST, traceStep(LARGEST, BATCH, SEQ), ACCUMULATE, undefined, { activations });
+    const options = { batch: BATCH, seq: SEQ, accumulate: ACCUMULATE, schedule, optimizerDevice };
+    const traced = traceStep(LARGEST, BATCH, SEQ, { optimizerDevice });
+    const workload = trainingWorkload(LARGEST, traced, ACCUMULATE, undefined, { activations });
     const gpu = Math.floor(times * smallestBudget(workload, limitsOf(device), { recovery }));
     const trainer = await Trainer.create(device, LARGEST, { ...options, memory: { gpu, recovery, activations } });
     try {

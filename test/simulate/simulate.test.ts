@@ -28,12 +28,22 @@ interface Case {
   readonly accumulate?: number;
   readonly batch?: number;
   readonly seq?: number;
+  readonly optimizerDevice?: 'gpu' | 'cpu';
 }
 
 /** The fit of a case into a budget: a share of the way from the smallest to all. */
 function fitOf(share: number, machine: Machine, of: Case = {}) {
-  const { model = MODEL, activations = 'auto', recovery = 'checkpoint', accumulate = 1, batch = 2, seq = 24 } = of;
-  const workload = trainingWorkload(model, traceStep(model, batch, seq), accumulate, undefined, { activations });
+  const {
+    model = MODEL,
+    activations = 'auto',
+    recovery = 'checkpoint',
+    accumulate = 1,
+    batch = 2,
+    seq = 24,
+    optimizerDevice,
+  } = of;
+  const traced = traceStep(model, batch, seq, { optimizerDevice });
+  const workload = trainingWorkload(model, traced, accumulate, undefined, { activations });
   const limits = machineLimits(machine);
   const options: FitOptions = { recovery };
   const least = smallestBudget(workload, limits, options);
@@ -105,6 +115,59 @@ describe('bytes', () => {
   });
 });
 
+describe('with AdamW on the host', () => {
+  const ON_HOST = { optimizerDevice: 'cpu', recovery: 'step', activations: 'keep' } as const;
+  const withMemory = (factor: number): Machine => ({
+    ...MACHINE,
+    hostMemory: { bytesPerSecond: factor * (MACHINE.hostMemory?.bytesPerSecond ?? 0), reached: 1 },
+  });
+
+  it('gradients go down and parameters come up, and what the optimizer alone uses stays below', () => {
+    const { fit, pass, plan } = fitOf(1, MACHINE, ON_HOST);
+    const { bytes } = simulate(fit, pass, plan, MACHINE);
+    const all = fit.map.trainable.chunks * fit.map.chunkBytes;
+    expect(bytes).toMatchObject({ up: all, down: all, recovery: all, diskRead: 0, diskWrite: 0 });
+  });
+
+  it('the GPU waits for all of it, of its memory’s speed: 28 bytes a parameter', () => {
+    for (const share of [0.2, 1]) {
+      const { fit, pass, plan } = fitOf(share, MACHINE, ON_HOST);
+      const padded = fit.map.trainable.used.reduce((sum, size) => sum + size, 0);
+      const held = [...fit.map.trainable.pieces.values()].flat().reduce((sum, { size }) => sum + size, 0);
+      for (const factor of [1, 0.25]) {
+        const { waits, seconds, computeSeconds } = simulate(fit, pass, plan, withMemory(factor));
+        const ofHost = factor * (MACHINE.hostMemory?.bytesPerSecond ?? 0) * waits.host;
+        expect(ofHost / 28).toBeGreaterThanOrEqual(held - 1e-6);
+        expect(ofHost / 28).toBeLessThanOrEqual(padded);
+        const waited = Object.values(waits).reduce((a, b) => a + b, 0);
+        expect(computeSeconds + waited).toBeCloseTo(seconds, 12);
+      }
+    }
+  });
+
+  it('moments that host memory has no room for come from disk and go back there', () => {
+    const { fit, pass, plan } = fitOf(1, MACHINE, ON_HOST);
+    const { map } = fit;
+    const [all, most, least] = [map.count, map.count - 2, 6].map(
+      (chunks) => simulate(fit, pass, plan, MACHINE, chunks * map.chunkBytes).bytes,
+    );
+    expect(all).toMatchObject({ diskRead: 0, diskWrite: 0 });
+    expect(most?.diskRead).toBeGreaterThan(0);
+    expect(least?.diskRead).toBeGreaterThan(most?.diskRead ?? 0);
+    // Of six chunks an update holds four: next to nothing stays.
+    const moments = 2 * map.trainable.chunks * map.chunkBytes;
+    expect(least?.diskRead).toBeGreaterThanOrEqual(moments - 2 * map.chunkBytes);
+    expect(least?.diskWrite).toBeGreaterThanOrEqual(moments - 2 * map.chunkBytes);
+    expect(() => simulate(fit, pass, plan, MACHINE, 5 * map.chunkBytes)).toThrow('host memory');
+  });
+
+  it('no time is made up where nothing is known of the host’s memory', () => {
+    const { fit, pass, plan } = fitOf(1, MACHINE, ON_HOST);
+    const { hostMemory: _, ...machine } = MACHINE;
+    expect(() => simulate(fit, pass, plan, machine)).toThrow('add host.bytesPerSecond to its file');
+  });
+});
+
 describe('seconds', () => {
   it('are those of the operations and of what was waited for', () => {
     for (const share of [0.2, 0.7]) {
@@ -123,7 +186,7 @@ describe('seconds', () => {
     const resident = computeSeconds(MACHINE, all.passes.step.operations);
     const whole = simulate(all, all.passes.step, schedule(all.passes.step.trace, all.slots, 'planned'), MACHINE);
     expect(whole.seconds).toBeCloseTo(resident, 12);
-    expect(whole.waits).toEqual({ up: 0, down: 0, network: 0, bubble: 0, diskRead: 0, diskWrite: 0 });
+    expect(whole.waits).toEqual({ up: 0, down: 0, host: 0, network: 0, bubble: 0, diskRead: 0, diskWrite: 0 });
     const infinite = simulate(fit, pass, plan, withLink(Number.POSITIVE_INFINITY));
     expect(infinite.seconds).toBeCloseTo(infinite.computeSeconds, 12);
     // Slots that are cleared, and operators that run tile by tile: nothing else may make it longer.

@@ -73,7 +73,7 @@ function showScaling(
       [
         `${what} on ${machine.title}${ranksOf(scenario)}`,
         ...scalingLines(rows, flags.scaling),
-        assumed(machine),
+        assumed(machine, scenario),
         '',
       ].join('\n'),
     );
@@ -85,8 +85,13 @@ function ranksOf({ ranks }: Scenario): string {
   return `, ${rankText({ size: ranks.size, grid })}${grid.data.size > 1 ? `, ZeRO ${ranks.stage}` : ''}`;
 }
 
-const assumed = ({ reached, reachedBy, launchSeconds, link, network }: Machine): string =>
-  `${reachedBy ? `measured: what ${Object.keys(reachedBy).length} kernels reach of what the GPU allows them; others` : 'assumed: kernels'} reach ${percent(reached)} of the peak (--reached), ${(launchSeconds * 1e6).toFixed(1)} us a dispatch, copies ${link.copies === 'duplex' ? 'both ways beside arithmetic' : 'and arithmetic take turns'} (--copies)${network ? `, ranks exchange ${EXCHANGED[network.exchange]} (--exchange)` : ''}`;
+const assumed = (
+  { reached, reachedBy, launchSeconds, link, network, hostMemory }: Machine,
+  scenario: Scenario,
+): string =>
+  `${reachedBy ? `measured: what ${Object.keys(reachedBy).length} kernels reach of what the GPU allows them; others` : 'assumed: kernels'} reach ${percent(reached)} of the peak (--reached), ${(launchSeconds * 1e6).toFixed(1)} us a dispatch, copies ${link.copies === 'duplex' ? 'both ways beside arithmetic' : 'and arithmetic take turns'} (--copies)${network ? `, ranks exchange ${EXCHANGED[network.exchange]} (--exchange)` : ''}${hostMemory && isOnHost(scenario) ? `, AdamW on the host ${percent(hostMemory.reached)} of its memory’s ${formatBytes(hostMemory.bytesPerSecond)}/s` : ''}`;
+
+const isOnHost = ({ optimizerDevice }: Pick<Scenario, 'optimizerDevice'>): boolean => optimizerDevice === 'cpu';
 
 /** As one rank has it. */
 const withoutNetwork = ({ network: _, ...machine }: Machine): Machine => machine;
@@ -139,6 +144,7 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
   const isStaged = (scenario.ranks?.pipeline ?? 1) > 1;
   const tries = !isStaged && (!scenario.ranks || blocks === scenario.layers);
   const comfortable = tries ? predictor.comfortable(Number.POSITIVE_INFINITY) : undefined;
+  const all = isOnHost(scenario) ? 'everything but the optimizer' : 'everything';
   if (flags.json) {
     const { title } = machine;
     const facts = { machine: title, ...found, hostMemory: budgets.host, smallestBudget: smallest };
@@ -151,28 +157,28 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
   host.terminal.write(
     [
       `${what} on ${machine.title}${ranksOf(scenario)}`,
-      `  ${duration(found.seconds).padStart(8)}  a step, ${count(found.tokensPerSecond)} tokens/s: ${percent(found.efficiency)} of the speed with everything on the GPU, ${percent(found.shareOfPeak)} of its peak`,
+      `  ${duration(found.seconds).padStart(8)}  a step, ${count(found.tokensPerSecond)} tokens/s: ${percent(found.efficiency)} of the speed with ${all} on the GPU${isOnHost(scenario) ? ' and nothing to wait for' : ''}, ${percent(found.shareOfPeak)} of its peak`,
       `            arithmetic ${percent(found.computeSeconds / found.seconds)}${waits(found)}`,
-      `            moves ${moved(found)}`,
+      `            moves ${moved(found, scenario)}`,
       ...(scenario.accumulate > 1 ? [`            ${describeOrder(found.order)}`] : []),
       ...advice(predictor, budgets, found, scenario, comfortable, machine, tries).map((line) => `            ${line}`),
-      `  ${formatBytes(found.budget).padStart(8)}  of GPU memory${budgets.gpu === undefined ? ', with everything in it' : `, ${belowOf(found, budgets, predictor.machine)}`}`,
+      `  ${formatBytes(found.budget).padStart(8)}  of GPU memory${budgets.gpu === undefined ? `, with ${all} in it` : ''}${budgets.gpu === undefined && !isOnHost(scenario) ? '' : `, ${belowOf(found, budgets, predictor.machine)}`}`,
       `  ${formatBytes(smallest).padStart(8)}  is the smallest budget that works`,
       ...(tries
         ? [
             comfortable === undefined
-              ? `            no budget is within 5 % of the step with everything on the GPU${scenario.recovery === 'step' ? ', since each step is kept below it as well' : ''}`
+              ? `            no budget is within 5 % of the step with ${all} on the GPU${!isOnHost(scenario) && scenario.recovery === 'step' ? ', since each step is kept below it as well' : ''}`
               : `  ${formatBytes(comfortable).padStart(8)}  is a comfortable one: within 5 % of ${duration(resident.seconds)}, with host memory for the rest`,
           ]
         : []),
-      `  ${formatBytes(resident.bytes).padStart(8)}  is everything on the GPU`,
+      `  ${formatBytes(resident.bytes).padStart(8)}  is ${all} on the GPU`,
       ...stageLines(predictor, scenario),
       ...(blocks < scenario.layers
         ? [
             `worked out on ${blocks} of ${scenario.layers} blocks, which are alike; waits are theirs at the same share of memory`,
           ]
         : []),
-      assumed(scenario.ranks ? machine : withoutNetwork(machine)),
+      assumed(scenario.ranks ? machine : withoutNetwork(machine), scenario),
       '',
     ].join('\n'),
   );
@@ -197,6 +203,7 @@ function belowOf({ below, onDisk }: Prediction, { host }: Budgets, { disk }: Mac
 const WAITED: Readonly<Record<Waited, string>> = {
   up: 'the link up',
   down: 'the link down',
+  host: 'AdamW on the host',
   network: 'the network',
   bubble: 'other stages (the bubble)',
   diskRead: 'disk reads',
@@ -217,9 +224,11 @@ const ALONG: Readonly<Record<ExchangeAxis, string>> = {
   ends: 'between both ends',
 };
 
-function moved({ bytes, network: byAxis }: Prediction): string {
+function moved({ bytes, network: byAxis }: Prediction, scenario: Scenario): string {
   const { up, down, recovery, network, diskRead, diskWrite } = bytes;
-  const kept = recovery > 0 ? `, up to ${formatBytes(recovery)} of it against the loss of a device` : '';
+  // What the host updates is there anyway.
+  const kept =
+    recovery > 0 && !isOnHost(scenario) ? `, up to ${formatBytes(recovery)} of it against the loss of a device` : '';
   const disk =
     diskRead + diskWrite > 0 ? `, from disk ${formatBytes(diskRead)}, to disk ${formatBytes(diskWrite)}` : '';
   const along = Object.entries(byAxis).filter(([, bytes]) => bytes > 0);
@@ -240,6 +249,7 @@ function advice(
   tries: boolean,
 ): string[] {
   const { recovery, activations, ranks } = scenario;
+  const onHost = isOnHost(scenario);
   const { diskRead, diskWrite, up, down } = found.waits;
   const disk = (diskRead + diskWrite) / found.seconds;
   const link = (up + down) / found.seconds;
@@ -264,11 +274,20 @@ function advice(
         predictor.at(gpu, host, { activations: 'recompute' }),
       );
     }
-    if (recovery === 'step' && found.bytes.recovery > 0) {
+    if (recovery === 'step' && found.bytes.recovery > 0 && !onHost) {
       tried('each step is kept below the GPU as well', '--recovery checkpoint would make it', () =>
         predictor.at(gpu, host, { recovery: 'checkpoint' }),
       );
     }
+  }
+  const updating = found.waits.host / found.seconds;
+  if (onHost ? updating >= WORTH_SAYING : machine.hostMemory && link >= WORTH_SAYING) {
+    const device = onHost ? 'gpu' : 'cpu';
+    const why = onHost ? `waiting for AdamW on the host ${percent(updating)}` : `waiting for the link ${percent(link)}`;
+    tried(why, `--optimizer-device ${device} would make it`, () => {
+      const other = new Predictor({ ...scenario, optimizerDevice: device }, machine);
+      return other.at(gpu ?? (other.resident.bytes <= has.gpu ? undefined : has.gpu), host);
+    });
   }
   const network = found.waits.network / found.seconds;
   if (network >= WORTH_SAYING) {

@@ -4,8 +4,11 @@
 //
 // Invariant: a task starts exactly when the last of what it is behind ends.
 
-/** What a task is, and what is said to be waited for while one is. `bubble`: what other stages of a pipeline do meanwhile. */
-export type Work = 'compute' | 'up' | 'down' | 'network' | 'bubble' | 'diskRead' | 'diskWrite';
+/**
+ * What a task is, and what is said to be waited for while one is. `host`: AdamW there; `bubble`: what other stages of a pipeline do
+ * meanwhile.
+ */
+export type Work = 'compute' | 'up' | 'down' | 'host' | 'network' | 'bubble' | 'diskRead' | 'diskWrite';
 
 export interface SimulatedTask {
   readonly work: Work;

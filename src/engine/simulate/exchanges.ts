@@ -1,6 +1,6 @@
 // Exchanges between ranks on the simulated clock, by the rules of run/exchanges.ts: what others need of a value is read, exchanged
 // and what became of it sent up again, or it goes from GPU to GPU (machine.ts). Chunks that are gathered through host memory are
-// gathering.ts's affair, what an exchange takes network.ts's, which value it is about simulate.ts's.
+// gathering.ts's affair, what an exchange takes network.ts's, which value it is about simulation.ts's.
 //
 // Invariant: bytes that are sent are those of the plan.
 

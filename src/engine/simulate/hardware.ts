@@ -33,7 +33,8 @@ const networkLink = object({ bytesPerSecond: figure, latencySeconds: figure });
 const hardware = object({
   title: text,
   gpu: object({ flops: figure, bytesPerSecond: figure, bytes: figure }),
-  host: object({ bytes: figure }),
+  /** `bytesPerSecond`: of its memory, read and written; with it an optimizer on the host is predicted. */
+  host: object({ bytes: figure, bytesPerSecond: optional(figure) }),
   link: object({
     upBytesPerSecond: figure,
     downBytesPerSecond: figure,
@@ -48,6 +49,8 @@ const hardware = object({
   reached: optional(figure),
   /** The same of single kernels by their names, of what arithmetic and memory allow them, measured. @default as `reached` */
   reachedBy: optional(namesTo(figure)),
+  /** What AdamW on the host reaches of its memory's speed, measured. @default assumed */
+  hostReached: optional(figure),
   /** What a dispatch costs, measured. @default assumed */
   launchSeconds: optional(figure),
 });
@@ -57,22 +60,39 @@ export function parseHardware(json: string, name: string): Machine {
   const bytes = new TextEncoder().encode(json);
   const value = parseJSON(bytes, name, `a hardware file is like those that come along: ${hardwareNames()}`);
   const file = check(hardware, value, name);
-  const { title, gpu, host, link, disk, network, sharedMemory, reached, reachedBy = {}, launchSeconds } = file;
+  const {
+    title,
+    gpu,
+    host,
+    link,
+    disk,
+    network,
+    sharedMemory,
+    reached,
+    hostReached,
+    reachedBy = {},
+    launchSeconds,
+  } = file;
   const figures: readonly (readonly [string, Figure])[] = [
     ...named('gpu', gpu),
-    ...named('host', host),
+    ...named('host', { bytes: host.bytes, ...(host.bytesPerSecond && { bytesPerSecond: host.bytesPerSecond }) }),
     ...named('link', { up: link.upBytesPerSecond, down: link.downBytesPerSecond }),
     ...named('disk', disk ?? {}),
     ...named('network', network ? { ranksPerMachine: network.ranksPerMachine } : {}),
     ...named('network.inside', network?.inside ?? {}),
     ...named('network.between', network?.between ?? {}),
-    ...named('measured', { ...(reached && { reached }), ...(launchSeconds && { launchSeconds }) }),
+    ...named('measured', {
+      ...(reached && { reached }),
+      ...(hostReached && { hostReached }),
+      ...(launchSeconds && { launchSeconds }),
+    }),
     ...named('reachedBy', reachedBy),
   ];
   for (const [field, { source }] of figures) {
     if (source.trim() === '') throw new HoldfastError(`${name}: ${field} has no source; say where the figure is from`);
   }
-  for (const [field, { value }] of [...(reached ? named('', { reached }) : []), ...named('.reachedBy', reachedBy)]) {
+  const parts = { ...(reached && { reached }), ...(hostReached && { hostReached }) };
+  for (const [field, { value }] of [...named('', parts), ...named('.reachedBy', reachedBy)]) {
     if (value > 1) throw new HoldfastError(`${name}: ${field.slice(1)} is ${value}; it must be a part, at most 1`);
   }
   if (network && !Number.isInteger(network.ranksPerMachine.value)) {
@@ -90,6 +110,12 @@ export function parseHardware(json: string, name: string): Machine {
     gpuBytes: gpu.bytes.value,
     hostBytes: host.bytes.value,
     sharedMemory: sharedMemory === 'yes',
+    ...(host.bytesPerSecond && {
+      hostMemory: {
+        bytesPerSecond: host.bytesPerSecond.value,
+        reached: hostReached?.value ?? ASSUMED.hostReached,
+      },
+    }),
     link: {
       upBytesPerSecond: link.upBytesPerSecond.value,
       downBytesPerSecond: link.downBytesPerSecond.value,
@@ -121,16 +147,17 @@ const linkOf = ({ bytesPerSecond, latencySeconds }: Readonly<Record<keyof Networ
 /** A measured machine as a hardware file; `source` says how all its figures were measured. It is of one rank. */
 export function hardwareFile(machine: Machine, source: string): string {
   const { title, peakFlops, reached, reachedBy, memoryBytesPerSecond, launchSeconds, gpuBytes, hostBytes } = machine;
+  const { hostMemory } = machine;
   const { copies, ...link } = machine.link;
   const figureOf = (value: number): Figure => ({ value, source });
   const file = {
     title,
     gpu: mapped({ flops: peakFlops, bytesPerSecond: memoryBytesPerSecond, bytes: gpuBytes }, figureOf),
-    host: { bytes: figureOf(hostBytes) },
+    host: mapped({ bytes: hostBytes, ...(hostMemory && { bytesPerSecond: hostMemory.bytesPerSecond }) }, figureOf),
     link: { ...mapped(link, figureOf), copies },
     ...(machine.sharedMemory && { sharedMemory: 'yes' }),
     ...(machine.disk && { disk: mapped({ ...machine.disk }, figureOf) }),
-    ...mapped({ reached, launchSeconds }, figureOf),
+    ...mapped({ reached, launchSeconds, ...(hostMemory && { hostReached: hostMemory.reached }) }, figureOf),
     ...(reachedBy && { reachedBy: mapped(reachedBy, figureOf) }),
   };
   return `${JSON.stringify(file, null, 2)}\n`;

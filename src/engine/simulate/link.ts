@@ -1,6 +1,6 @@
 // `SimulatedLink`: what is between the CPU, the GPU and the tiers below on the simulated clock: commands that are encoded and
 // submitted, staging each way, and values on their way down, by the rules of run/link.ts and run/staging.ts. It knows no
-// chunks: what a value is to the step is simulate.ts's affair.
+// chunks: what a value is to the step is simulation.ts's affair.
 //
 // Invariant: a command has its place in time once it is submitted, behind all that it is said to be behind.
 
@@ -39,7 +39,7 @@ interface Store {
 export type SimulatedStoreOptions = Partial<Pick<Store, 'phase' | 'arrived'>>;
 
 const nothing = (): Record<Work, number> => ({
-  ...{ compute: 0, up: 0, down: 0, network: 0, bubble: 0, diskRead: 0, diskWrite: 0 },
+  ...{ compute: 0, up: 0, down: 0, host: 0, network: 0, bubble: 0, diskRead: 0, diskWrite: 0 },
 });
 
 export class SimulatedLink {
@@ -206,6 +206,12 @@ export class SimulatedLink {
     if (!store) return;
     if (!store.done) this.flush();
     this.wait(store.done);
+  }
+
+  /** All that was sent down has arrived, and all arithmetic that was submitted is done. */
+  settle(): void {
+    this.flush();
+    this.wait(latest([...this.#stores.map(({ done }) => done), this.#lastCompute]));
   }
 
   #awaitOldest(): void {

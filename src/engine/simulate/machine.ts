@@ -2,7 +2,9 @@
 // Whether they are a vendor's or were measured is said where one is made (hardware.ts); nothing is timed here.
 
 import type { Instruction } from '../../graph/program.ts';
-import { bytesMovedBy, type Operation } from '../compile/operations.ts';
+import { elementBytesOf } from '../../memory/layout/kinds.ts';
+import { HoldfastError } from '../../util/errors.ts';
+import { bytesMovedBy, type HostOperation, type Operation } from '../compile/operations.ts';
 import { type AdapterLimits, DEFAULT_LIMITS } from '../compile/workload.ts';
 
 export interface Machine {
@@ -23,10 +25,20 @@ export interface Machine {
   readonly gpuBytes: number;
   readonly hostBytes: number;
   readonly sharedMemory: boolean;
+  /** Without it no optimizer runs on the host. */
+  readonly hostMemory?: MachineHostMemory;
   readonly link: MachineLink;
   readonly disk?: MachineDisk;
   /** Between its GPUs, and to others of its kind; without one there is one rank. */
   readonly network?: MachineNetwork;
+}
+
+/** Of the host, as its processors have it. */
+export interface MachineHostMemory {
+  /** Read and written, all of them together. */
+  readonly bytesPerSecond: number;
+  /** The part (0 to 1) of that which AdamW there reaches. */
+  readonly reached: number;
 }
 
 /** Between host and GPU. */
@@ -67,11 +79,12 @@ export type ExchangeWay = (typeof EXCHANGE_WAYS)[number];
 
 /** A machine as one of `ranks` has it: its part of what those on one machine share. */
 export function partOfMachine(machine: Machine, ranks: number): Machine {
-  const { network, disk } = machine;
+  const { network, disk, hostMemory } = machine;
   const sharers = Math.min(ranks, network?.ranksPerMachine ?? 1);
   return {
     ...machine,
     hostBytes: machine.hostBytes / sharers,
+    ...(hostMemory && { hostMemory: { ...hostMemory, bytesPerSecond: hostMemory.bytesPerSecond / sharers } }),
     ...(disk && {
       disk: {
         readBytesPerSecond: disk.readBytesPerSecond / sharers,
@@ -82,8 +95,11 @@ export function partOfMachine(machine: Machine, ranks: number): Machine {
   };
 }
 
-/** What kernels are taken to reach of a GPU's arithmetic, and seconds a dispatch: assumptions, until it was measured. */
-export const ASSUMED = { reached: 0.5, launchSeconds: 5e-6 } as const;
+/**
+ * What kernels are taken to reach of a GPU's arithmetic, seconds a dispatch, and what AdamW on the host reaches of its memory:
+ * assumptions, until it was measured.
+ */
+export const ASSUMED = { reached: 0.5, launchSeconds: 5e-6, hostReached: 0.6 } as const;
 
 /** Of a GPU's memory: what is left to others, and the part that a GPU has of a memory that it shares with the host. */
 const MARGIN = 0.1;
@@ -144,6 +160,20 @@ export function secondsOn(
       : boundSeconds({ peakFlops, memoryBytesPerSecond }, operation) / part;
   const seconds = busy + launchSeconds;
   return 'each' in operation && operation.each ? owned * seconds : seconds;
+}
+
+/** Seconds of AdamW on the host over the chunks of an index, of which this is the part that is its own: bound by its memory. */
+export function hostSecondsOn({ title, hostMemory }: Machine, { uses }: HostOperation, owned = 1): number {
+  if (!hostMemory) {
+    throw new HoldfastError(
+      `${title}: how fast its host's memory is, by which AdamW there is reckoned, is not known; add host.bytesPerSecond to its file`,
+    );
+  }
+  const bytes = uses.reduce(
+    (sum, { list, piece, access }) => sum + (access === 'update' ? 2 : 1) * piece.size * elementBytesOf(list.kind),
+    0,
+  );
+  return (owned * bytes) / (hostMemory.bytesPerSecond * hostMemory.reached);
 }
 
 /** The least seconds of a dispatch: of its arithmetic, or of its operands, each once, whichever are more. */

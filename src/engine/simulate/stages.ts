@@ -4,7 +4,8 @@
 import { assert } from '../../util/errors.ts';
 import type { Machine } from './machine.ts';
 import { SimulatedPipeline } from './pipeline.ts';
-import { type SimulatedPart, Simulation, STEPS } from './simulate.ts';
+import { STEPS } from './simulate.ts';
+import { type SimulatedPart, Simulation } from './simulation.ts';
 import type { SimulatedStep } from './step.ts';
 
 /** A step of each stage, in their order: `ranks.stage` says which it is. Errors: as `simulate`. */

@@ -113,6 +113,16 @@ export class SimulatedBelow {
     return id < this.#count ? this.#chunks.fetch(id, now) : this.#stashes.fetch(id - this.#count, now, this.#chunks);
   }
 
+  /** Chunks: see `SimulatedTiers.gather`. */
+  gather(chunks: readonly number[], now: SimulatedTask | undefined): SimulatedTask | undefined {
+    return this.#chunks.gather(chunks, now);
+  }
+
+  /** A chunk: see `SimulatedTiers.change`. */
+  change(chunk: number): void {
+    this.#chunks.change(chunk);
+  }
+
   prefetch(id: number, now: SimulatedTask | undefined): void {
     if (id < this.#count) this.#chunks.prefetch(id, now);
     else this.#stashes.prefetch(id - this.#count, now, this.#chunks);

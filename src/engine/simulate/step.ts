@@ -10,7 +10,7 @@ export interface SimulatedStep {
   /** What arithmetic stood still for, by what was under way meanwhile. */
   readonly waits: Readonly<Record<Waited, number>>;
   /** Over the network: those that this rank sends. */
-  readonly bytes: Readonly<Record<Exclude<Waited, 'bubble'> | 'recovery', number>>;
+  readonly bytes: Readonly<Record<Exclude<Waited, 'host' | 'bubble'> | 'recovery', number>>;
 }
 
 export type Waited = Exclude<Work, 'compute'>;
@@ -32,6 +32,7 @@ export function averageStep(
     waits: {
       up: waits.up / counted,
       down: waits.down / counted,
+      host: waits.host / counted,
       network: waits.network / counted,
       bubble: waits.bubble / counted,
       diskRead: waits.diskRead / counted,

@@ -32,8 +32,9 @@ export class SimulatedTiers implements DiskQueues {
   readonly reads = new Resource();
   readonly writes = new Resource();
   readonly #values = new Map<number, Value>();
-  /** Those in host memory. */
+  /** Those in host memory, and of these what must stay there. */
   readonly #here = new Set<number>();
+  readonly #held = new Set<number>();
   #free: number;
 
   /** `slots`: values that host memory holds. */
@@ -78,6 +79,25 @@ export class SimulatedTiers implements DiskQueues {
     return value.read;
   }
 
+  /**
+   * Values that are to be in host memory together, wanted behind `now`; one that there is none of is made there. Returns what they
+   * are here behind.
+   */
+  gather(ids: readonly number[], now: SimulatedTask | undefined): SimulatedTask | undefined {
+    for (const id of ids) this.#held.add(id);
+    const here = latest(ids.map((id) => (this.#values.has(id) ? this.fetch(id, now) : this.#make(id, now))));
+    this.#held.clear();
+    return here;
+  }
+
+  /** The value in host memory is another. */
+  change(id: number): void {
+    const value = this.#values.get(id);
+    assert(value?.here, `value ${id} is changed and is not in host memory`);
+    value.onDisk = false;
+    value.written = undefined;
+  }
+
   /** Begins to read a value, if there is room or what is in it is needed later. */
   prefetch(id: number, now: SimulatedTask | undefined): void {
     const value = this.#values.get(id);
@@ -93,6 +113,14 @@ export class SimulatedTiers implements DiskQueues {
   #take(id: number): void {
     this.#free--;
     this.#here.add(id);
+  }
+
+  #make(id: number, now: SimulatedTask | undefined): SimulatedTask | undefined {
+    const room = this.#room(id, now, true);
+    assert(room, 'an update has its room');
+    this.#take(id);
+    this.#values.set(id, { here: true, read: room.task, onDisk: false, written: undefined });
+    return room.task;
   }
 
   #read(id: number, value: Value, now: SimulatedTask | undefined, must: boolean): void {
@@ -120,6 +148,7 @@ export class SimulatedTiers implements DiskQueues {
     let victim: number | undefined;
     let last = must ? Number.NEGATIVE_INFINITY : this.nextUse(id);
     for (const other of this.#here) {
+      if (this.#held.has(other)) continue;
       const next = this.nextUse(other);
       const clean = this.#values.get(other)?.onDisk === true;
       const best = victim === undefined ? undefined : this.#values.get(victim);

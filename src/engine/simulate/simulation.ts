@@ -1,0 +1,393 @@
+// The executor on a simulated clock: a pass follows its schedule over a machine's resources (arithmetic, the link each
+// way, the disk each way) by the rules of run/executor.ts, run/link.ts and run/staging.ts: it is encoded ahead of the
+// GPU, values go up and down through staging, what is encoded is submitted when half of staging waits for it, a value
+// that is needed is waited for, and so is an update on the host. Pure; needs no GPU and moves nothing.
+//
+// Invariants: the bytes are those that the executor moves; the seconds of a step are those of its operations and of what
+// was waited for, to the last of them. Not modelled: what the CPU spends on encoding, and on copies to and from staging.
+
+import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
+import { KINDS } from '../../memory/layout/kinds.ts';
+import { NO_CHANGES } from '../../memory/plan/extra-slots.ts';
+import { at } from '../../util/at.ts';
+import { assert } from '../../util/errors.ts';
+import { needBelow } from '../compile/candidate.ts';
+import type { Fit } from '../compile/fitted.ts';
+import {
+  type CollectiveOperation,
+  type HostOperation,
+  isOnHost,
+  isTransfer,
+  type TransferOperation,
+} from '../compile/operations.ts';
+import type { Completion, Pass } from '../compile/pass.ts';
+import { changesAt, leavesAt, type PassSchedule } from '../compile/schedule.ts';
+import { SlotTable } from '../compile/slot-table.ts';
+import { lastPosition, movedParts } from '../compile/stash-ids.ts';
+import { isOwned, onlyOwnerOf } from '../ranks/sharding.ts';
+import { readAheadFor } from '../run/warm-up.ts';
+import { SimulatedExchanges } from './exchanges.ts';
+import { SimulatedHostOptimizer } from './host-optimizer.ts';
+import { type Command, type Leaving, SimulatedLink, type SimulatedStoreOptions } from './link.ts';
+import { hostSecondsOn, type Machine, secondsOn } from './machine.ts';
+import type { SimulatedRanks } from './network.ts';
+import type { SimulatedPipeline } from './pipeline.ts';
+import { SharedPlaces } from './shared-places.ts';
+import { sharesBelow } from './shares-below.ts';
+import { SimulatedSlots } from './slots.ts';
+import { SimulatedBelow, SimulatedStashes } from './stashes.ts';
+import { averageStep, type SimulatedStep, type Totals } from './step.ts';
+import { SimulatedTiers } from './tiers.ts';
+
+/** What one rank follows. */
+export interface SimulatedPart {
+  readonly fit: Fit;
+  readonly pass: Pass;
+  readonly schedule: PassSchedule;
+  readonly hostBytes: number;
+  readonly ranks?: SimulatedRanks | undefined;
+}
+
+/** A pass on one rank, from step to step. */
+export class Simulation {
+  readonly #map: ChunkMap;
+  readonly #pass: Pass;
+  readonly #schedule: PassSchedule;
+  readonly #machine: Machine;
+  readonly #fit: Fit;
+  readonly #ranks: SimulatedRanks | undefined;
+  readonly #tiers: SimulatedBelow;
+  readonly #readAhead: number;
+  readonly #places: SharedPlaces<Command>;
+  /** Seconds of each operation, on the GPU or on the host. */
+  readonly #seconds: Float64Array;
+  readonly #completions: ReadonlyMap<number, Completion>;
+  /** What the plan brings, in its order. */
+  readonly #loads: readonly { readonly moment: number; readonly id: number }[];
+
+  readonly #link: SimulatedLink;
+  readonly #slots: SimulatedSlots;
+  readonly #exchanges: SimulatedExchanges;
+  readonly #host: SimulatedHostOptimizer;
+
+  #step = 0;
+  #base = 0;
+  #recovery = 0;
+  /** What was encoded last of arithmetic, and what the next of it is behind. */
+  #encoded: Command | undefined;
+  #awaited: Command | undefined;
+  /** What must be done before activations lie where extra slots were. */
+  readonly #left: (Command | undefined)[] = [];
+
+  constructor(
+    { fit, pass, schedule, hostBytes, ranks }: SimulatedPart,
+    machine: Machine,
+    pipeline?: SimulatedPipeline,
+  ) {
+    const { map, slots, staging, durable } = fit;
+    this.#fit = fit;
+    this.#ranks = ranks;
+    this.#map = map;
+    this.#pass = pass;
+    this.#schedule = schedule;
+    this.#machine = machine;
+    const { hostSlots, homes } = sharesBelow(fit, machine, hostBytes);
+    const chunksBelow = new SimulatedTiers(hostSlots, (id) => this.#sizeOf(id), machine.disk);
+    chunksBelow.nextUse = (id) => this.#nextUse(id);
+    this.#tiers = new SimulatedBelow(chunksBelow, new SimulatedStashes(homes, fit.stashes, machine.disk), map.count);
+    this.#link = new SimulatedLink(machine, staging, (id, behind, bytes) => this.#tiers.put(id, behind, bytes));
+    this.#host = new SimulatedHostOptimizer(this.#link, this.#tiers);
+    this.#exchanges = new SimulatedExchanges(this.#link, machine, map.chunkBytes, ranks, pipeline);
+    this.#slots = new SimulatedSlots(
+      new SlotTable(
+        slots,
+        fit.extra.map(({ arena }) => arena),
+        map.count,
+      ),
+    );
+    this.#seconds = Float64Array.from(pass.operations, (operation) => {
+      const { owned = 1, arithmetic = 1 } = ranks ?? {};
+      if (isOnHost(operation)) return hostSecondsOn(machine, operation, owned);
+      return arithmetic * secondsOn(machine, operation, owned);
+    });
+    const { update } = pass;
+    this.#completions = new Map(durable ? update?.completions.map((found) => [found.moment, found]) : []);
+    this.#loads = [...schedule.loadsOf]
+      .flatMap(([id, moments]) => moments.map((moment) => ({ moment, id })))
+      .sort((a, b) => a.moment - b.moment || a.id - b.id);
+    const disk = machine.disk && (hostSlots < needBelow(fit).held || homes.onDisk > 0) ? machine.disk : undefined;
+    this.#readAhead = disk
+      ? readAheadFor(
+          map.chunkBytes / disk.readBytesPerSecond,
+          this.#seconds.reduce((a, b) => a + b, 0),
+          this.#loads.length / schedule.plan.steps,
+        )
+      : 0;
+    const moves = pass.operations.some(isTransfer);
+    this.#places = new SharedPlaces(moves ? fit.placements : []);
+    // Between steps gradients hold no value.
+    const held = map.lists.filter(({ kind }) => KINDS[kind].between !== 'FREE');
+    const chunks = held.flatMap(({ first, chunks }) => Array.from({ length: chunks }, (_, i) => first + i));
+    this.#tiers.begin(chunks.filter((chunk) => this.#ownerOf(chunk) === 0));
+  }
+
+  /** Steps that count, behind so many. Yields where other stages must be followed first. */
+  *follow(counted: number, behind = counted): Generator<undefined, SimulatedStep> {
+    for (let i = 0; i < behind; i++) yield* this.#runStep();
+    const before = this.#totals();
+    this.#link.takeWaits();
+    for (let i = 0; i < counted; i++) yield* this.#runStep();
+    return averageStep(before, this.#totals(), this.#link.takeWaits(), counted);
+  }
+
+  #totals(): Totals {
+    return {
+      ...this.#link.totals,
+      network: this.#exchanges.sentBytes,
+      recovery: this.#recovery,
+      diskRead: this.#tiers.readBytes,
+      diskWrite: this.#tiers.writtenBytes,
+    };
+  }
+
+  // ---- The executor -----------------------------------------------------------------------------------
+
+  *#runStep(): Generator<undefined, void> {
+    const { plan, trace, starts, spareSlots, slots } = this.#schedule;
+    const round = this.#step++ % plan.steps;
+    this.#base = round * trace.moments.length;
+    this.#places.restart();
+    this.#host.begin();
+    this.#exchanges.begin(this.#pass.operations, this.#resident);
+    const expected = at(starts, round);
+    const strangers = this.#slots.chunks.filter((chunk) => !expected.has(chunk));
+    const isDirty = (chunk: number) => Number(this.#slots.get(chunk).dirty);
+    strangers.sort((a, b) => isDirty(b) - isDirty(a) || a - b);
+    for (const chunk of strangers.slice(spareSlots + this.#fit.slots - slots)) this.#evict(chunk);
+    this.#moment = 0;
+    for (const [m, operation] of this.#pass.operations.entries()) {
+      const moment = at(trace.moments, m);
+      for (const chunk of at(plan.moments, this.#base + m).drop) if (this.#slots.has(chunk)) this.#evict(chunk);
+      const changes = changesAt(this.#schedule, this.#fit.extra.length, m);
+      if (changes !== NO_CHANGES) {
+        const leaves = (chunk: number) => leavesAt(this.#schedule, chunk, this.#base, m);
+        this.#left.push(...this.#slots.change(changes, leaves, this.#encoded, this.#copyChunk));
+      }
+      for (const { chunk, mode } of moment.accesses) {
+        if (!this.#slots.has(chunk)) this.#bring(chunk, mode === 'overwrite', m);
+      }
+      this.#link.flushIfDue();
+      switch (operation.op) {
+        case 'dispatch': {
+          const after: (Command | undefined)[] = [];
+          for (const { chunk, mode } of moment.accesses) {
+            const { load, stores } = this.#slots.get(chunk);
+            after.push(load);
+            if (mode !== 'read') after.push(...stores);
+          }
+          const activations = this.#places.usedBy(operation);
+          after.push(...this.#places.ready(activations), ...this.#left.splice(0), this.#awaited);
+          const command = this.#link.encode('compute', at(this.#seconds, m), after);
+          this.#encoded = command;
+          this.#awaited = undefined;
+          this.#places.used(activations, command);
+          for (const { chunk, mode } of moment.accesses) {
+            const resident = this.#slots.get(chunk);
+            resident.use = command;
+            if (mode !== 'read') resident.stores = [];
+          }
+          break;
+        }
+        case 'offload':
+          this.#offload(operation);
+          break;
+        case 'fetch':
+          this.#fetch(operation, m);
+          break;
+        case 'collective':
+          yield* this.#exchange(operation, m);
+          break;
+        case 'host':
+          this.#updateOnHost(operation, m);
+          break;
+        default:
+          operation satisfies never;
+      }
+      for (const { chunk, mode } of moment.accesses) if (mode !== 'read') this.#change(chunk);
+      for (const chunk of moment.frees) {
+        // What the host used need not be here.
+        if (this.#slots.has(chunk)) this.#slots.release(chunk);
+        if (!this.#fit.durable) this.#tiers.discard(chunk);
+      }
+      const completion = this.#completions.get(m);
+      if (completion && isOnHost(operation)) this.#discard(completion.frees);
+      else if (completion) this.#keepBelow(completion, m);
+    }
+    this.#link.flush();
+  }
+
+  /** What a completed update, or complete gradients, leave below in a durable session. */
+  #keepBelow({ chunks: ids, frees, moment }: Completion, m: number): void {
+    const isCommit = moment >= (this.#pass.update?.decided ?? 0);
+    assert(m === moment, 'a completion has its moment');
+    if (!isCommit) this.#discard(frees);
+    this.#recovery += ids.length * this.#map.chunkBytes;
+    this.#storeChunks(ids, {
+      phase: 2 * this.#step + Number(isCommit),
+      arrived: isCommit ? () => this.#discard(frees) : undefined,
+    });
+  }
+
+  #discard(chunks: readonly number[]): void {
+    for (const chunk of chunks) this.#tiers.discard(chunk);
+  }
+
+  #change(chunk: number): void {
+    const resident = this.#slots.get(chunk);
+    if (resident.dirty) return;
+    resident.dirty = true;
+    if (!this.#fit.durable && !this.#link.isGoingDown(chunk)) this.#tiers.discard(chunk);
+  }
+
+  #evict(chunk: number): void {
+    if (this.#slots.get(chunk).dirty) this.#storeChunks([chunk]);
+    this.#slots.release(chunk);
+  }
+
+  /** From one slot to another. */
+  readonly #copyChunk = (after: readonly (Command | undefined)[]): Command =>
+    this.#link.encode('compute', (2 * this.#map.chunkBytes) / this.#machine.memoryBytesPerSecond, after);
+
+  #bring(chunk: number, overwrite: boolean, moment: number): void {
+    const { chunkBytes } = this.#map;
+    if (overwrite) {
+      const { same, after } = this.#slots.take(chunk, leavesAt(this.#schedule, chunk, this.#base, moment));
+      if (same) this.#slots.place(chunk, { stores: after.filter((command) => command !== undefined) });
+      else {
+        const load = this.#link.encode('compute', chunkBytes / this.#machine.memoryBytesPerSecond, after);
+        this.#slots.place(chunk, { load });
+      }
+      return;
+    }
+    this.#awaitBelow(chunk, moment);
+    const { after } = this.#slots.take(chunk, leavesAt(this.#schedule, chunk, this.#base, moment));
+    this.#slots.place(chunk, { load: this.#link.send(this.#sizeOf(chunk), after) });
+  }
+
+  // ---- Activations ------------------------------------------------------------------------------------
+
+  // What is appended to moves as it does where the most is there.
+
+  #offload(operation: TransferOperation): void {
+    const { tensor } = operation;
+    const written = this.#places.writers(tensor);
+    for (const { id, bytes } of movedParts(operation, lastPosition(operation))) {
+      const [copy] = this.#link.store([{ id, bytes, after: written }]);
+      this.#places.leaves(tensor, copy);
+    }
+  }
+
+  #fetch(operation: TransferOperation, moment: number): void {
+    const { tensor, keeps, rows } = operation;
+    const free = this.#places.ready([tensor]);
+    for (const { id, bytes } of movedParts(operation, lastPosition(operation))) {
+      // Until something was moved there for the first time, there is nothing.
+      if (rows && !this.#tiers.hasStash(id)) continue;
+      this.#awaitBelow(id, moment);
+      this.#places.arrives(tensor, this.#link.send(bytes, free));
+      if (keeps) this.#tiers.release(id);
+      else this.#tiers.discard(id);
+    }
+  }
+
+  /** The step's first update waits for all that went down before it. */
+  #updateOnHost({ chunks: { gradient, ...updated } }: HostOperation, moment: number): void {
+    if (this.#slots.has(gradient) && this.#slots.get(gradient).dirty) this.#storeChunks([gradient]);
+    this.#fetchAhead(moment);
+    const changed = Object.values(updated);
+    for (const chunk of changed) if (this.#slots.has(chunk)) this.#slots.release(chunk);
+    this.#host.update(gradient, changed, at(this.#seconds, moment));
+  }
+
+  // ---- Between ranks ----------------------------------------------------------------------------------
+
+  *#exchange(operation: CollectiveOperation, moment: number): Generator<undefined, void> {
+    const { on } = operation;
+    const resident = 'chunk' in on ? this.#slots.get(on.chunk) : undefined;
+    const after = resident ? [resident.load, resident.use, ...resident.stores] : [this.#encoded, this.#awaited];
+    const there = yield* this.#exchanges.run(operation, after, () => this.#roomUp(moment));
+    if (!there) return;
+    if (resident) resident.load = there;
+    else this.#awaited = there;
+  }
+
+  readonly #resident = (chunk: number) => {
+    if (!this.#slots.has(chunk)) return undefined;
+    const { load, use, stores } = this.#slots.get(chunk);
+    return [load, use, ...stores];
+  };
+
+  /** The rank that alone has a value: this one, if all have it. */
+  #ownerOf(chunk: number): number {
+    const { sharding } = this.#ranks ?? {};
+    return (sharding && onlyOwnerOf(chunk, this.#map, sharding)) ?? 0;
+  }
+
+  /** Of what lies below: what a rank alone has is so much less where there are more of them. */
+  #sizeOf(id: number): number {
+    const { chunkBytes, count } = this.#map;
+    const ranks = this.#ranks;
+    return ranks && id < count && isOwned(id, this.#map, ranks.sharding) ? ranks.owned * chunkBytes : chunkBytes;
+  }
+
+  // ---- The link ---------------------------------------------------------------------------------------
+
+  #storeChunks(ids: readonly number[], options?: SimulatedStoreOptions): void {
+    const sent = ids.map((id): Leaving => {
+      const { load, use } = this.#slots.get(id);
+      return { id, bytes: this.#sizeOf(id), after: [load, use] };
+    });
+    const copies = this.#link.store(sent, options);
+    ids.forEach((id, i) => {
+      const resident = this.#slots.get(id);
+      resident.dirty = false;
+      resident.stores.push(at(copies, i));
+    });
+  }
+
+  /** Waits until a value below can be sent up: it has arrived there, there is room for it, it was read. */
+  #awaitBelow(id: number, moment: number): void {
+    this.#link.awaitArrival(id);
+    this.#roomUp(moment);
+    this.#link.wait(this.#tiers.fetch(id, this.#link.now));
+  }
+
+  #roomUp(moment: number): void {
+    this.#fetchAhead(moment);
+    this.#link.roomUp();
+  }
+
+  // ---- Below ------------------------------------------------------------------------------------------
+
+  #moment = 0;
+
+  #nextUse(id: number): number {
+    const loads = this.#schedule.loadsOf.get(id);
+    if (!loads) return Number.POSITIVE_INFINITY;
+    const now = this.#base + this.#moment;
+    return loads.find((load) => load > now) ?? at(loads, 0) + this.#schedule.plan.moments.length;
+  }
+
+  #fetchAhead(moment: number): void {
+    this.#moment = moment;
+    if (this.#readAhead === 0) return;
+    const first = this.#loads.findIndex((load) => load.moment > this.#base + moment);
+    let ahead = this.#readAhead;
+    for (let i = 0; i < this.#loads.length && ahead > 0; i++) {
+      const { id } = at(this.#loads, (Math.max(0, first) + i) % this.#loads.length);
+      if (this.#slots.has(id) || this.#link.isGoingDown(id)) continue;
+      this.#tiers.prefetch(id, this.#link.now);
+      ahead--;
+    }
+  }
+}

@@ -10,14 +10,16 @@ import { type AdapterLimits, DEFAULT_LIMITS, type Workload } from '../engine/com
 import { machineOf } from '../engine/simulate/machine.ts';
 import { MOST_CHECKPOINTS } from '../formats/checkpoint/save.ts';
 import { backwardPassesOf } from '../graph/operators/optimizer.ts';
+import { updatedOn } from '../memory/layout/chunk-map.ts';
 import { linearBound, loadSolver } from '../memory/plan/bound.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
 import { ORDERS } from '../memory/plan/policies.ts';
 import { makeModel } from '../nn/index.ts';
-import { type Model, parameterCount, trainedCount, withStored } from '../nn/model.ts';
+import { type Model, optimizedOn, parameterCount, trainedCount, withStored } from '../nn/model.ts';
 import { compareActivations } from '../train/activation-comparison.ts';
 import { baseStorage } from '../train/base-dtype.ts';
 import { traceGeneration } from '../train/generation-workload.ts';
+import { chooseSplit } from '../train/optimizer-split.ts';
 import { generates, modelOf, momentDtypeIn, type RunSettings } from '../train/run-settings.ts';
 import { traceStep } from '../train/step-programs.ts';
 import { type TrainingPasses, trainingWorkload } from '../train/training-workload.ts';
@@ -44,7 +46,10 @@ export function estimateRun(
   limits: AdapterLimits = DEFAULT_LIMITS,
   stored?: StoredWeights,
 ): Omit<Estimate, 'room' | 'tokensPerSecond'> {
-  const { workload, whole, parameters, trained, smallest } = knownOf(settings, limits, stored, memory.recovery);
+  const { workload, whole, parameters, trained, smallest } = knownOf(
+    withSplit(settings, memory, limits, stored),
+    ...([limits, stored, memory.recovery] as const),
+  );
   const figures = {
     parameters,
     trained,
@@ -77,7 +82,7 @@ export async function comparePolicies(
   limits: AdapterLimits = DEFAULT_LIMITS,
   stored?: StoredWeights,
 ): Promise<PolicyComparison> {
-  const { workload } = knownOf(settings, limits, stored, memory.recovery);
+  const { workload } = knownOf(withSplit(settings, memory, limits, stored), limits, stored, memory.recovery);
   await nextTask();
   const { passes, slots, map } = fitMemory(workload, limits, memory.gpu, { recovery: memory.recovery });
   const { trace, extra } = passes.step;
@@ -127,6 +132,24 @@ export async function compareActivationPolicies(
   return found;
 }
 
+/** The settings with a split of the optimizer that a run might choose, where they leave it to the run: it measures, and this does not. */
+function withSplit(
+  settings: RunSettings,
+  { gpu, recovery }: MemorySettings,
+  limits: AdapterLimits,
+  stored: StoredWeights | undefined,
+): RunSettings {
+  const { optimizerDevice = 'gpu', optimizerSplit } = settings;
+  if (optimizerDevice !== 'auto' || optimizerSplit !== undefined) return settings;
+  const model = storedModel(settings, stored);
+  const memory = { ...(recovery && { recovery }), ...(gpu !== undefined && { gpu }) };
+  const workloadOf = (optimized: Model) => {
+    const optimizerSplit = updatedOn('gpu', optimized.parameters).length;
+    return knownOf({ ...settings, optimizerSplit }, limits, stored, recovery).workload;
+  };
+  return { ...settings, optimizerSplit: chooseSplit({ model, workloadOf, memory, limits }) };
+}
+
 function knownOf(
   settings: RunSettings,
   limits: AdapterLimits,
@@ -134,20 +157,23 @@ function knownOf(
   recovery: Recovery = 'step',
 ): Known {
   const { config, lora, records, batch, seq, accumulate, update = 'at-end' } = settings;
+  const { dtype, optimizerState, activationDtype, optimizerDevice = 'gpu', optimizerSplit } = settings;
   const passes = backwardPassesOf(update, settings);
   const packed = records?.pack === 'yes';
   const step = [packed, batch, seq, accumulate, passes, generates(settings)];
-  const key = JSON.stringify([config, lora, ...step, recovery, limits, lora && stored]);
+  const widths = [dtype, optimizerState, activationDtype, optimizerDevice, optimizerSplit];
+  const key = JSON.stringify([config, lora, ...step, ...widths, recovery, limits, lora && stored]);
   const before = known.get(key);
   if (before) return before;
-  const model = storedModel(settings, stored);
+  const model = optimizedOn(storedModel(settings, stored), optimizerDevice, optimizerSplit);
   if (seq > model.shape.context) {
     throw new HoldfastError(
       `a sequence of ${seq} tokens is longer than the model's context of ${model.shape.context}; use at most that`,
     );
   }
   const generation = generates(settings) ? traceGeneration(model, seq) : undefined;
-  const workload = trainingWorkload(model, traceStep(model, batch, seq, { packed, passes }), accumulate, generation);
+  const programs = traceStep(model, batch, seq, { packed, passes, activationDtype });
+  const workload = trainingWorkload(model, programs, accumulate, generation);
   const found = {
     workload,
     whole: fitMemory(workload, limits, undefined),

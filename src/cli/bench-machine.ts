@@ -4,25 +4,12 @@
 // Invariant: what could not be measured is left out or has the figure of the whole; nothing is made up.
 
 import { isDispatch } from '../engine/compile/operations.ts';
+import { measureHostMemory, measureLink } from '../engine/observe/bandwidths.ts';
 import { copy, measurePeak, timeOf } from '../engine/observe/peak.ts';
 import { profile } from '../engine/observe/profile.ts';
-import type { HostUpdater } from '../engine/run/host-optimizer.ts';
-import { HostThreads } from '../engine/run/host-threads.ts';
-import {
-  boundSeconds,
-  type Machine,
-  type MachineDisk,
-  type MachineHostMemory,
-  type MachineLink,
-} from '../engine/simulate/machine.ts';
+import { boundSeconds, type Machine, type MachineDisk } from '../engine/simulate/machine.ts';
 import { parseConfig } from '../formats/config.ts';
-import { GPUBufferUsage, GPUMapMode } from '../gpu/constants.ts';
 import type { Device } from '../gpu/device.ts';
-import { mapBuffer } from '../gpu/mapping.ts';
-import { HostAdamW } from '../kernels/host-adamw.ts';
-import { HYPER, STATE } from '../kernels/step-control.ts';
-import { BLOCK } from '../kernels/sum-squares.ts';
-import { WasmHeap } from '../kernels/wasm-heap.ts';
 import { makeModel } from '../nn/index.ts';
 import { initialWeights } from '../nn/initialise.ts';
 import { type Host, join } from '../runtime/host.ts';
@@ -42,15 +29,9 @@ const STEP = { layers: 2, width: 768, heads: 12, vocabulary: 8192, batch: 4, seq
 const SOFTWARE_STEP = { layers: 2, width: 128, heads: 4, vocabulary: 256, batch: 4, seq: 128 };
 /** Shorter sums of a kernel are the clock's more than the kernel's. */
 const LEAST_MS = 1;
-/** A copy, and how often it is tried: what else the machine does only takes from it. */
-const LINK_BYTES = 32 * 2 ** 20;
-const TRIES = 5;
 /** Of a file on disk, and of one write or read. */
 const DISK_BYTES = 256 * 2 ** 20;
 const DISK_PIECE = 8 * 2 ** 20;
-/** That AdamW on the host updates: past all caches. Bytes that it reads and writes of each. */
-const HOST_ELEMENTS = 2 ** 23;
-const HOST_ELEMENT_BYTES = 28;
 
 /** `folder`: where the disk tier would be. */
 export async function measureMachine(
@@ -68,7 +49,7 @@ export async function measureMachine(
     title: `${device.adapter.name}, ${host.name}`,
     ...memory,
     ...kernels,
-    hostMemory: await measureHostMemory(host),
+    hostMemory: await measureHostMemory(host.threads),
     link: await measureLink(device),
     ...(disk && { disk }),
   };
@@ -129,74 +110,6 @@ async function measureKernels(
   } finally {
     await trainer.destroy();
   }
-}
-
-/** As chunks are moved: written to the queue, and read from buffers that are mapped. */
-async function measureLink(device: Device): Promise<MachineLink> {
-  const { gpu, allocator } = device;
-  const { COPY_SRC, COPY_DST, MAP_READ, STORAGE } = GPUBufferUsage;
-  const buffer = allocator.create('bench', LINK_BYTES, STORAGE | COPY_SRC | COPY_DST);
-  const staging = allocator.create('bench staging', LINK_BYTES, COPY_DST | MAP_READ);
-  const values = new Uint8Array(LINK_BYTES).fill(1);
-  const up = async () => {
-    gpu.queue.writeBuffer(buffer, 0, values);
-    await device.idle();
-  };
-  const down = async () => {
-    const encoder = gpu.createCommandEncoder();
-    encoder.copyBufferToBuffer(buffer, 0, staging, 0, LINK_BYTES);
-    device.submit(encoder);
-    await mapBuffer(staging, GPUMapMode.READ, LINK_BYTES);
-    values.set(new Uint8Array(staging.getMappedRange(0, LINK_BYTES)));
-    staging.unmap();
-  };
-  try {
-    return {
-      upBytesPerSecond: LINK_BYTES / (await secondsOf(up)),
-      downBytesPerSecond: LINK_BYTES / (await secondsOf(down)),
-      // WebGPU has one queue.
-      copies: 'serial',
-    };
-  } finally {
-    allocator.destroy(buffer);
-    allocator.destroy(staging);
-  }
-}
-
-/** As AdamW on the host reads and writes it, in all of its threads: all of that is reached. */
-async function measureHostMemory({ threads }: Host): Promise<MachineHostMemory> {
-  const heap = WasmHeap.make();
-  const part = (): Uint8Array => {
-    const bytes = heap?.allocate(4 * HOST_ELEMENTS) ?? new Uint8Array(4 * HOST_ELEMENTS);
-    // Neither zeros nor subnormals, with which a processor computes at other speeds.
-    new Float32Array(bytes.buffer, bytes.byteOffset, HOST_ELEMENTS).fill(1e-3);
-    return bytes;
-  };
-  const values = { parameter: part(), gradient: part(), moment1: part(), moment2: part() };
-  const hyper = new Float32Array(HYPER.size).fill(1e-3);
-  const state = new Float32Array(STATE.size).fill(1);
-  state[STATE.skip] = 0;
-  const decayMask = new Uint32Array(HOST_ELEMENTS / BLOCK / 32);
-  const updater: HostUpdater = heap && threads ? new HostThreads(threads, heap) : new HostAdamW(heap);
-  try {
-    const extent = { size: HOST_ELEMENTS, firstBlock: 0 };
-    const seconds = await secondsOf(async () => updater.update(values, extent, { hyper, state, decayMask }));
-    return { bytesPerSecond: (HOST_ELEMENTS * HOST_ELEMENT_BYTES) / seconds, reached: 1 };
-  } finally {
-    await updater.end?.();
-  }
-}
-
-/** The best of some tries behind a first one. */
-async function secondsOf(work: () => Promise<void>): Promise<number> {
-  await work();
-  let best = Number.POSITIVE_INFINITY;
-  for (let i = 0; i < TRIES; i++) {
-    const start = performance.now();
-    await work();
-    best = Math.min(best, (performance.now() - start) / 1000);
-  }
-  return best;
 }
 
 /** As the disk tier has it: through the system's cache. Undefined where there is no room. */

@@ -4,7 +4,7 @@ import { InvalidArgumentError, Option } from 'commander';
 import { ACTIVATION_MODES } from '../graph/activations.ts';
 import { ACCUMULATE_ORDERS } from '../graph/layer-major.ts';
 import { ACTIVATION_DTYPES } from '../graph/narrow-activations.ts';
-import { OPTIMIZER_DEVICES } from '../graph/operators/optimizer.ts';
+import { OPTIMIZER_DEVICE_CHOICES, OPTIMIZER_DEVICES } from '../graph/operators/optimizer.ts';
 import { MOMENT_DTYPES, TRAINING_DTYPES } from '../memory/layout/kinds.ts';
 import type { Files } from '../runtime/host.ts';
 import { messageOf } from '../util/errors.ts';
@@ -61,8 +61,13 @@ export const accumulateOrderOption = (): Option =>
 export const optimizerDeviceOption = (): Option =>
   new Option(
     '--optimizer-device <where>',
-    'AdamW on the gpu, or on the cpu: then its moments stay in host memory and on disk, and need no GPU memory',
+    'AdamW on the gpu, or on the cpu: then its moments stay in host memory and on disk, and need no GPU memory; auto: within a budget some tensors on each, as a step takes the least time',
   )
+    .choices([...OPTIMIZER_DEVICE_CHOICES])
+    .default('gpu');
+/** The same, of what has no budget. */
+export const eitherDeviceOption = (): Option =>
+  new Option('--optimizer-device <where>', 'AdamW on the gpu, or on the cpu')
     .choices([...OPTIMIZER_DEVICES])
     .default('gpu');
 /** What trains is computed with in. */

@@ -14,7 +14,7 @@ import { ALLOWED_MULTIPLE, type Verdict } from '../parity/verdict.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
 import { addMemoryOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
-import { adapterOption, dtypeOption, optimizerDeviceOption, optimizerStateOption, wholeNumberFrom } from './options.ts';
+import { adapterOption, dtypeOption, eitherDeviceOption, optimizerStateOption, wholeNumberFrom } from './options.ts';
 import { checkUpdate, updateOption } from './update-flags.ts';
 
 const AFTER_HELP = `
@@ -50,7 +50,7 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
     .option('--data <path...>', 'the text of a run, where it is not what its settings name')
     .option('--model <path>', 'the weights that a run began from, likewise')
     .option('--steps <n>', 'of a run, only so many (default: all that were recorded)', wholeNumberFrom(1))
-    .addOption(optimizerDeviceOption())
+    .addOption(eitherDeviceOption())
     .addOption(updateOption())
     .addOption(dtypeOption())
     .addOption(optimizerStateOption())

@@ -239,9 +239,11 @@ function checkActivationDtype({ activationDtype, hardware, compare }: PlanFlags)
 function checkOptimizerDevice({ optimizerDevice, recovery, compare }: PlanFlags): void {
   if (optimizerDevice === 'gpu') return;
   const refused =
-    (recovery === 'checkpoint' && 'the state of every step lies below the GPU anyway; leave out --recovery') ||
+    (optimizerDevice === 'cpu' &&
+      recovery === 'checkpoint' &&
+      'the state of every step lies below the GPU anyway; leave out --recovery') ||
     (compare && 'policies are compared with the optimizer on the GPU; leave it out');
-  if (refused) throw new HoldfastError(`--optimizer-device cpu: ${refused}`);
+  if (refused) throw new HoldfastError(`--optimizer-device ${optimizerDevice}: ${refused}`);
 }
 
 function listings(text: string): Listing[] {

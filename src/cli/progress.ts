@@ -6,6 +6,7 @@ import type { Host } from '../runtime/host.ts';
 import { microBatchesOf, rankText } from '../train/ranks.ts';
 import type { RunEvents, RunSummary } from '../train/run-events.ts';
 import type { RunSettings } from '../train/run-settings.ts';
+import { describeSplit } from './optimizer-split.ts';
 import { printable } from './printable.ts';
 
 /** Milliseconds between plain lines when the output is piped. */
@@ -90,6 +91,8 @@ export class Progress {
         if (identity.kind !== 'byte')
           this.#line(`tokenizer: ${vocabulary.toLocaleString('en')} tokens, ${identity.path}`);
         this.#line(`adapter: ${trainer.device.adapter.name}, ${trainer.dispatches} dispatches a step`);
+        const { optimizerSplit } = trainer.options;
+        if (optimizerSplit !== undefined) this.#line(describeSplit(model, optimizerSplit));
         const tokens = batch * seq * microBatchesOf(this.settings);
         const shared = trainer.ranks ? ` on ${rankText(trainer.ranks)}` : '';
         const from = firstStep > 0 ? `from step ${firstStep} ` : '';

@@ -6,6 +6,7 @@ import type { ElementType, Kernel } from '../kernels/kernel.ts';
 import { assert } from '../util/errors.ts';
 import {
   type AllGatherInstruction,
+  type ChunkEffects,
   type ChunkExtent,
   type ChunkInstruction,
   type ElementRange,
@@ -169,11 +170,12 @@ export class Graph {
     problemOf: (extent: ChunkExtent) => P,
     operands: ChunkInstruction['operands'],
     label: string,
-    { eager = false, completes = [], frees = [] }: Partial<Pick<ChunkInstruction, 'eager' | 'completes' | 'frees'>>,
+    { eager = false, completes = [], frees = [], updates = false }: Partial<ChunkEffects>,
   ): void {
     const op = 'dispatch each chunk';
     const phase = this.#phase;
-    this.#instructions.push({ op, kernel, problemOf, operands, label, phase, eager, completes, frees });
+    const effects = { eager, completes, frees, ...(updates && { updates }) };
+    this.#instructions.push({ op, kernel, problemOf, operands, label, phase, ...effects });
   }
 
   /** Appends a sum over ranks, in place. `ranges`: of what alone. @default all of it */

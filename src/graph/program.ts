@@ -104,6 +104,8 @@ export interface ChunkInstruction extends Common {
   problemOf(extent: ChunkExtent): object;
   /** A kind stands for its chunk of the index. */
   readonly operands: Readonly<Record<string, Tensor | { readonly kind: Kind }>>;
+  /** Whether it updates: then it is about those indices alone that are updated on the GPU. @default about all */
+  readonly updates?: boolean;
   readonly eager: Eager;
   /** Kinds whose chunk of the index has its value of this step behind it. */
   readonly completes: readonly Kind[];
@@ -111,7 +113,10 @@ export interface ChunkInstruction extends Common {
   readonly frees: readonly Kind[];
 }
 
-/** Work on the host over chunks below the GPU, once an index of what trains: AdamW, as the optimizer on the GPU has it. */
+/** What an instruction on each chunk does beside its arithmetic. */
+export type ChunkEffects = Pick<ChunkInstruction, 'eager' | 'completes' | 'frees' | 'updates'>;
+
+/** Work on the host over chunks below the GPU, once an index of what is updated there: AdamW, as the optimizer on the GPU has it. */
 export interface HostInstruction extends Common {
   readonly op: 'host each chunk';
   /** The scalars of the step, and which blocks decay: their values are brought from the GPU, or known already. */

@@ -5,6 +5,7 @@ import type { ModelConfig } from '../formats/config.ts';
 import type { ModelShape } from '../formats/families/family.ts';
 import { Graph } from '../graph/graph.ts';
 import type { Cache } from '../graph/operators/attention.ts';
+import type { OptimizerDeviceChoice } from '../graph/operators/optimizer.ts';
 import { makeTensor, type Tensor, type TensorSplit } from '../graph/program.ts';
 import type { StoredElement } from '../kernels/stored.ts';
 import type { MomentDtype, TrainingDtype } from '../memory/layout/kinds.ts';
@@ -32,6 +33,8 @@ export interface Parameter {
   readonly computedIn?: TrainingDtype;
   /** Where it trains: what the optimizer keeps its moments as. @default 'f32' */
   readonly momentsIn?: MomentDtype;
+  /** Where it trains: whether the optimizer updates it on the host, with all that come behind it. @default on the GPU */
+  readonly updatedOnHost?: boolean;
   /** Set where each of several ranks has a part of it, of this shape. @default it is whole */
   readonly split?: ParameterSplit;
 }
@@ -104,6 +107,22 @@ export const computedIn = (model: Model, dtype: TrainingDtype): Model =>
 /** The model with the moments of what trains of it kept as `dtype`: in bf16 they are rounded by chance, seeded. */
 export const momentsIn = (model: Model, dtype: MomentDtype): Model =>
   dtype === 'f32' ? model : withTrained(model, { momentsIn: dtype });
+
+/**
+ * The model with what trains of it updated where it is said to be. `split`: of `auto`, so many tensors on the GPU, the first
+ * ones, and the others on the host.
+ */
+export function optimizedOn(model: Model, device: OptimizerDeviceChoice, split?: number): Model {
+  if (device === 'gpu') return model;
+  assert(device === 'cpu' || split !== undefined, 'a split was chosen');
+  const onGPU = device === 'cpu' ? 0 : (split ?? 0);
+  let before = 0;
+  const parameters = model.parameters.map((parameter): Parameter => {
+    if (parameter.trainable === false || before++ < onGPU) return parameter;
+    return { ...parameter, updatedOnHost: true };
+  });
+  return { ...model, parameters };
+}
 
 const withTrained = (model: Model, facts: Pick<Parameter, 'computedIn' | 'momentsIn'>): Model => ({
   ...model,

@@ -29,7 +29,7 @@ import type { BackwardPasses, OptimizerDevice } from '../graph/operators/optimiz
 import { trainedKindsOf } from '../memory/layout/chunk-map.ts';
 import { ELEMENT_BYTES, gradientKind, indicesTogether, KINDS } from '../memory/layout/kinds.ts';
 import { bytesBelow } from '../memory/tiers/shares.ts';
-import type { Model } from '../nn/model.ts';
+import { type Model, optimizedOn } from '../nn/model.ts';
 import { stepPart } from './rank-part.ts';
 import { type TrainingPasses, trainingWorkload } from './training-workload.ts';
 
@@ -169,10 +169,11 @@ export class Parts {
   }
 
   workloadOf({ blocks, stage, inPipeline, microBatches }: PredictedPartOptions, activations: Changes['activations']) {
-    const { modelOf, batch, context, accumulateOrder, optimizerDevice, passes, ranks } = this.#scenario;
+    const { modelOf, batch, context, accumulateOrder, optimizerDevice = 'gpu', passes, ranks } = this.#scenario;
     const places = { tensor: { rank: 0, size: this.tensor }, pipeline: stage };
-    const { part, programs } = stepPart(modelOf(blocks), batch, context, places, {
-      ...{ optimizerDevice, passes, sequenceParallel: ranks?.sequenceParallel },
+    const model = optimizedOn(modelOf(blocks), optimizerDevice);
+    const { part, programs } = stepPart(model, batch, context, places, {
+      ...{ passes, sequenceParallel: ranks?.sequenceParallel },
     });
     const options = { activations, accumulateOrder, sharding: this.#sharding, inPipeline };
     return trainingWorkload(part, programs, microBatches, undefined, options);

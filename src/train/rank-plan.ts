@@ -27,7 +27,7 @@ import type { OptimizerDevice } from '../graph/operators/optimizer.ts';
 import type { ChunkMap } from '../memory/layout/chunk-map.ts';
 import { KINDS, type Kind } from '../memory/layout/kinds.ts';
 import { bytesBelow } from '../memory/tiers/shares.ts';
-import type { Model } from '../nn/model.ts';
+import { type Model, optimizedOn } from '../nn/model.ts';
 import { at } from '../util/at.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -126,15 +126,16 @@ export function planRanks(
   limits: AdapterLimits = DEFAULT_LIMITS,
 ): RanksPlan {
   const { size, batch, context, accumulate, activations, tensor, pipeline } = step;
-  const { activationDtype, optimizerDevice, sequenceParallel, generates = false } = step;
-  const ways = { activationDtype, optimizerDevice, sequenceParallel };
+  const { activationDtype, optimizerDevice = 'gpu', sequenceParallel, generates = false } = step;
+  const ways = { activationDtype, sequenceParallel };
+  const optimized = optimizedOn(model, optimizerDevice);
   const first = gridPlacesOf({ rank: 0, size }, { tensor, pipeline });
   const zero = zeroIn(step, first);
   const placesAt = ({ stage, copy }: Fitted, tensor = 0) =>
     gridPlacesOf({ rank: rankAt(first, { pipeline: stage, data: copy, tensor }), size }, step);
   const parts = new Map<number, StepPart>();
   const partOf = (stage: number): StepPart => {
-    const found = parts.get(stage) ?? stepPart(model, batch, context, placesAt({ stage, copy: 0 }), ways);
+    const found = parts.get(stage) ?? stepPart(optimized, batch, context, placesAt({ stage, copy: 0 }), ways);
     parts.set(stage, found);
     return found;
   };

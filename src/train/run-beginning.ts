@@ -29,6 +29,11 @@ export interface RunSetting {
   readonly tokenizer: Tokenizer;
 }
 
+/** The same with what its settings leave to the trainer, which has chosen it: another part, and a run that goes on, keep it. */
+export function settled(setting: RunSetting, { options: { optimizerSplit } }: Trainer): RunSetting {
+  return optimizerSplit === undefined ? setting : { ...setting, settings: { ...setting.settings, optimizerSplit } };
+}
+
 /** What a part begins with: of the start of the run, or of its last checkpoint. */
 export interface Beginning {
   readonly trainer: Trainer;

@@ -20,7 +20,7 @@ import { memoryBound } from './memory-bound.ts';
 import { type MemoryRecord, memoryRecord } from './memory-record.ts';
 import { type RankRecord, rankRecord } from './rank-record.ts';
 import { microBatchesOf, writeTogether } from './ranks.ts';
-import { type Beginning, begin, type RunSetting } from './run-beginning.ts';
+import { type Beginning, begin, type RunSetting, settled } from './run-beginning.ts';
 import { RunCheckpoints } from './run-checkpoints.ts';
 import type { RunEvents, RunOptions, RunSummary } from './run-events.ts';
 import type { SamplingOptions } from './sampling.ts';
@@ -47,7 +47,8 @@ export async function trainPart(
   options: RunOptions,
   made: (trainer: Trainer) => void,
 ): Promise<RunSummary> {
-  return new RunPart(setting, options, await begin(setting, device, options, made)).train();
+  const beginning = await begin(setting, device, options, made);
+  return new RunPart(settled(setting, beginning.trainer), options, beginning).train();
 }
 
 /** A run on one device, in training once. */

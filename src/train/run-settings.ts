@@ -11,7 +11,12 @@ import { familyOf, shapeOf } from '../formats/families/index.ts';
 import { type ImagePreparation, imagePreparation } from '../formats/preprocessor.ts';
 import { configOfShape } from '../formats/shape.ts';
 import { ACTIVATION_DTYPES, type ActivationDtype } from '../graph/narrow-activations.ts';
-import { OPTIMIZER_DEVICES, type OptimizerDevice, UPDATES, type Update } from '../graph/operators/optimizer.ts';
+import {
+  OPTIMIZER_DEVICE_CHOICES,
+  type OptimizerDeviceChoice,
+  UPDATES,
+  type Update,
+} from '../graph/operators/optimizer.ts';
 import type { MadeElement } from '../kernels/stored.ts';
 import { MOMENT_DTYPES, type MomentDtype, TRAINING_DTYPES, type TrainingDtype } from '../memory/layout/kinds.ts';
 import type { CompleteLora } from '../nn/adapter.ts';
@@ -86,7 +91,9 @@ export interface RunSettings {
   /** Of matrices, AdamW's. @default 0.1 */
   weightDecay: number;
   /** Where AdamW runs; `cpu`: on the host, below the GPU. @default 'gpu' */
-  optimizerDevice?: OptimizerDevice;
+  optimizerDevice?: OptimizerDeviceChoice;
+  /** Of `auto`: of the tensors that train, how many the GPU updates, the first ones. @default chosen as the run begins */
+  optimizerSplit?: number;
   /** When a chunk is updated: behind all gradients, or as soon as its own is complete; the same bits. @default 'at-end' */
   update?: Update;
   /** For weights, batches and samples. @default 1 */
@@ -228,7 +235,8 @@ export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
     earlyStoppingPatience: optional(number(EARLY_STOPPING_RANGES.earlyStoppingPatience)),
     earlyStoppingThreshold: optional(number(EARLY_STOPPING_RANGES.earlyStoppingThreshold)),
     keepBest: optional(truth),
-    optimizerDevice: optional(oneOf(OPTIMIZER_DEVICES)),
+    optimizerDevice: optional(oneOf(OPTIMIZER_DEVICE_CHOICES)),
+    optimizerSplit: optional(number(wholeNumber(0))),
     update: optional(oneOf(UPDATES)),
     ...numbers,
   });
@@ -250,7 +258,10 @@ export const generates = ({
   familyOf(config).writes && !isSynthetic(data) && (sampleTokens > 0 || task !== undefined);
 
 /** Settings that say what a step computes; the others, when something is shown or saved. */
-const DECISIVE = ['steps', 'lr', 'minLr', 'schedule', 'warmup', 'clip', 'weightDecay', 'optimizerDevice'] as const;
+const DECISIVE = [
+  ...(['steps', 'lr', 'minLr', 'schedule', 'warmup', 'clip', 'weightDecay'] as const),
+  ...(['optimizerDevice', 'optimizerSplit'] as const),
+];
 
 /** Whether a run computes the same under both, if its model, text and batches are the same. */
 export const trainAlike = (a: RunSettings, b: RunSettings): boolean =>
@@ -276,7 +287,7 @@ export function modelOf(settings: RunSettings): Model {
 /** How its trainer is made, memory and kernel choices apart. */
 export function trainerOptions(settings: RunSettings): TrainerOptions {
   const { batch, seq, accumulate, clip, weightDecay, seed, records } = settings;
-  const { optimizerDevice, activationDtype, update } = settings;
+  const { optimizerDevice, optimizerSplit, activationDtype, update } = settings;
   const packed = records?.pack === 'yes' ? { packed: true } : {};
   const { schedule: decay, lr: peak, minLr: min, warmup, steps } = settings;
   return {
@@ -288,6 +299,7 @@ export function trainerOptions(settings: RunSettings): TrainerOptions {
     schedule: { decay, peak, min, warmup, steps },
     optimizer: { clip, weightDecay },
     ...(optimizerDevice && { optimizerDevice }),
+    ...(optimizerSplit !== undefined && { optimizerSplit }),
     ...(update && { update }),
     ...(activationDtype && { activationDtype }),
   };

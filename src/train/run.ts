@@ -9,6 +9,7 @@ import type { Host } from '../runtime/host.ts';
 import { finishing, messageOf } from '../util/errors.ts';
 import { checkSettings } from './check-settings.ts';
 import { checkAlike, runFacts, settingsOn } from './ranks.ts';
+import { settled } from './run-beginning.ts';
 import type { RunOptions, RunSummary } from './run-events.ts';
 import { trainPart } from './run-part.ts';
 import type { RunSettings } from './run-settings.ts';
@@ -50,11 +51,12 @@ export async function trainRun(
     const text =
       options.text ?? (await readText(host, settings, tokenizer, { signal, onProgress: events?.tokenizing }));
     if (ranks) await checkAlike(ranks, dataFact(text));
-    const setting = { host, settings, out, text, tokenizer };
+    let setting = { host, settings, out, text, tokenizer };
     for (;;) {
       let trainer: Trainer | undefined;
       const made = (found: Trainer) => {
         trainer = found;
+        setting = settled(setting, found);
       };
       const inUse = () => trainer?.device ?? current;
       try {

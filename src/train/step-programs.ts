@@ -11,7 +11,7 @@ import {
   decisionInBackward,
   makeBlockTensors,
   makeStepScalars,
-  type OptimizerDevice,
+  OPTIMIZER_DEVICES,
   optimizerStep,
   type StepScalars,
   splitBlocks,
@@ -22,7 +22,7 @@ import { cut, fromZero, withResults } from '../graph/pipeline.ts';
 import { makeTensor, type Program, type Tensor } from '../graph/program.ts';
 import type { InBackward } from '../graph/update-in-backward.ts';
 import { KEY_WORDS } from '../kernels/dropout.ts';
-import { momentDtypeOf, trainingDtypeOf } from '../memory/layout/chunk-map.ts';
+import { momentDtypeOf, trainingDtypeOf, updatedOn } from '../memory/layout/chunk-map.ts';
 import { BatchInputs } from '../nn/inputs.ts';
 import { lookup, type Model, parameterTensors } from '../nn/model.ts';
 import { isTied, type ModelStages, modelStages, onStage, ownerIn } from '../nn/pipeline-parallel.ts';
@@ -95,8 +95,6 @@ function inputsOf(model: Model, batch: number, seq: number, packed: boolean): Ba
 export interface StepOptions {
   /** Whether sequences hold several documents each. @default false */
   readonly packed?: boolean | undefined;
-  /** @default 'gpu' */
-  readonly optimizerDevice?: OptimizerDevice | undefined;
   /** What activations are kept as for the backward pass. @default 'f32' */
   readonly activationDtype?: ActivationDtype | undefined;
   /** Among the stages that have the model's blocks. @default there is one */
@@ -112,7 +110,7 @@ export interface StepOptions {
  * so many stages cannot have.
  */
 export function traceStep(model: Model, batch: number, seq: number, options: StepOptions = {}): StepPrograms {
-  const { packed = false, optimizerDevice = 'gpu', activationDtype = 'f32', passes } = options;
+  const { packed = false, activationDtype = 'f32', passes } = options;
   const { place = { rank: 0, size: 1 } } = options;
   const rows = options.rows && { ranks: options.rows.size, rank: options.rows.rank, batch, seq };
   const { objective } = model;
@@ -156,7 +154,7 @@ export function traceStep(model: Model, batch: number, seq: number, options: Ste
   const blocks = makeBlockTensors(trained, isNumbered ? blockNumbers(trained, [...gradients.values()]) : undefined);
   const update = new Graph('update', { phase: 'update' });
   const how = {
-    device: optimizerDevice,
+    devices: OPTIMIZER_DEVICES.filter((device) => updatedOn(device, model.parameters).length > 0),
     dtype,
     moments,
     split: splitBlocks(trained),

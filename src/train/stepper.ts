@@ -241,15 +241,17 @@ export class Stepper {
         step.numbers = arrives;
       },
     );
-    // A rank that owns no chunk has nothing to do behind the decision.
-    const next = this.#pass.operations[update.decided];
-    if (next && isOnHost(next)) {
-      // The host updates nothing before that is read.
+    const { onHost = update.known } = update;
+    if (update.onHost !== undefined) {
+      executor.flush();
+      executor.markDecision();
+      await runUpdate(update.known, onHost);
+      // The host updates nothing before the numbers are read.
       executor.flush();
       await step.numbers;
       if (step.state) executor.decide(step.state);
     }
-    await runUpdate(update.known, this.#pass.trace.moments.length);
+    await runUpdate(onHost, this.#pass.trace.moments.length);
     if (aside) await inspect?.(aside.tensors);
     executor.flush();
     if (warmUp) this.#session.endWarmUpStep();

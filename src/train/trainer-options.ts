@@ -4,11 +4,12 @@ import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import type { ActivationDtype } from '../graph/narrow-activations.ts';
-import type { OptimizerDevice, Update } from '../graph/operators/optimizer.ts';
+import type { OptimizerDeviceChoice, Update } from '../graph/operators/optimizer.ts';
 import { trainingDtypeOf } from '../memory/layout/chunk-map.ts';
 import type { Model } from '../nn/model.ts';
 import type { Threads } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { trainedTensors } from './optimizer-split.ts';
 import { checkSchedule, type LearningRateSchedule } from './schedule.ts';
 
 /** AdamW with decoupled weight decay (Loshchilov and Hutter, 2019), and clipping. */
@@ -46,9 +47,15 @@ export interface TrainerOptions {
   optimizer?: Partial<AdamWOptions>;
   /**
    * Where AdamW runs. `cpu`: on the host, below the GPU, so that gradients go down, parameters come up, and the moments never
-   * visit the GPU; the two agree to 1 ulp a step. @default 'gpu'
+   * visit the GPU; the two agree to 1 ulp a step. `auto`: within a budget some tensors on each, as a step takes the least time by
+   * the bandwidths that are measured when the trainer is made. @default 'gpu'
    */
-  optimizerDevice?: OptimizerDevice;
+  optimizerDevice?: OptimizerDeviceChoice;
+  /**
+   * Of `auto`: how many of the tensors that train the GPU updates, the first ones. A trainer that goes on where another one was
+   * takes that one's `options.optimizerSplit`: it is a part of the arithmetic. @default chosen
+   */
+  optimizerSplit?: number | undefined;
   /** What activations are kept as for the backward pass, and read as from there on; evaluations have f32. @default 'f32' */
   activationDtype?: ActivationDtype;
   /**
@@ -80,14 +87,19 @@ export interface TrainerOptions {
 
 /** With defaults filled in. */
 export type FullOptions = Readonly<
-  Required<Omit<TrainerOptions, 'optimizer' | 'choices' | 'memory' | 'generates' | 'threads' | 'ranks' | 'signal'>> & {
+  Required<Omit<TrainerOptions, NotFilledIn>> & {
     optimizer: AdamWOptions;
+    optimizerSplit: number | undefined;
   }
 >;
 
+type NotFilledIn =
+  | ('optimizer' | 'optimizerSplit' | 'choices' | 'memory')
+  | ('generates' | 'threads' | 'ranks' | 'signal');
+
 /** Errors: HoldfastError for what does not go with this model, or with each other. */
 export function checkOptions(model: Model, options: TrainerOptions): void {
-  const { schedule, seq, ranks, optimizerDevice, update, memory } = options;
+  const { schedule, seq, ranks, optimizerDevice, optimizerSplit, update, memory } = options;
   const isInBackward = update === 'in-backward';
   checkSchedule(schedule);
   const { context } = model.shape;
@@ -104,6 +116,18 @@ export function checkOptions(model: Model, options: TrainerOptions): void {
   if (!ranks && optimizerDevice === 'cpu' && memory?.recovery === 'checkpoint')
     throw new HoldfastError(
       "recovery 'checkpoint': with the optimizer on the host (cpu) the state of every step lies below the GPU anyway; leave it out",
+    );
+  if (ranks && optimizerDevice === 'auto')
+    throw new HoldfastError(
+      "the optimizer on either device ('auto'): several ranks would each choose, by what they measure; let it be 'gpu' or 'cpu' on all",
+    );
+  if (optimizerSplit === undefined) return;
+  if (optimizerDevice !== 'auto')
+    throw new HoldfastError("optimizerSplit: is of the optimizer on either device; let optimizerDevice be 'auto'");
+  const trained = trainedTensors(model).length;
+  if (!Number.isInteger(optimizerSplit) || optimizerSplit < 0 || optimizerSplit > trained)
+    throw new HoldfastError(
+      `optimizerSplit ${optimizerSplit}: it must be a whole number, and ${trained} tensors train in this model`,
     );
 }
 

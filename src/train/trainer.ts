@@ -4,8 +4,10 @@
 
 import type { Batch } from '../data/batches.ts';
 import { KernelChoices } from '../engine/compile/choices.ts';
+import { measuredLimits } from '../engine/observe/bandwidths.ts';
 import type { GridPlace } from '../engine/ranks/grid.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
+import { autoBudget, limitsOf, type MemoryOptions } from '../engine/run/arrangement.ts';
 import type { OtherPart } from '../engine/run/model-values.ts';
 import { type Inputs, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
@@ -13,15 +15,17 @@ import { backwardPassesOf, decayWords } from '../graph/operators/optimizer.ts';
 import { keyNumbers } from '../kernels/moments.ts';
 import { HYPER, ROUNDING, STATE } from '../kernels/step-control.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
-import type { Model } from '../nn/model.ts';
+import { type Model, optimizedOn } from '../nn/model.ts';
 import { stageMap, stageOf } from '../nn/pipeline-parallel.ts';
 import { partsOf, wholeOf } from '../nn/tensor-parallel.ts';
+import type { Threads } from '../runtime/host.ts';
 import { at } from '../util/at.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import { joined, type TensorSource } from '../values/tensor-source.ts';
 import { type Generation, traceGeneration } from './generation-workload.ts';
 import { Generator } from './generator.ts';
+import { chooseSplit, type SplitSearch } from './optimizer-split.ts';
 import { stepPart } from './rank-part.ts';
 import { learningRate } from './schedule.ts';
 import { shardWriters } from './shard-writers.ts';
@@ -77,19 +81,26 @@ export class Trainer {
   /** Makes everything that a step needs. Weights must be set; moments are zero. */
   static async create(device: Device, model: Model, options: TrainerOptions): Promise<Trainer> {
     checkOptions(model, options);
-    const { choices, generates = false, threads, ranks, signal, ...rest } = options;
+    const { choices, generates = false, threads, ranks, signal, optimizerSplit, ...rest } = options;
     const memory = memoryOf(options);
     const optimizer = { ...ADAMW_DEFAULTS, ...options.optimizer };
     const plain = { accumulate: 1, packed: false, seed: 1 };
     const ways = { optimizerDevice: 'gpu', activationDtype: 'f32', update: 'at-end' } as const;
-    const full = { ...plain, ...ways, ...rest, optimizer };
-    const passes = backwardPassesOf(full.update, optimizer);
-    const { batch, seq, packed, optimizerDevice, activationDtype } = full;
-    const how = { packed, optimizerDevice, activationDtype, passes, sequenceParallel: ranks?.sequenceParallel };
-    const { layers, part, programs } = stepPart(model, batch, seq, ranks?.grid, how);
-    const generation = generates ? traceGeneration(layers, full.seq, programs.stages) : undefined;
+    const given = { ...plain, ...ways, ...rest, optimizer };
+    const passes = backwardPassesOf(given.update, optimizer);
+    const { batch, seq, packed, optimizerDevice, activationDtype } = given;
+    const how = { packed, activationDtype, passes, sequenceParallel: ranks?.sequenceParallel };
     const sharding = ranks && { ...ranks.sharding, chunkBytes: ranks.chunkBytes };
-    const workload = trainingWorkload(part, programs, full.accumulate, generation, { ...memory, sharding });
+    const madeOf = (model: Model) => {
+      const { layers, part, programs } = stepPart(model, batch, seq, ranks?.grid, how);
+      const generation = generates ? traceGeneration(layers, seq, programs.stages) : undefined;
+      const workload = trainingWorkload(part, programs, given.accumulate, generation, { ...memory, sharding });
+      return { layers, programs, generation, workload };
+    };
+    const search = { model, memory, workloadOf: (model: Model) => madeOf(model).workload };
+    const split = optimizerDevice === 'auto' ? (optimizerSplit ?? (await splitOn(device, search, threads))) : undefined;
+    const full = { ...given, optimizerSplit: split };
+    const { layers, programs, generation, workload } = madeOf(optimizedOn(model, optimizerDevice, split));
     const kernelChoices = new KernelChoices(device, choices);
     kernelChoices.signal = signal;
     const session = await Session.open(device, workload, kernelChoices, memory, threads, ranks);
@@ -365,4 +376,16 @@ export class Trainer {
     hyper[HYPER.lossScale] = lossScale;
     return hyper;
   }
+}
+
+/** The split that takes the least time within the budget, by what this device and this host reach. */
+async function splitOn(
+  device: Device,
+  { memory: { gpu, ...rest }, ...search }: Omit<SplitSearch, 'limits' | 'memory'> & { readonly memory: MemoryOptions },
+  threads: Threads | undefined,
+): Promise<number> {
+  const budget = gpu === 'auto' ? await autoBudget(device, search.workloadOf(search.model)) : gpu;
+  const memory = budget === undefined ? rest : { ...rest, gpu: budget };
+  const limits = budget === undefined ? limitsOf(device) : await measuredLimits(device, threads);
+  return chooseSplit({ ...search, memory, limits });
 }

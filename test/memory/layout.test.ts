@@ -77,6 +77,22 @@ describe('packTensors', () => {
     );
   });
 
+  it('opens a chunk of a number that is asked for, and holds every row', () => {
+    fc.assert(
+      fc.property(tensorLists, fc.nat(24), fc.nat(100), fc.constantFrom(1, 2), (tensors, place, extra, opensChunk) => {
+        const opening = tensors[place % tensors.length] as ShapedTensor;
+        const opened = tensors.map((tensor) => (tensor === opening ? { ...tensor, opensChunk } : tensor));
+        const layout = packTensors(opened, leastChunkElements(tensors) + extra * BLOCK_ELEMENTS, 'any');
+        checkLayout(opened, layout);
+        const [piece] = layout.pieces.get(opening.name) ?? [];
+        expect(piece?.offset).toBe(0);
+        if (tensors[0] !== opening) expect((piece?.chunk ?? 0) % opensChunk).toBe(0);
+        expect(layout.used.filter((used) => used === 0).length).toBeLessThan(opensChunk);
+      }),
+      { seed: 2, numRuns: 200 },
+    );
+  });
+
   it('refuses a chunk that holds not even one tile, and says what would do', () => {
     const tensors = [{ name: 'wide', shape: [4, 1024] }];
     expect(() => packTensors(tensors, 512, 'any')).toThrow(HoldfastError);

@@ -12,12 +12,12 @@ import { limitsOf, type MemoryOptions, optionsOf } from '../../src/engine/run/ar
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import type { ActivationDtype } from '../../src/graph/narrow-activations.ts';
-import { backwardPassesOf, type OptimizerDevice, type Update } from '../../src/graph/operators/optimizer.ts';
+import { backwardPassesOf, type OptimizerDeviceChoice, type Update } from '../../src/graph/operators/optimizer.ts';
 import { leastHostBytes } from '../../src/memory/tiers/shares.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { withLora } from '../../src/nn/lora.ts';
-import type { Model } from '../../src/nn/model.ts';
+import { type Model, optimizedOn } from '../../src/nn/model.ts';
 import type { BlockFile, Threads } from '../../src/runtime/host.ts';
 import { traceGeneration } from '../../src/train/generation-workload.ts';
 import type { Generator } from '../../src/train/generator.ts';
@@ -86,7 +86,9 @@ export interface Work {
   /** What happens between steps: each changes what is on the GPU, and nothing else. */
   readonly between?: boolean;
   /** @default 'gpu' */
-  readonly optimizerDevice?: OptimizerDevice;
+  readonly optimizerDevice?: OptimizerDeviceChoice;
+  /** Of `auto`. */
+  readonly optimizerSplit?: number;
   /** @default 'at-end' */
   readonly update?: Update;
   /** @default 1 */
@@ -111,11 +113,11 @@ const workloads = new Map<Work, Workload<TrainingPasses>>();
 export function workloadOf(work: Work): Workload<TrainingPasses> {
   const known = workloads.get(work);
   if (known) return known;
-  const { model, batch, seq, accumulate, between = false, optimizerDevice, activationDtype } = work;
+  const { batch, seq, accumulate, between = false, optimizerDevice = 'gpu', activationDtype } = work;
+  const model = optimizedOn(work.model, optimizerDevice, work.optimizerSplit);
   const { update = 'at-end', clip = 1 } = work;
   const generation = between ? traceGeneration(model, seq) : undefined;
   const programs = traceStep(model, batch, seq, {
-    optimizerDevice,
     activationDtype,
     passes: backwardPassesOf(update, { clip }),
   });
@@ -192,6 +194,7 @@ export async function openTrainer(
     seq,
     accumulate,
     optimizerDevice,
+    optimizerSplit: work.optimizerSplit,
     activationDtype: work.activationDtype ?? 'f32',
     update: work.update ?? 'at-end',
     optimizer: { clip: work.clip ?? 1 },

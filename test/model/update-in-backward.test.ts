@@ -9,11 +9,11 @@ import { smallestBudget } from '../../src/engine/compile/least.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../src/graph/activations.ts';
-import { backwardPassesOf, OPTIMIZER_DEVICES } from '../../src/graph/operators/optimizer.ts';
+import { backwardPassesOf, OPTIMIZER_DEVICE_CHOICES } from '../../src/graph/operators/optimizer.ts';
 import { KINDS } from '../../src/memory/layout/kinds.ts';
 import { leastHostBytes } from '../../src/memory/tiers/shares.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
-import { computedIn } from '../../src/nn/model.ts';
+import { computedIn, optimizedOn } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { collect, sourceOf, type Values } from '../../src/values/tensor-source.ts';
@@ -50,18 +50,21 @@ const cases = fc.record({
   /** 0.1 clips each step of these models, 100 none. */
   clip: fc.constantFrom(0, 0.1, 100),
   accumulate: fc.constantFrom(1, 1, 3),
-  optimizerDevice: fc.constantFrom(...OPTIMIZER_DEVICES),
+  optimizerDevice: fc.constantFrom(...OPTIMIZER_DEVICE_CHOICES),
   share: fc.option(fc.constantFrom(0, 0.1, 0.3, 0.6), { nil: undefined }),
   onDisk: fc.boolean(),
   activations: fc.constantFrom('auto', 'auto', ...ACTIVATION_MODES),
   policy: fc.constantFrom('planned', 'LRU'),
 });
+/** Of an optimizer on either: tensors on the GPU. */
+const SPLIT = 5;
 type Case = typeof cases extends fc.Arbitrary<infer C> ? C : never;
 
 function memoryOf(work: Work, { share, onDisk, activations, policy }: Case): MemoryOptions {
   if (share === undefined) return { activations } as MemoryOptions;
-  const { model, batch, seq, accumulate, clip = 1, optimizerDevice, update = 'at-end' } = work;
-  const programs = traceStep(model, batch, seq, { optimizerDevice, passes: backwardPassesOf(update, { clip }) });
+  const { batch, seq, accumulate, clip = 1, optimizerDevice = 'gpu', optimizerSplit, update = 'at-end' } = work;
+  const model = optimizedOn(work.model, optimizerDevice, optimizerSplit);
+  const programs = traceStep(model, batch, seq, { passes: backwardPassesOf(update, { clip }) });
   const options = { activations: activations as ActivationMode | 'auto' };
   const workload = trainingWorkload(model, programs, accumulate, undefined, options);
   const least = smallestBudget(workload, limitsOf(device));
@@ -77,7 +80,9 @@ async function sameBits(drawn: Case): Promise<void> {
   const { optimizerDevice } = drawn;
   const model = computedIn(MODELS[drawn.model], drawn.dtype as 'f32' | 'bf16');
   const { clip, accumulate } = drawn;
-  const work: Work = { model, batch: 1, seq: 8, accumulate, steps: EVERY_CASE ? 3 : 2, clip, optimizerDevice };
+  const optimizerSplit = optimizerDevice === 'auto' ? SPLIT : undefined;
+  const where = { optimizerDevice, ...(optimizerSplit !== undefined && { optimizerSplit }) };
+  const work: Work = { model, batch: 1, seq: 8, accumulate, steps: EVERY_CASE ? 3 : 2, clip, ...where };
   chooseVariants(1);
   const { outcome: wanted, choices } = await run(device, work);
   const memory = memoryOf(inBackward(work), drawn);
@@ -98,6 +103,7 @@ test('the bits are those of the update at the end, whatever is trained within wh
     { ...base, clip: 0.1, accumulate: 1, share: 0.3, onDisk: true, activations: 'offload', dtype: 'bf16' },
     { ...base, clip: 0, accumulate: 3, share: 0, onDisk: false, optimizerDevice: 'cpu' },
     { ...base, clip: 0, accumulate: 1, share: 0.3, onDisk: true, optimizerDevice: 'cpu', dtype: 'bf16' },
+    { ...base, clip: 0.1, accumulate: 1, share: 0.3, onDisk: true, optimizerDevice: 'auto', dtype: 'bf16' },
   ];
   for (const drawn of few) await sameBits(drawn);
   if (EVERY_CASE) await fc.assert(fc.asyncProperty(cases, sameBits), { seed: 14, numRuns: 40, endOnFailure: true });

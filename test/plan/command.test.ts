@@ -102,6 +102,50 @@ describe('holdfast plan', () => {
     await expect(budget('--compare')).rejects.toThrow('policies are compared with the optimizer on the GPU');
   });
 
+  it('with an optimizer on either device says where the split is, and refuses it where nothing is chosen', async () => {
+    const auto = (...args: string[]) => plan(...SMALL, '--optimizer-device', 'auto', ...args);
+    const all = JSON.parse(await plan(...SMALL, '--json', '--gpu-memory', '100MB', '--recovery', 'checkpoint'));
+    const roomy = JSON.parse(await auto('--json', '--gpu-memory', '100MB', '--recovery', 'checkpoint'));
+    expect(roomy.optimizerSplit).toBeGreaterThan(0);
+    expect(roomy).toMatchObject({ modelDataBytes: all.modelDataBytes, bytesPerStep: { h2d: 0, d2h: 0 } });
+    expect(await auto('--gpu-memory', '100MB', '--recovery', 'checkpoint')).toContain(
+      'AdamW on the GPU for all that trains',
+    );
+    const { smallestBudget } = JSON.parse(await plan(...SMALL, '--json', '--optimizer-device', 'cpu'));
+    const { optimizerSplit } = JSON.parse(await auto('--json', '--gpu-memory', String(smallestBudget)));
+    expect(optimizerSplit).toBe(0);
+    expect(await auto('--gpu-memory', String(smallestBudget))).toContain('AdamW on the host for all that trains');
+    for (const args of [
+      ['--hardware', 'rtx-3060'],
+      ['--ranks', '2'],
+    ])
+      await expect(auto(...args)).rejects.toThrow('--optimizer-device auto: is chosen within the budget of one rank');
+    await expect(auto('--compare')).rejects.toThrow('policies are compared with the optimizer on the GPU');
+  });
+
+  it('an estimate is of the width and of the device that are asked for, one after the other', async () => {
+    const config = configOfShape({
+      ...{ family: 'gpt2', layers: 3, width: 128, heads: 4, context: 32, vocabulary: 2000, tied: false },
+    });
+    const settings = defaultSettings({ config, data: [], batch: 1, seq: 32, sampleTokens: 0 });
+    const flags = [[], ['--dtype', 'bf16'], ['--optimizer-device', 'cpu'], ['--activation-dtype', 'bf16']] as const;
+    const changes = [{}, { dtype: 'bf16' }, { optimizerDevice: 'cpu' }, { activationDtype: 'bf16' }] as const;
+    const found: number[] = [];
+    for (const [i, change] of changes.entries()) {
+      const { smallest, unlimited } = estimateRun({ ...settings, ...change }, {});
+      const asked = [...SMALL, '--sample-tokens', '0', ...(flags[i] ?? []), '--json'];
+      expect(JSON.parse(await plan(...asked)).smallestBudget, `${asked}`).toBe(smallest);
+      found.push(unlimited);
+    }
+    expect(new Set(found).size).toBe(found.length);
+    // A split is chosen within the budget.
+    const auto = { ...settings, optimizerDevice: 'auto' } as const;
+    expect(estimateRun(auto, {}).unlimited).toBe(found[0]);
+    expect(estimateRun(auto, { gpu: 1 }).smallest).toBe(
+      estimateRun({ ...settings, optimizerDevice: 'cpu' }, {}).smallest,
+    );
+  });
+
   it('refuses too small a budget with the one that would do, which does', async () => {
     const error = await plan(...SMALL, '--gpu-memory', '1KB').catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(HoldfastError);

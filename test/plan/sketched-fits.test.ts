@@ -6,7 +6,7 @@ import { smallestBudget } from '../../src/engine/compile/least.ts';
 import type { Passes } from '../../src/engine/compile/pass.ts';
 import { DEFAULT_LIMITS, type Workload } from '../../src/engine/compile/workload.ts';
 import { ACTIVATION_MODES } from '../../src/graph/activations.ts';
-import { computedIn } from '../../src/nn/model.ts';
+import { computedIn, optimizedOn } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { EVERY_CASE } from '../host.ts';
@@ -30,8 +30,10 @@ it.each([
   ['in bf16', computedIn(MODELS['gpt2, untied'], 'bf16'), 4, 'gpu'],
   ['with an optimizer on the host', MODELS['gpt2, tied'], 3, 'cpu'],
   ['with low-rank updates', MODELS['gpt2 with low-rank updates'], 5, 'gpu'],
-] as const)('%s', (_, model, accumulate, optimizerDevice) => {
-  const programs = traceStep(model, 2, 8, { optimizerDevice });
+  ['with an optimizer on either', computedIn(MODELS['gpt2, tied'], 'bf16'), 3, 'auto'],
+] as const)('%s', (_, plain, accumulate, optimizerDevice) => {
+  const model = optimizedOn(plain, optimizerDevice, 5);
+  const programs = traceStep(model, 2, 8);
   for (const activations of EVERY_CASE ? ACTIVATION_MODES : (['keep', 'offload'] as const)) {
     const all = (['batch', 'layer'] as const).map((accumulateOrder) => {
       try {

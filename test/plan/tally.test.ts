@@ -7,7 +7,7 @@ import { sparingWay } from '../../src/engine/compile/ways.ts';
 import { DEFAULT_LIMITS, type Workload } from '../../src/engine/compile/workload.ts';
 import { ACTIVATION_MODES } from '../../src/graph/activations.ts';
 import { bytesOf } from '../../src/graph/program.ts';
-import { momentsIn } from '../../src/nn/model.ts';
+import { type Model, momentsIn, optimizedOn } from '../../src/nn/model.ts';
 import { generationWorkload, traceGeneration } from '../../src/train/generation-workload.ts';
 import { type StepOptions, traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';
@@ -29,14 +29,15 @@ function expectCounted(workload: Workload): void {
 const bytesIn = (lasting: ReadonlySet<Parameters<typeof bytesOf>[0]>): string[] =>
   [...lasting].map((tensor) => `${tensor.name} ${bytesOf(tensor)}`).sort();
 
-it.each(Object.entries(MODELS))('of training %s, however its activations are treated', (_, model) => {
-  const options: [number, StepOptions][] = [
-    [1, {}],
-    [3, { activationDtype: 'bf16' }],
-    [2, { optimizerDevice: 'cpu' }],
+it.each(Object.entries(MODELS))('of training %s, however its activations are treated', (_, plain) => {
+  const options: [number, StepOptions, Model][] = [
+    [1, {}, plain],
+    [3, { activationDtype: 'bf16' }, plain],
+    [2, {}, optimizedOn(plain, 'cpu')],
+    [2, {}, optimizedOn(plain, 'auto', 3)],
   ];
-  const generation = traceGeneration(model, 16);
-  for (const [i, [accumulate, how]] of options.entries()) {
+  const generation = traceGeneration(plain, 16);
+  for (const [i, [accumulate, how, model]] of options.entries()) {
     const modes = EVERY_CASE || i === 0 ? ACTIVATION_MODES : (['recompute', 'offload'] as const);
     const programs = traceStep(model, 2, 16, how);
     const workload = trainingWorkload(model, programs, accumulate, generation);
@@ -52,10 +53,14 @@ it.each(Object.entries(MODELS))('of training %s, however its activations are tre
   }
 });
 
-it('of moments in bf16, two indices of which lie in one chunk', () => {
-  const model = momentsIn(MODELS['gpt2, tied'], 'bf16');
-  expectCounted(trainingWorkload(model, traceStep(model, 2, 16, {}), 2));
-});
+it.each([undefined, 1, 2, 5])(
+  'of moments in bf16, two indices of which lie in one chunk: %s tensors on the GPU',
+  (split) => {
+    const plain = momentsIn(MODELS['gpt2, tied'], 'bf16');
+    const model = split === undefined ? plain : optimizedOn(plain, 'auto', split);
+    expectCounted(trainingWorkload(model, traceStep(model, 2, 16, {}), 2));
+  },
+);
 
 it('of writing text with caches in tiers', () => {
   const model = MODELS['llama, grouped heads'];

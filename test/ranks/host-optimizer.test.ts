@@ -10,7 +10,7 @@ import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.t
 import type { Device } from '../../src/gpu/device.ts';
 import type { MomentDtype, TrainingDtype } from '../../src/memory/layout/kinds.ts';
 import { bytesBelow, leastHostBytes } from '../../src/memory/tiers/shares.ts';
-import { computedIn, momentsIn } from '../../src/nn/model.ts';
+import { computedIn, momentsIn, optimizedOn } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { chooseVariants } from '../choose-variants.ts';
@@ -46,10 +46,11 @@ it.each(EVERY_CASE ? WIDTHS : WIDTHS.slice(0, 2))(
     const wide = await caseOf('gpt2-accum4-ignore');
     const reference = { ...wide, model: momentsIn(computedIn(wide.model, dtype), moments) };
     const { model, batch, seq, accumulate } = reference;
-    const programs = traceStep(model, batch, seq, { optimizerDevice });
+    const optimized = optimizedOn(model, optimizerDevice);
+    const programs = traceStep(optimized, batch, seq);
     const limits = limitsOf(device);
     const workloadOf = (stage: ZeroStage, rank: number) =>
-      trainingWorkload(model, programs, accumulate / SIZE, undefined, {
+      trainingWorkload(optimized, programs, accumulate / SIZE, undefined, {
         accumulateOrder: 'batch',
         sharding: { rank, size: SIZE, stage },
       });

@@ -6,6 +6,7 @@ import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import { knownMachine } from '../../src/engine/simulate/hardware.ts';
 import { simulate } from '../../src/engine/simulate/simulate.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
+import { optimizedOn } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { Trainer } from '../../src/train/trainer.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';
@@ -15,6 +16,8 @@ import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import { LARGEST } from '../model/runs.ts';
 
+/** Of an optimizer on either: tensors on the GPU. */
+const SPLIT = 20;
 const [BATCH, SEQ, ACCUMULATE, STEPS] = [2, 12, 2, 3];
 
 beforeAll(() => chooseVariants(1));
@@ -26,9 +29,11 @@ const CASES = [
   ['checkpoint', 'keep', 1.6, 'gpu'],
   ['step', 'keep', 1.3, 'cpu'],
   ['step', 'offload', 1.1, 'cpu'],
+  ['step', 'keep', 1.2, 'auto'],
+  ['checkpoint', 'keep', 1.2, 'auto'],
 ] as const;
 
-it.each(EVERY_CASE ? CASES : CASES.filter((_, i) => [1, 2, 4].includes(i)))(
+it.each(EVERY_CASE ? CASES : CASES.filter((_, i) => [1, 2, 4, 6].includes(i)))(
   'recovery by %s, activations %s, %d times the smallest budget, AdamW on the %s',
   async (recovery, activations, times, optimizerDevice) => {
     const device = await testDevice();
@@ -36,9 +41,10 @@ it.each(EVERY_CASE ? CASES : CASES.filter((_, i) => [1, 2, 4].includes(i)))(
     expect(machine).toBeDefined();
     if (!machine) return;
     const schedule = { decay: 'constant', peak: 1e-3, min: 1e-3, warmup: 0, steps: 1 } as const;
-    const options = { batch: BATCH, seq: SEQ, accumulate: ACCUMULATE, schedule, optimizerDevice };
-    const traced = traceStep(LARGEST, BATCH, SEQ, { optimizerDevice });
-    const workload = trainingWorkload(LARGEST, traced, ACCUMULATE, undefined, { activations });
+    const split = optimizerDevice === 'auto' ? { optimizerSplit: SPLIT } : {};
+    const options = { batch: BATCH, seq: SEQ, accumulate: ACCUMULATE, schedule, optimizerDevice, ...split };
+    const model = optimizedOn(LARGEST, optimizerDevice, SPLIT);
+    const workload = trainingWorkload(model, traceStep(model, BATCH, SEQ), ACCUMULATE, undefined, { activations });
     const gpu = Math.floor(times * smallestBudget(workload, limitsOf(device), { recovery }));
     const trainer = await Trainer.create(device, LARGEST, { ...options, memory: { gpu, recovery, activations } });
     try {

@@ -14,6 +14,7 @@ import { parseConfig } from '../../src/formats/config.ts';
 import type { ActivationMode } from '../../src/graph/activations.ts';
 import { bytesBelow, sharesOf, stashHomes } from '../../src/memory/tiers/shares.ts';
 import { makeModel } from '../../src/nn/index.ts';
+import { optimizedOn } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step-programs.ts';
 import { trainingWorkload } from '../../src/train/training-workload.ts';
 import { MACHINE } from './a-machine.ts';
@@ -34,16 +35,16 @@ interface Case {
 /** The fit of a case into a budget: a share of the way from the smallest to all. */
 function fitOf(share: number, machine: Machine, of: Case = {}) {
   const {
-    model = MODEL,
+    model: plain = MODEL,
     activations = 'auto',
     recovery = 'checkpoint',
     accumulate = 1,
     batch = 2,
     seq = 24,
-    optimizerDevice,
+    optimizerDevice = 'gpu',
   } = of;
-  const traced = traceStep(model, batch, seq, { optimizerDevice });
-  const workload = trainingWorkload(model, traced, accumulate, undefined, { activations });
+  const model = optimizedOn(plain, optimizerDevice);
+  const workload = trainingWorkload(model, traceStep(model, batch, seq), accumulate, undefined, { activations });
   const limits = machineLimits(machine);
   const options: FitOptions = { recovery };
   const least = smallestBudget(workload, limits, options);

@@ -7,8 +7,7 @@ import { flopsOf, offloadedBytes, recomputedFlops, stepPass } from '../../engine
 import { schedule, slotsAt } from '../../engine/compile/schedule.ts';
 import { DEFAULT_LIMITS } from '../../engine/compile/workload.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../graph/activations.ts';
-import type { OptimizerDevice } from '../../graph/operators/optimizer.ts';
-import { type ChunkMap, mapChunks } from '../../memory/layout/chunk-map.ts';
+import { type ChunkMap, mapChunks, updatedOn } from '../../memory/layout/chunk-map.ts';
 import {
   elementBytesOf,
   lastingKinds,
@@ -23,14 +22,16 @@ import { findGaps } from '../../memory/plan/gaps.ts';
 import { checkPlan } from '../../memory/plan/plan.ts';
 import { chunkCount } from '../../memory/plan/trace.ts';
 import { makeModel } from '../../nn/index.ts';
-import { type Model, parameterCount, trainedCount } from '../../nn/model.ts';
+import { type Model, optimizedOn, parameterCount, trainedCount } from '../../nn/model.ts';
 import type { Host } from '../../runtime/host.ts';
 import { traceGeneration } from '../../train/generation-workload.ts';
+import { chooseSplit } from '../../train/optimizer-split.ts';
 import { traceStep } from '../../train/step-programs.ts';
 import { trainingWorkload } from '../../train/training-workload.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { describeOrder } from '../accumulate-order.ts';
+import { describeSplit } from '../optimizer-split.ts';
 import { configOf, type PlanFlags, passesIn, plannedModel, plannedShape, writesIn } from './flags.ts';
 import { LISTINGS } from './listings.ts';
 import { describeUpdate, updateFacts } from './update.ts';
@@ -65,18 +66,28 @@ function besides(room: readonly number[], slots: number): string {
 /** Works it out, and prints it. */
 export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
   const { write } = host.terminal;
-  const { optimizerDevice, activationDtype } = flags;
+  const { optimizerDevice: device, activationDtype } = flags;
   const backwardPasses = passesIn(flags);
   const recovery = backwardPasses === undefined ? flags.recovery : 'checkpoint';
-  const step = (batch: number, context: number) =>
-    traceStep(model, batch, context, { optimizerDevice, activationDtype, passes: backwardPasses });
-  const workloadOf = (changes: Partial<PlanFlags> = {}) => {
+  const workloadWith = (model: Model, changes: Partial<PlanFlags> = {}) => {
     const { batch, context, accumulate } = { ...flags, ...changes };
     const generation = writesIn(flags) ? traceGeneration(model, context) : undefined;
-    return trainingWorkload(model, step(batch, context), accumulate, generation, flags);
+    const programs = traceStep(model, batch, context, { activationDtype, passes: backwardPasses });
+    return trainingWorkload(model, programs, accumulate, generation, flags);
   };
-  const model = plannedModel(flags, flags.layers);
-  const parameters = parameterCount(model);
+  const plain = plannedModel(flags, flags.layers);
+  const parameters = parameterCount(plain);
+  const split =
+    device === 'auto'
+      ? chooseSplit({
+          model: plain,
+          workloadOf: workloadWith,
+          memory: { recovery, ...(flags.gpuMemory !== undefined && { gpu: flags.gpuMemory }) },
+          limits: DEFAULT_LIMITS,
+        })
+      : undefined;
+  const model = optimizedOn(plain, device, split);
+  const workloadOf = (changes: Partial<PlanFlags> = {}) => workloadWith(model, changes);
   const workload = workloadOf();
   const { bytes: smallest, activations: placed } = leastMemory(workload, DEFAULT_LIMITS, { recovery });
   const resident = fitMemory(workload, DEFAULT_LIMITS, undefined);
@@ -126,6 +137,8 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
   const update = backwardPasses && updateFacts(found, backwardPasses);
   const kept = keptBytes(map.dtype, map.moments);
   const belowBytes = optimizerKinds(map.dtype, map.moments).reduce((sum, kind) => sum + elementBytesOf(kind), 0);
+  const onHost = updatedOn('cpu', model.parameters);
+  const isMixed = onHost.length > 0 && map.hostIndex > 0;
   const trainedBytes = update ? kept : trainedElementBytes(map.dtype, map.moments);
 
   if (flags.json) {
@@ -133,6 +146,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
       `${JSON.stringify({
         parameters,
         trained: trainedCount(model),
+        ...(split !== undefined && { optimizerSplit: split }),
         ...(update && { update }),
         flops: { step: flops, ...(full !== undefined && { fullStep: full }) },
         modelDataBytes: found.residents * map.chunkBytes,
@@ -172,8 +186,9 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
   write(
     [
       `${plannedShape(flags)}: ${parameters.toLocaleString('en')} parameters`,
-      `  ${shown(found.residents * map.chunkBytes)}  model data: ${frozen.chunks > 0 ? `${trainedCount(model).toLocaleString('en')} parameters that train, their` : 'parameters,'} ${describeKinds(map, optimizerDevice)}`,
-      `  ${`${trainedBytes} bytes`.padStart(8)}  ${optimizerDevice === 'cpu' ? '' : 'of it '}a parameter that trains, ${kept} of them from step to step${optimizerDevice === 'cpu' ? `; what the optimizer alone uses, ${belowBytes} of them, is below the GPU and never on it` : ''}`,
+      `  ${shown(found.residents * map.chunkBytes)}  model data: ${frozen.chunks > 0 ? `${trainedCount(model).toLocaleString('en')} parameters that train, their` : 'parameters,'} ${describeKinds(map)}`,
+      ...(split === undefined ? [] : [`            ${describeSplit(model, split)}`]),
+      `  ${`${trainedBytes} bytes`.padStart(8)}  ${onHost.length > 0 ? '' : 'of it '}a parameter that trains, ${kept} of them from step to step${onHost.length > 0 ? `; what the optimizer alone uses, ${belowBytes} of them, is below the GPU and never on it${isMixed ? ', where the host updates it' : ''}` : ''}`,
       ...(frozen.chunks > 0
         ? [
             `  ${shown(frozen.chunks * trace.chunkBytes)}  of it frozen${flags.baseDtype ? `, in ${flags.baseDtype}` : ''}: ${frozen.chunks} chunks that are only read`,
@@ -202,8 +217,8 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
 }
 
 /** What there is on the GPU beside each parameter that trains. */
-function describeKinds({ dtype, moments }: ChunkMap, optimizerDevice: OptimizerDevice): string {
-  if (optimizerDevice === 'cpu')
+function describeKinds({ dtype, moments, hostIndex }: ChunkMap): string {
+  if (hostIndex === 0)
     return dtype === 'f32' ? 'gradients in f32' : `in ${dtype}, gradients in ${dtype} once they are complete`;
   if (dtype === 'f32')
     return moments === 'f32' ? 'gradients and two moments in f32' : `gradients in f32, two moments in ${moments}`;

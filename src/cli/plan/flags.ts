@@ -12,6 +12,7 @@ import {
   type BackwardPasses,
   backwardPassesOf,
   type OptimizerDevice,
+  type OptimizerDeviceChoice,
   type Update,
 } from '../../graph/operators/optimizer.ts';
 import type { MadeElement } from '../../kernels/stored.ts';
@@ -52,7 +53,7 @@ export interface PlanFlags {
   activationDtype: ActivationDtype;
   recovery: 'step' | 'checkpoint';
   activations: ActivationMode | 'auto';
-  optimizerDevice: OptimizerDevice;
+  optimizerDevice: OptimizerDeviceChoice;
   update: Update;
   clip?: number;
   accumulateOrder: AccumulateOrder | 'auto';
@@ -129,9 +130,18 @@ export const writesIn = (flags: PlanFlags): boolean =>
 export const passesIn = ({ update, clip = ADAMW_DEFAULTS.clip }: PlanFlags): BackwardPasses | undefined =>
   backwardPassesOf(update, { clip });
 
+/** Where the optimizer runs. Errors: HoldfastError where that is to be chosen within a budget, which is not what is asked. */
+export function oneDevice({ optimizerDevice: device }: PlanFlags): OptimizerDevice {
+  if (device !== 'auto') return device;
+  throw new HoldfastError(
+    '--optimizer-device auto: is chosen within the budget of one rank, where it runs; give gpu or cpu, of which --hardware says which takes less time',
+  );
+}
+
 /** What is predicted. Low-rank updates are left out of the size: they are a small part of it. */
 export const scenarioOf = ({ ranks: size, zero: stage = DEFAULT_STAGE, ...flags }: PlanFlags): Scenario => ({
   ...flags,
+  optimizerDevice: oneDevice(flags),
   ...(size !== undefined && {
     ranks: {
       size,

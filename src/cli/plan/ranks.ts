@@ -10,7 +10,7 @@ import type { Host } from '../../runtime/host.ts';
 import { planRanks, type RankPlan, type RanksPlan } from '../../train/rank-plan.ts';
 import { rankText } from '../../train/ranks.ts';
 import { formatBytes } from '../../util/bytes.ts';
-import { type PlanFlags, plannedModel, plannedName, writesIn } from './flags.ts';
+import { oneDevice, type PlanFlags, plannedModel, plannedName, writesIn } from './flags.ts';
 
 export interface PlacedFlags extends PlanFlags {
   ranks: number;
@@ -23,7 +23,7 @@ export function planOnRanks(host: Host, flags: PlacedFlags): void {
   const model = plannedModel(flags, flags.layers);
   const plan = planRanks(
     model,
-    { ...flags, size, stage, tensor, pipeline, generates: writesIn(flags) },
+    { ...flags, optimizerDevice: oneDevice(flags), size, stage, tensor, pipeline, generates: writesIn(flags) },
     ({ smallest, comfortable }) => gpuMemory ?? Math.max(smallest, Math.floor((smallest + comfortable) / 2)),
   );
   const { write } = host.terminal;

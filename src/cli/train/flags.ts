@@ -6,7 +6,7 @@ import { TRAIN_ON, type TrainOn } from '../../data/records/read-records.ts';
 import { SYNTHETIC } from '../../data/synthetic.ts';
 import type { TaskName } from '../../data/tasks.ts';
 import type { ActivationDtype } from '../../graph/narrow-activations.ts';
-import type { OptimizerDevice, Update } from '../../graph/operators/optimizer.ts';
+import type { OptimizerDeviceChoice, Update } from '../../graph/operators/optimizer.ts';
 import type { MadeElement } from '../../kernels/stored.ts';
 import type { MomentDtype, TrainingDtype } from '../../memory/layout/kinds.ts';
 import { BASE_DTYPES } from '../../train/base-dtype.ts';
@@ -57,7 +57,7 @@ export interface TrainFlags extends MemoryFlags, RankFlags {
   warmup?: number;
   clip: number;
   weightDecay: number;
-  optimizerDevice: OptimizerDevice;
+  optimizerDevice: OptimizerDeviceChoice;
   update: Update;
   dtype: TrainingDtype;
   optimizerState: MomentDtype;

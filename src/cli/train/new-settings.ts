@@ -121,7 +121,7 @@ export async function newSettings(
     ...validationFromFlags(flags),
     ...((family && !seesImages) || given('context') ? { seq: flags.context } : {}),
     ...{ data, schedule, ...numbersIn(flags) },
-    ...(flags.optimizerDevice === 'cpu' && { optimizerDevice: flags.optimizerDevice }),
+    ...(flags.optimizerDevice !== 'gpu' && { optimizerDevice: flags.optimizerDevice }),
     ...(flags.update === 'in-backward' && { update: flags.update }),
     ...bestFromFlags(flags),
   });

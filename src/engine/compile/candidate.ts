@@ -11,7 +11,7 @@ import type { NeedBelow } from '../../memory/tiers/shares.ts';
 import { mapOf } from './chunk-sizes.ts';
 import { heldAtOnce, type Passes } from './pass.ts';
 import { type Tally, tally, tallyOf } from './tally.ts';
-import { type AdapterLimits, heldByUpdate, updatesOnHost, type Workload } from './workload.ts';
+import { type AdapterLimits, heldByUpdate, updatesOnGPU, updatesOnHost, type Workload } from './workload.ts';
 
 /** Where memory goes that is not chunks, in bytes. */
 export interface NonModelMemory {
@@ -60,7 +60,7 @@ export interface FitCandidate<P extends Passes = Passes> extends Measured<P> {
 
 /** What must go down at once: the chunks that an update on the GPU completes together, where each step's state is kept below. */
 export const leastStaging = ({ durable, workload, completed }: FitCandidate): StagingSize => ({
-  down: durable && !updatesOnHost(workload) ? completed : 1,
+  down: durable && updatesOnGPU(workload) ? completed : 1,
   up: 1,
 });
 
@@ -179,13 +179,16 @@ export function leastChunks(workload: Workload, durable: boolean): number {
       completes = Math.max(completes, new Set(instruction.completes.filter((kind) => kinds.has(kind))).size);
     }
   }
-  return uses + (durable && !updatesOnHost(workload) ? completes : 1) + 1;
+  return uses + (durable && updatesOnGPU(workload) ? completes : 1) + 1;
 }
 
 const residentChunks = (workload: Workload, map: ChunkMap): number =>
   map.count -
   (updatesOnHost(workload)
-    ? optimizerKinds(map.dtype, map.moments).reduce((sum, kind) => sum + map.list(kind).chunks, 0)
+    ? optimizerKinds(map.dtype, map.moments).reduce(
+        (sum, kind) => sum + map.list(kind).chunks - map.updatedOnGPU(kind),
+        0,
+      )
     : 0);
 
 function nonModelMemory(

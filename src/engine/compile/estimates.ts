@@ -172,13 +172,13 @@ function measure<P extends Passes>(workload: Workload<P>, choice: ActivationChoi
   return { facts, needed: neededOf(workload, map), base };
 }
 
-function neededOf(workload: Workload, { lists, chunkBytes, dtype, moments }: ChunkMap): Needed {
+function neededOf(workload: Workload, map: ChunkMap): Needed {
+  const { lists, chunkBytes, dtype, moments } = map;
   const onHost: readonly Kind[] = updatesOnHost(workload) ? optimizerKinds(dtype, moments) : [];
   let [atPeak, atEnd, eachRound] = [0, 0, 0];
   for (const { kind, chunks } of lists) {
-    if (onHost.includes(kind)) continue;
     const isMoment = MOMENT_KINDS[moments].some((moment) => moment === kind);
-    const bytes = chunks * chunkBytes;
+    const bytes = (onHost.includes(kind) ? map.updatedOnGPU(kind) : chunks) * chunkBytes;
     atEnd += bytes;
     if (KINDS[kind].between !== 'FREE') atPeak += bytes;
     if (!isMoment) eachRound += bytes;

@@ -10,7 +10,7 @@ import { arenaBytes, candidate, type FitCandidate, leastChunks, leastPeak, needB
 import { chunkSizes, leastBytesOf, mapOf } from './chunk-sizes.ts';
 import type { Passes } from './pass.ts';
 import { sparingWay, uniformWays } from './ways.ts';
-import { type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
+import { type AdapterLimits, updatesOnGPU, updatesOnHost, type Workload } from './workload.ts';
 
 /** `step`: every step's state is also kept below the GPU. `checkpoint`: it is not. */
 export type Recovery = 'step' | 'checkpoint';
@@ -29,11 +29,13 @@ export interface FitOptions {
 export const NEAR_LEAST = 1.25;
 
 /**
- * Within a budget: without one, nothing goes below but what the host updates. A step finishes from its gradients; one of several
+ * Within a budget: without one, nothing goes below but what the host updates, where that is all. A step finishes from its gradients; one of several
  * ranks does not, whose others are past it.
  */
 export const isDurable = (workload: Workload, recovery: Recovery): boolean =>
-  workload.training && !workload.inBackward && (recovery === 'step' || (updatesOnHost(workload) && !workload.isShared));
+  workload.training &&
+  !workload.inBackward &&
+  (recovery === 'step' || (updatesOnHost(workload) && !updatesOnGPU(workload) && !workload.isShared));
 
 /** Whether there is room below the GPU for all chunks and the activations that lie there; without the latter, others say. */
 export const fitsBelow = (found: FitCandidate, below: RoomBelow | undefined): boolean =>

@@ -1,4 +1,4 @@
-// AdamW on the host made into operations: one an index of what trains, and what of its chunks each uses. Two indices may have
+// AdamW on the host made into operations: one an index of what is updated there, and what of its chunks each uses. Two indices may have
 // theirs of a kind of sixteen bits in one chunk. No arithmetic (kernels/host-adamw.ts).
 
 import type { HostInstruction } from '../../graph/program.ts';
@@ -32,7 +32,9 @@ export function onHost(
     [moment1, 'update'],
     [moment2, 'update'],
   ];
-  return map.trainable.used.map((size, index) => {
+  const onHost = map.indices.filter((index) => index >= map.hostIndex);
+  return onHost.map((index) => {
+    const size = at(map.trainable.used, index);
     const chunkOf = (kind: Kind) => map.placeOf(kind, index).chunk;
     const uses = accesses.flatMap(([kind, access]) =>
       map.piecesIn(kind, index).map((piece): Use => ({ list: map.list(kind), piece, access })),

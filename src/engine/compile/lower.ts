@@ -22,6 +22,7 @@ import { onHost } from './lower-host.ts';
 import {
   type ChunkRange,
   completedTogether,
+  indicesFor,
   isChunkRange,
   partOn,
   placesOf,
@@ -140,7 +141,8 @@ function onTensors(instruction: TensorInstruction, map: ChunkMap): DispatchOpera
 function onEachChunk(instruction: ChunkInstruction, map: ChunkMap): DispatchOperation[] {
   const { kernel, label, phase, eager, completes, frees } = instruction;
   const together = completedTogether(instruction);
-  return map.trainable.used.map((size, index) => {
+  return indicesFor(instruction, map).map((index) => {
+    const size = at(map.trainable.used, index);
     const problem = problemAt(instruction, map, index);
     const operands: Record<string, Tensor | ChunkRange> = {};
     const accessOf = new Map<Kind, Access>();

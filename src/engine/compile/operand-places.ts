@@ -80,6 +80,12 @@ export function partOn({ kernel, problem, label }: TensorInstruction, name: stri
 export const problemAt = (instruction: ChunkInstruction, { trainable, firstBlock }: ChunkMap, index: number): object =>
   instruction.problemOf({ size: at(trainable.used, index), firstBlock: at(firstBlock, index) });
 
+/** The indices of what trains that an instruction on each chunk is about. */
+export const indicesFor = (
+  { updates = false }: ChunkInstruction,
+  { indices, hostIndex }: ChunkMap,
+): readonly number[] => (updates ? indices.filter((index) => index < hostIndex) : indices);
+
 /** Indices whose chunks an instruction completes together: those that one chunk of its kinds holds, at most. */
 export const completedTogether = ({ completes }: ChunkInstruction): number =>
   completes.reduce((most, kind) => Math.max(most, indicesIn(kind)), 1);

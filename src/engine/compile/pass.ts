@@ -65,6 +65,8 @@ export interface UpdateMoments {
   readonly decided: number;
   /** The moment from which on the step's numbers are known: the norm may be, only when all is updated. */
   readonly known: number;
+  /** From then on: the first moment of an update on the host. @default there is none */
+  readonly onHost?: number;
   /** In the order of their moments. */
   readonly completions: readonly Completion[];
 }
@@ -169,8 +171,8 @@ export function readingPass(program: Program, map: ChunkMap, sharding?: Sharding
 export function stepPass(step: TracedStep, map: ChunkMap, accumulate: number): Pass {
   const { inOne } = step;
   const micro = inOne ? [lower(inOne.program, map)] : oneByOne(step, map, accumulate);
-  const update = lower(step.update, map);
-  const shared = step.sharded ? withCollectives(update, map, step.sharded) : update;
+  const updating = lower(step.update, map);
+  const shared = step.sharded ? withCollectives(updating, map, step.sharded) : updating;
   const alone = withEagerMoved([...micro, shared]);
   const { operations: all, starts } = step.sharded ? withGathers(alone, map, step.sharded) : alone;
   const operations = withCopiesReleased(all, map);
@@ -185,14 +187,17 @@ export function stepPass(step: TracedStep, map: ChunkMap, accumulate: number): P
     : { starts: starts.slice(0, accumulate) };
   // Of one backward pass, the norm is the last.
   const known = step.inBackward?.passes === 1 ? operations.length : decided;
-  const parts = { name: 'step', operations, ...inputs, update: { decided, known, completions } };
+  const onHost = operations.findIndex((operation, moment) => moment >= known && isOnHost(operation));
+  const update = { decided, known, completions, ...(onHost >= 0 && { onHost }) };
+  const parts = { name: 'step', operations, ...inputs, update };
   return withTrace(parts, map, stateAfter, step.sharded);
 }
 
 function completionsOf(operations: readonly Operation[], map: ChunkMap): Completion[] {
   const left = new Map<string, { first: number; indices: number[] }>();
   const freed = new Map<number, number>();
-  const indicesFrom = (first: number, together: number) => Math.min(together, map.trainable.chunks - first);
+  const indicesFrom = (first: number, together: number) =>
+    map.trainable.used.slice(first, first + together).filter((used) => used > 0).length;
   /** Of these chunks of an index, those of which no other index needs a value. */
   const freesOf = (kinds: readonly Kind[], index: number) =>
     kinds.flatMap((kind) => {

@@ -11,7 +11,7 @@ import {
 } from '../../graph/program.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { indicesIn, type Kind } from '../../memory/layout/kinds.ts';
-import { completedTogether, isChunkRange, partOn, placesOf, problemAt } from './operand-places.ts';
+import { completedTogether, indicesFor, isChunkRange, partOn, placesOf, problemAt } from './operand-places.ts';
 import { chunksAtOnce, completeAtOnce, dispatchesOf, exchangedTensors, type Passes, stashesIn } from './pass.ts';
 import { StashIds } from './stash-ids.ts';
 import { uniformBlocks, uniformKey } from './uniform-blocks.ts';
@@ -172,7 +172,7 @@ class Counts {
   #onEachChunk(instruction: ChunkInstruction): Taken {
     const { kernel, operands, completes } = instruction;
     const map = this.#map;
-    const indices = [...map.trainable.used.keys()];
+    const indices = indicesFor(instruction, map);
     const problems = indices.map((index) => problemAt(instruction, map, index));
     const [problem] = problems;
     if (!problem) return { atOnce: 0, completed: 0, blocks: [] };

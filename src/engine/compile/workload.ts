@@ -6,7 +6,13 @@ import type { ActivationMode } from '../../graph/activations.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import type { Program } from '../../graph/program.ts';
 import type { InBackward } from '../../graph/update-in-backward.ts';
-import { type ChunkMap, momentDtypeOf, type StoredParameter, trainingDtypeOf } from '../../memory/layout/chunk-map.ts';
+import {
+  type ChunkMap,
+  momentDtypeOf,
+  type StoredParameter,
+  trainingDtypeOf,
+  updatedOn,
+} from '../../memory/layout/chunk-map.ts';
 import { lastingKinds } from '../../memory/layout/kinds.ts';
 import type { Pass, Passes } from './pass.ts';
 
@@ -50,9 +56,13 @@ export interface OrderChoice<P extends Passes = Passes> {
   with(order: AccumulateOrder): Workload<P>;
 }
 
-/** Whether it updates model data on the host: then each step's state is below, and the moments are nowhere else. */
+/** Whether it updates model data on the host, all of it or some: of that each step's state is below, and the moments are nowhere else. */
 export const updatesOnHost = ({ programs }: Pick<Workload, 'programs'>): boolean =>
   programs.some(({ instructions }) => instructions.some(({ op }) => op === 'host each chunk'));
+
+/** Whether it updates model data on the GPU, all of it or some. */
+export const updatesOnGPU = ({ training, parameters }: Pick<Workload, 'training' | 'parameters'>): boolean =>
+  training && updatedOn('gpu', parameters).length > 0;
 
 /** Chunks that one update on the host holds: what lives on of an index, and its gradient's. */
 export const heldByUpdate = (workload: Pick<Workload, 'programs' | 'parameters'>): number => {
@@ -98,6 +108,8 @@ export interface Rates {
   readonly launchSeconds: number;
   /** Bytes a second of the GPU's memory. @default so many that nothing waits for them */
   readonly memoryBytes?: number;
+  /** Bytes a second of host memory, as AdamW there reads and writes it. @default HOST_BYTES */
+  readonly hostBytes?: number;
   /** Whether copies and arithmetic take turns, or each way is beside the other and beside arithmetic. @default serial */
   readonly copies?: 'serial' | 'duplex';
 }
@@ -105,6 +117,9 @@ export interface Rates {
 /** Of a laptop's GPU, and of a software adapter on two cores, about. */
 export const GPU_RATES: Rates = { flops: 5e12, linkBytes: 10e9, launchSeconds: 5e-6 };
 export const SOFTWARE_RATES: Rates = { flops: 8e9, linkBytes: 4e9, launchSeconds: 2e-5 };
+
+/** Of a host whose memory was not measured: two threads of a laptop reach about that. */
+export const HOST_BYTES = 20e9;
 
 /** What a fit goes by of an adapter. */
 export interface AdapterLimits {

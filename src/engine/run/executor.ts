@@ -199,6 +199,11 @@ export class Executor {
     await this.#store(chunks, moment, options);
   }
 
+  /** The step is decided: what the host updates of it waits for what is on its way down by now, and not for what follows. */
+  markDecision(): void {
+    this.#hostOptimizer.markDecision();
+  }
+
   /** What the GPU has decided of a step: the host need not ask for it. */
   decide(state: Float32Array): void {
     this.#hostOptimizer.decide(state);

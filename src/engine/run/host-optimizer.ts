@@ -30,6 +30,8 @@ export class HostOptimizer {
   /** Of the step under way: see STATE. Known, or read from the GPU when it is needed. */
   #state: Float32Array | undefined;
   #begun = false;
+  /** Waits for what was on its way down when the step was decided. @default for all that is */
+  #gradientsArrive: (() => Promise<void>) | undefined;
 
   constructor(updater: HostUpdater, { dtype, moments }: HostWidths, storage: Storage, copies: ChunkCopies, link: Link) {
     this.#updater = updater;
@@ -43,6 +45,12 @@ export class HostOptimizer {
   begin(): void {
     this.#state = undefined;
     this.#begun = false;
+    this.#gradientsArrive = undefined;
+  }
+
+  /** What comes down behind this is no gradient of the step. */
+  markDecision(): void {
+    this.#gradientsArrive = this.#link.sentDown();
   }
 
   /** What the GPU has decided of the step. */
@@ -55,7 +63,7 @@ export class HostOptimizer {
     const { gradient, ...changed } = chunks;
     const roles = Object.keys(changed) as (keyof typeof changed)[];
     const extent: HostExtent = { size, firstBlock, firstNarrow, widths: this.#widths };
-    if (!this.#begun) await this.#link.settle();
+    if (!this.#begun) await (this.#gradientsArrive?.() ?? this.#link.settle());
     this.#begun = true;
     await this.#link.arrival(gradient);
     this.#state ??= new Float32Array(await this.#read(operands.state));

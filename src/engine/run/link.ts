@@ -307,6 +307,15 @@ export class Link {
 
   // ---- Ends -------------------------------------------------------------------------------------------
 
+  /** What is on its way down now: the function that it returns waits until it has arrived. Errors: as of `settle`. */
+  sentDown(): () => Promise<void> {
+    const sent = [...this.#stores];
+    return async () => {
+      for (const store of sent) await this.#arrival(store);
+      this.check();
+    };
+  }
+
   /** Waits until every value on its way down has arrived. Errors: what went wrong with one of them. */
   async settle(): Promise<void> {
     this.flush();

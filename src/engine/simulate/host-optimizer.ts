@@ -1,6 +1,6 @@
 // AdamW on the simulated host: updates one after the other, behind all gradients of the step, of values in host memory.
 
-import { Resource } from './clock.ts';
+import { Resource, type SimulatedTask } from './clock.ts';
 import type { SimulatedLink } from './link.ts';
 import type { SimulatedBelow } from './stashes.ts';
 
@@ -10,6 +10,8 @@ export class SimulatedHostOptimizer {
   readonly #processor = new Resource();
   /** Whether this step has updated anything. */
   #hasBegun = false;
+  /** What was on its way down, and computed, when the step was decided. @default all that is */
+  #decision: SimulatedTask | undefined;
 
   constructor(link: SimulatedLink, below: SimulatedBelow) {
     this.#link = link;
@@ -19,11 +21,17 @@ export class SimulatedHostOptimizer {
   /** A step begins. */
   begin(): void {
     this.#hasBegun = false;
+    this.#decision = undefined;
+  }
+
+  /** The step is decided: as `HostOptimizer.markDecision`. */
+  markDecision(): void {
+    this.#decision = this.#link.sent();
   }
 
   /** Chunks of an index, whose gradient goes down or is there: what is encoded goes on behind it. */
   update(gradient: number, changed: readonly number[], seconds: number): void {
-    if (!this.#hasBegun) this.#link.settle();
+    if (!this.#hasBegun) this.#link.wait(this.#decision ?? this.#link.sent());
     this.#hasBegun = true;
     this.#link.awaitArrival(gradient);
     const here = this.#below.gather([gradient, ...changed], this.#link.now);

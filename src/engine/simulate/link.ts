@@ -208,10 +208,10 @@ export class SimulatedLink {
     this.wait(store.done);
   }
 
-  /** All that was sent down has arrived, and all arithmetic that was submitted is done. */
-  settle(): void {
+  /** Behind this all has arrived that is on its way down, and all arithmetic is done that is encoded. */
+  sent(): SimulatedTask | undefined {
     this.flush();
-    this.wait(latest([...this.#stores.map(({ done }) => done), this.#lastCompute]));
+    return latest([...this.#stores.map(({ done }) => done), this.#lastCompute]);
   }
 
   #awaitOldest(): void {

@@ -3,7 +3,6 @@
 
 import { secondsOf, TIGHT, workOf } from '../compile/estimates.ts';
 import type { Fit } from '../compile/fitted.ts';
-import { isDispatch, isTransfer } from '../compile/operations.ts';
 import type { Pass } from '../compile/pass.ts';
 import { schedule } from '../compile/schedule.ts';
 import type { Price } from '../compile/ways.ts';
@@ -19,8 +18,8 @@ export function priceOf(fit: Fit, pass: Pass, tight: boolean, limits: AdapterLim
   const work = workOf(pass);
   const launchSeconds = work.dispatches * rates.launchSeconds;
   const more = tight ? TIGHT * work.flops : 0;
-  // What the host computes, and what other ranks do, has no clock here.
-  const isAlone = pass.operations.every((operation) => isDispatch(operation) || isTransfer(operation));
+  // What other ranks do has no clock here.
+  const isAlone = pass.operations.every(({ op }) => op !== 'collective');
   const seconds = isAlone
     ? simulate(fit, pass, plan, machineOf(limits), Number.POSITIVE_INFINITY, undefined, 1).seconds + more / rates.flops
     : secondsOf({ ...work, flops: work.flops + more }, traffic, rates);

@@ -165,8 +165,10 @@ export class Simulation {
     strangers.sort((a, b) => isDirty(b) - isDirty(a) || a - b);
     for (const chunk of strangers.slice(spareSlots + this.#fit.slots - slots)) this.#evict(chunk);
     this.#moment = 0;
+    const { known, onHost } = this.#pass.update ?? {};
     for (const [m, operation] of this.#pass.operations.entries()) {
       const moment = at(trace.moments, m);
+      if (m === known && onHost !== undefined) this.#host.markDecision();
       for (const chunk of at(plan.moments, this.#base + m).drop) if (this.#slots.has(chunk)) this.#evict(chunk);
       const changes = changesAt(this.#schedule, this.#fit.extra.length, m);
       if (changes !== NO_CHANGES) {
@@ -300,7 +302,7 @@ export class Simulation {
     }
   }
 
-  /** The step's first update waits for all that went down before it. */
+  /** The step's first update waits for what went down before the decision. */
   #updateOnHost({ chunks: { gradient, ...updated } }: HostOperation, moment: number): void {
     if (this.#slots.has(gradient) && this.#slots.get(gradient).dirty) this.#storeChunks([gradient]);
     this.#fetchAhead(moment);

@@ -43,6 +43,11 @@ export const OPTIMIZER_DEVICES = ['gpu', 'cpu'] as const;
 /** One of OPTIMIZER_DEVICES. */
 export type OptimizerDevice = (typeof OPTIMIZER_DEVICES)[number];
 
+/** What may be asked for: one of them, or some tensors on each (`auto`), as it takes the least time within the budget. */
+export const OPTIMIZER_DEVICE_CHOICES = [...OPTIMIZER_DEVICES, 'auto'] as const;
+/** One of OPTIMIZER_DEVICE_CHOICES. */
+export type OptimizerDeviceChoice = (typeof OPTIMIZER_DEVICE_CHOICES)[number];
+
 /**
  * When a chunk is updated: once all gradients of the step are complete (`at-end`), or once its own is, so that no list of them
  * is ever held (`in-backward`; Lv et al. 2023, "Full Parameter Fine-tuning for Large Language Models with Limited Resources").
@@ -145,8 +150,8 @@ export function decayWords(
 
 /** What the update of a step goes by: where AdamW runs, what parameters are computed with in, what is shared by ranks. */
 export interface UpdateOptions {
-  /** Where AdamW runs. @default 'gpu' */
-  readonly device?: OptimizerDevice | undefined;
+  /** Where AdamW runs, of some parameters or of others. @default on the GPU */
+  readonly devices?: readonly OptimizerDevice[] | undefined;
   /** @default 'f32' */
   readonly dtype?: TrainingDtype | undefined;
   /** What moments are kept as. @default 'f32' */
@@ -175,7 +180,8 @@ const KERNELS = {
 /**
  * gradients, lossSum (1), hyper -> state (the norm, and whether and how far to go), then parameters and both moments.
  * A chunk's squares are summed as soon as its gradient is complete, while it is on the GPU. The norm and the decision are the
- * GPU's also where AdamW is the host's (`cpu`): then gradients go down, parameters come up, and the moments stay below.
+ * GPU's also where AdamW is the host's (`cpu`): of what it updates gradients go down, parameters come up, and the moments stay
+ * below. What the GPU updates comes first: it computes while the host waits for what it reads.
  */
 export function optimizerStep(g: Graph, blocks: BlockTensors, scalars: StepScalars, options: UpdateOptions = {}): void {
   const { dtype = 'f32', split, stages } = options;
@@ -265,15 +271,11 @@ function updateEach(
   g: Graph,
   { decayMask, numbers }: BlockTensors,
   { hyper, state }: StepScalars,
-  { device = 'gpu', dtype = 'f32', moments = 'f32' }: UpdateOptions,
+  { devices = ['gpu'], dtype = 'f32', moments = 'f32' }: UpdateOptions,
   eager: Eager,
 ): void {
   const gradient = gradientKind(dtype);
   const changes = { eager, completes: lastingKinds(dtype, moments), frees: [gradient] };
-  if (device === 'cpu') {
-    g.emitOnHost('adamw', { operands: { hyper, state, decayMask }, numbered: numbers !== undefined, ...changes });
-    return;
-  }
   const common = { gradient: { kind: gradient }, hyper, state, decayMask } as const;
   const [first, second] = MOMENT_KINDS[moments];
   const parameters = {
@@ -281,11 +283,14 @@ function updateEach(
     bf16: { high: { kind: 'parameterBF16' }, low: { kind: 'parameterLow' } },
     f16: { parameter: { kind: 'master' }, copy: { kind: 'parameterF16' } },
   } as const;
-  g.emitEachChunk(
-    KERNELS[dtype].update[moments],
-    ({ size, firstBlock }) => ({ size, maskOffset: firstBlock, ...(numbers && { numbered: true }) }),
-    { ...common, ...parameters[dtype], m: { kind: first }, v: { kind: second } },
-    'adamw',
-    changes,
-  );
+  if (devices.includes('gpu'))
+    g.emitEachChunk(
+      KERNELS[dtype].update[moments],
+      ({ size, firstBlock }) => ({ size, maskOffset: firstBlock, ...(numbers && { numbered: true }) }),
+      { ...common, ...parameters[dtype], m: { kind: first }, v: { kind: second } },
+      'adamw',
+      { ...changes, updates: true },
+    );
+  if (devices.includes('cpu'))
+    g.emitOnHost('adamw', { operands: { hyper, state, decayMask }, numbered: numbers !== undefined, ...changes });
 }

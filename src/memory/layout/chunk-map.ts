@@ -43,6 +43,8 @@ export interface StoredParameter extends ShapedTensor {
   readonly computedIn?: TrainingDtype;
   /** Where it trains: what its moments are kept as. All that train are alike in this. @default 'f32' */
   readonly momentsIn?: MomentDtype;
+  /** Where it trains: whether the optimizer updates it on the host, with all that come behind it. @default on the GPU */
+  readonly updatedOnHost?: boolean;
 }
 
 /** What kernels read of the parameters that train. */
@@ -52,6 +54,10 @@ export const trainingDtypeOf = (parameters: readonly StoredParameter[]): Trainin
 /** What the moments of the parameters that train are kept as. */
 export const momentDtypeOf = (parameters: readonly StoredParameter[]): MomentDtype =>
   parameters.find(({ trainable = true }) => trainable)?.momentsIn ?? 'f32';
+
+/** Those of them that train and are updated on the host, or on the GPU. */
+export const updatedOn = (device: 'gpu' | 'cpu', parameters: readonly StoredParameter[]): readonly StoredParameter[] =>
+  parameters.filter(({ trainable = true, updatedOnHost = false }) => trainable && updatedOnHost === (device === 'cpu'));
 
 /** The kinds of what trains among them. */
 export const trainedKindsOf = (parameters: readonly StoredParameter[]): readonly Kind[] =>
@@ -85,6 +91,10 @@ export class ChunkMap {
   readonly firstBlock: readonly number[];
   /** Blocks of all trainable parameters. */
   readonly blocks: number;
+  /** The trainable chunks that hold something, by index. */
+  readonly indices: readonly number[];
+  /** From this index on what trains is updated on the host. */
+  readonly hostIndex: number;
   readonly #byIndex = new Map<LayoutName, Piece[][]>();
   /** What kernels read of what trains. */
   readonly dtype: TrainingDtype;
@@ -97,6 +107,7 @@ export class ChunkMap {
     layouts: Readonly<Record<PackedLayout, TiledLayout>>,
     dtype: TrainingDtype = 'f32',
     moments: MomentDtype = 'f32',
+    hostIndex = layouts.trainable.chunks,
   ) {
     const packed = Object.values(FROZEN_KINDS).map((kind) => [kind, layouts[KINDS[kind].layout]] as const);
     this.trainable = layouts.trainable;
@@ -130,6 +141,8 @@ export class ChunkMap {
     }
     this.firstBlock = firstBlock;
     this.blocks = blocks;
+    this.indices = this.trainable.used.flatMap((used, index) => (used > 0 ? [index] : []));
+    this.hostIndex = hostIndex;
   }
 
   /** What kernels read as parameters that train. */
@@ -148,6 +161,11 @@ export class ChunkMap {
       LARGEST_PUT,
       lastingKinds(this.dtype, this.moments).reduce((sum, kind) => sum + this.together / indicesIn(kind), 0),
     );
+  }
+
+  /** Chunks of a kind of what trains whose indices are updated on the GPU. */
+  updatedOnGPU(kind: Kind): number {
+    return Math.ceil(this.hostIndex / indicesIn(kind));
   }
 
   trains(name: string): boolean {
@@ -274,7 +292,10 @@ export function leastBytesWith(
   training: boolean,
   { minBytes }: { minBytes: number },
 ): number {
-  return Math.min(minBytes / 2, bytesHeld(largestOf(partsOf(parameters, training))));
+  const largest = largestOf(partsOf(parameters, training));
+  // Where a tensor opens a chunk, what could lie in one lies in two.
+  const parts = largest.some(({ opensChunk }) => opensChunk !== undefined) ? 2 : 1;
+  return Math.min(minBytes / 2, bytesHeld(largest) / parts);
 }
 
 /**
@@ -296,13 +317,35 @@ function partsOf(parameters: readonly StoredParameter[], training: boolean): Par
     ...{ frozenQ5: [], frozenQ4K: [], frozenQ5K: [], frozenQ6K: [] },
   };
   for (const parameter of parameters) parts[layoutFor(parameter, training)].push(parameter);
-  return parts;
+  return { ...parts, trainable: splitByDevice(parts.trainable) };
 }
 
-const packed = (parts: Parts, layoutOf: (part: readonly StoredParameter[]) => TiledLayout): ChunkMap =>
-  new ChunkMap(
+/** Whether the GPU or the host updates it is alike in all that a chunk of any kind holds. */
+function splitByDevice(trainable: readonly StoredParameter[]): readonly StoredParameter[] {
+  const first = firstOnHost(trainable);
+  if (first <= 0) return trainable;
+  assert(
+    trainable.slice(first).every(({ updatedOnHost }) => updatedOnHost),
+    'what the host updates comes last',
+  );
+  const opensChunk = indicesTogether(trainedKindsOf(trainable));
+  return trainable.map((parameter, i) => (i === first ? { ...parameter, opensChunk } : parameter));
+}
+
+const firstOnHost = (trainable: readonly StoredParameter[]): number =>
+  trainable.findIndex(({ updatedOnHost }) => updatedOnHost);
+
+/** The index of the chunk that it opens. */
+function hostIndexIn(trainable: readonly StoredParameter[], { pieces, chunks }: TiledLayout): number {
+  const first = trainable[firstOnHost(trainable)];
+  return first ? (pieces.get(first.name)?.[0]?.chunk ?? chunks) : chunks;
+}
+
+function packed(parts: Parts, layoutOf: (part: readonly StoredParameter[]) => TiledLayout): ChunkMap {
+  const trainable = layoutOf(parts.trainable);
+  return new ChunkMap(
     {
-      trainable: layoutOf(parts.trainable),
+      trainable,
       frozen: layoutOf(parts.frozen),
       frozenBF16: layoutOf(parts.frozenBF16),
       frozenF16: layoutOf(parts.frozenF16),
@@ -316,4 +359,6 @@ const packed = (parts: Parts, layoutOf: (part: readonly StoredParameter[]) => Ti
     },
     trainingDtypeOf(parts.trainable),
     momentDtypeOf(parts.trainable),
+    hostIndexIn(parts.trainable, trainable),
   );
+}

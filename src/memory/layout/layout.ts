@@ -29,6 +29,8 @@ export interface ShapedTensor {
   readonly shape: readonly number[];
   /** @default 'f32' */
   readonly stored?: StoredElement;
+  /** It begins a chunk, whose number is a multiple of this. @default it lies behind the tensor before it */
+  readonly opensChunk?: number;
 }
 
 /** Bytes of an element of a tensor. */
@@ -73,7 +75,7 @@ export interface TiledLayout {
   readonly chunks: number;
   /** In the order of the tensors, and of their rows. */
   readonly pieces: ReadonlyMap<string, readonly Piece[]>;
-  /** Elements of each chunk up to the end of its last piece. */
+  /** Elements of each chunk up to the end of its last piece; 0 where a tensor that opens a chunk has left one empty. */
   readonly used: readonly number[];
   /** Elements that hold data, and that hold none, over all chunks. */
   readonly held: number;
@@ -93,6 +95,8 @@ interface Extent {
   unitRows: number;
   unit: number;
   alignment: number;
+  /** See ShapedTensor; 0 where it opens none. */
+  opensChunk: number;
 }
 
 /**
@@ -115,7 +119,7 @@ export function packTensors(
 ): TiledLayout {
   const extents = tensors.map(extentOf);
   const pieces = new Map<string, Piece[]>();
-  const used: number[] = [];
+  const ends: number[] = [];
   const alignment = alignmentOf(sampleOf(tensors));
   const limit = Math.floor(chunkElements / alignment) * alignment;
   const tooLarge = pack(extents, limit, tiling, grain, ({ name, size, rows }, chunk, offset, row, count) => {
@@ -124,7 +128,8 @@ export function packTensors(
     const list = pieces.get(name);
     if (list) list.push(piece);
     else pieces.set(name, [piece]);
-    used[chunk] = offset + roundUp(piece.size, alignment);
+    while (ends.length <= chunk) ends.push(0);
+    ends[chunk] = offset + roundUp(piece.size, alignment);
     return true;
   });
   if (tooLarge) {
@@ -135,10 +140,10 @@ export function packTensors(
     );
   }
   const held = extents.reduce((sum, { size }) => sum + size, 0);
-  const elements = used.reduce((a, b) => Math.max(a, b), 0);
+  const elements = ends.reduce((a, b) => Math.max(a, b), 0);
   const tiled = [...pieces.values()].filter(({ length }) => length > 1).length;
-  const padding = used.length * elements - held;
-  return { chunkElements: elements, chunks: used.length, pieces, used, held, padding, tiled };
+  const padding = ends.length * elements - held;
+  return { chunkElements: elements, chunks: ends.length, pieces, used: ends, held, padding, tiled };
 }
 
 /** The same pieces in chunks of equal bytes whose elements are half as wide: what two chunks hold, one behind the other. */
@@ -151,7 +156,7 @@ export function halved(layout: TiledLayout, chunkElements: number): TiledLayout 
   });
   const used: number[] = [];
   layout.used.forEach((end, chunk) => {
-    used[chunk >> 1] = end + (chunk & 1) * chunkElements;
+    if (end > 0) used[chunk >> 1] = end + (chunk & 1) * chunkElements;
   });
   return {
     chunkElements: 2 * chunkElements,
@@ -314,6 +319,10 @@ function pack(
   let end = 0;
   for (const tensor of extents) {
     if (tensor.unit > limit) return tensor;
+    if (tensor.opensChunk > 0 && end > 0) {
+      chunk = roundUp(chunk + 1, tensor.opensChunk);
+      end = 0;
+    }
     const room = roundUp(tensor.size, tensor.alignment);
     const tile = room > limit || (tiling === 'any' && tensor.unit < room);
     if (end + room > limit && !tile) {
@@ -353,10 +362,11 @@ function extentOf(tensor: ShapedTensor): Extent {
   const width = size / rows;
   const alignment = alignmentOf(tensor);
   const unitRows = Math.min(rows, alignment / greatestCommonDivisor(width, alignment));
-  return { name, size, rows, unitRows, unit: roundUp(unitRows * width, alignment), alignment };
+  const { opensChunk = 0 } = tensor;
+  return { name, size, rows, unitRows, unit: roundUp(unitRows * width, alignment), alignment, opensChunk };
 }
 
-const roundUp = (elements: number, multiple: number): number => Math.ceil(elements / multiple) * multiple;
+const roundUp = (number: number, multiple: number): number => Math.ceil(number / multiple) * multiple;
 
 function greatestCommonDivisor(a: number, b: number): number {
   return b === 0 ? a : greatestCommonDivisor(b, a % b);

@@ -1,0 +1,105 @@
+// Bandwidths of what a training step moves and updates outside the GPU, measured: the link each way, and host memory as AdamW there
+// reads and writes it. What is measured is what runs then: the same copies, the same arithmetic in the same threads.
+
+import { GPUBufferUsage, GPUMapMode } from '../../gpu/constants.ts';
+import type { Device } from '../../gpu/device.ts';
+import { mapBuffer } from '../../gpu/mapping.ts';
+import { HostAdamW } from '../../kernels/host-adamw.ts';
+import { HYPER, STATE } from '../../kernels/step-control.ts';
+import { BLOCK } from '../../kernels/sum-squares.ts';
+import { WasmHeap } from '../../kernels/wasm-heap.ts';
+import type { Threads } from '../../runtime/host.ts';
+import type { AdapterLimits } from '../compile/workload.ts';
+import { limitsOf } from '../run/arrangement.ts';
+import type { HostUpdater } from '../run/host-optimizer.ts';
+import { HostThreads } from '../run/host-threads.ts';
+import type { MachineHostMemory, MachineLink } from '../simulate/machine.ts';
+
+/** A copy, and how often it is tried: what else the machine does only takes from it. */
+const LINK_BYTES = 32 * 2 ** 20;
+const TRIES = 5;
+/** That AdamW on the host updates: past all caches. Bytes that it reads and writes of each. */
+const HOST_ELEMENTS = 2 ** 23;
+const HOST_ELEMENT_BYTES = 28;
+
+/** Before a run begins: some milliseconds of each. */
+const QUICK = { linkBytes: 8 * 2 ** 20, hostElements: 2 ** 21 };
+
+/** What a fit goes by on a device, with its own bandwidths, as far as a moment tells them. */
+export async function measuredLimits(device: Device, threads: Threads | undefined): Promise<AdapterLimits> {
+  const limits = limitsOf(device);
+  const { upBytesPerSecond: up, downBytesPerSecond: down } = await measureLink(device, QUICK.linkBytes);
+  const { bytesPerSecond: hostBytes } = await measureHostMemory(threads, QUICK.hostElements);
+  return { ...limits, rates: { ...limits.rates, linkBytes: Math.min(up, down), hostBytes } };
+}
+
+/** As chunks are moved: written to the queue, and read from buffers that are mapped. */
+export async function measureLink(device: Device, bytes = LINK_BYTES): Promise<MachineLink> {
+  const { gpu, allocator } = device;
+  const { COPY_SRC, COPY_DST, MAP_READ, STORAGE } = GPUBufferUsage;
+  const buffer = allocator.create('bench', bytes, STORAGE | COPY_SRC | COPY_DST);
+  const staging = allocator.create('bench staging', bytes, COPY_DST | MAP_READ);
+  const values = new Uint8Array(bytes).fill(1);
+  const up = async () => {
+    gpu.queue.writeBuffer(buffer, 0, values);
+    await device.idle();
+  };
+  const down = async () => {
+    const encoder = gpu.createCommandEncoder();
+    encoder.copyBufferToBuffer(buffer, 0, staging, 0, bytes);
+    device.submit(encoder);
+    await mapBuffer(staging, GPUMapMode.READ, bytes);
+    values.set(new Uint8Array(staging.getMappedRange(0, bytes)));
+    staging.unmap();
+  };
+  try {
+    return {
+      upBytesPerSecond: bytes / (await secondsOf(up)),
+      downBytesPerSecond: bytes / (await secondsOf(down)),
+      // WebGPU has one queue.
+      copies: 'serial',
+    };
+  } finally {
+    allocator.destroy(buffer);
+    allocator.destroy(staging);
+  }
+}
+
+/** As AdamW on the host reads and writes it, in all of its threads: all of that is reached. */
+export async function measureHostMemory(
+  threads: Threads | undefined,
+  elements = HOST_ELEMENTS,
+): Promise<MachineHostMemory> {
+  const heap = WasmHeap.make();
+  const part = (): Uint8Array => {
+    const bytes = heap?.allocate(4 * elements) ?? new Uint8Array(4 * elements);
+    // Neither zeros nor subnormals, with which a processor computes at other speeds.
+    new Float32Array(bytes.buffer, bytes.byteOffset, elements).fill(1e-3);
+    return bytes;
+  };
+  const values = { parameter: part(), gradient: part(), moment1: part(), moment2: part() };
+  const hyper = new Float32Array(HYPER.size).fill(1e-3);
+  const state = new Float32Array(STATE.size).fill(1);
+  state[STATE.skip] = 0;
+  const decayMask = new Uint32Array(elements / BLOCK / 32);
+  const updater: HostUpdater = heap && threads ? new HostThreads(threads, heap) : new HostAdamW(heap);
+  try {
+    const extent = { size: elements, firstBlock: 0 };
+    const seconds = await secondsOf(async () => updater.update(values, extent, { hyper, state, decayMask }));
+    return { bytesPerSecond: (elements * HOST_ELEMENT_BYTES) / seconds, reached: 1 };
+  } finally {
+    await updater.end?.();
+  }
+}
+
+/** The best of some tries behind a first one. */
+async function secondsOf(work: () => Promise<void>): Promise<number> {
+  await work();
+  let best = Number.POSITIVE_INFINITY;
+  for (let i = 0; i < TRIES; i++) {
+    const start = performance.now();
+    await work();
+    best = Math.min(best, (performance.now() - start) / 1000);
+  }
+  return best;
+}

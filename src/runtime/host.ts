@@ -219,7 +219,7 @@ export interface Host {
   readonly files: Files;
   /** Its standard output and standard error. */
   readonly terminal: Terminal;
-  /** Sources in the order of preference; opening one may hide the others (see headless.ts). */
+  /** Sources in the order of preference. In Deno a process has the one that is opened first, and the others fail. */
   gpuSources(): Promise<GPUSource[]>;
   /** The default corpus as it came with the package: gzip, or as it is. Errors: HoldfastError where it is missing. */
   exampleText(): Promise<Uint8Array<ArrayBuffer>>;

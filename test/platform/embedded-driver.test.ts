@@ -24,3 +24,19 @@ test.runIf(process.platform === 'linux' && process.arch === 'x64')(
     }
   },
 );
+
+test.runIf(process.platform === 'linux' && process.arch === 'x64' && !('Deno' in globalThis))(
+  'the system’s own drivers are found behind it: the environment names the one that comes along for no longer than it is asked',
+  async () => {
+    const driver = () => [process.env['VK_DRIVER_FILES'], process.env['VK_ICD_FILENAMES']];
+    const before = driver();
+    const embedded = (await headlessHost().gpuSources()).find((source) => source.embedded);
+    const gpu = await embedded?.open();
+    const requested = gpu?.requestAdapter();
+    expect(await requested).toMatchObject({ info: expect.anything() });
+    expect(driver()).toEqual(before);
+    // And another one finds it again.
+    expect(await (await embedded?.open())?.requestAdapter()).toMatchObject({ info: expect.anything() });
+    expect(driver()).toEqual(before);
+  },
+);

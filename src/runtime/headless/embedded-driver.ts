@@ -1,5 +1,6 @@
 // The embedded software adapter: SwiftShader and a Vulkan loader, out of the npm package @sparticuz/chromium, unpacked
-// once into the cache folder. The Vulkan loader reads its manifest from the environment when an adapter is requested.
+// once into the cache folder. The Vulkan loader reads its manifest from the environment when an adapter is requested, and shows
+// nothing but what that names: it is there for that long (`useDriver`), so that the system's GPUs are found afterwards.
 
 import { createReadStream } from 'node:fs';
 import * as fs from 'node:fs/promises';
@@ -13,8 +14,11 @@ import { cacheFolder } from './places.ts';
 
 const require = createRequire(import.meta.url);
 
-/** Unpacks SwiftShader on first use, makes sure that a Vulkan loader is there, and points it to the driver. */
-export async function useEmbeddedDriver(): Promise<void> {
+/** The variables that name a driver's manifest; loaders before 1.3.207 know only the second. */
+const VARIABLES = ['VK_DRIVER_FILES', 'VK_ICD_FILENAMES'] as const;
+
+/** Unpacks SwiftShader on first use and makes sure that a Vulkan loader is there; the path of the driver's manifest. */
+export async function embeddedDriver(): Promise<string> {
   const folder = await unpackSwiftShader();
   const koffi = (await import('koffi')).default;
   try {
@@ -22,9 +26,20 @@ export async function useEmbeddedDriver(): Promise<void> {
   } catch {
     koffi.load(path.join(folder, 'libvulkan.so.1'));
   }
-  const manifest = path.join(folder, 'vk_swiftshader_icd.json');
-  process.env['VK_DRIVER_FILES'] = manifest;
-  process.env['VK_ICD_FILENAMES'] = manifest; // loaders before 1.3.207 know only this name
+  return path.join(folder, 'vk_swiftshader_icd.json');
+}
+
+/** From now on the Vulkan loader shows the driver of this manifest, and no other; the function that it returns undoes that. */
+export function useDriver(manifest: string): () => void {
+  const before = VARIABLES.map((name) => process.env[name]);
+  for (const name of VARIABLES) process.env[name] = manifest;
+  return () => {
+    for (const [i, name] of VARIABLES.entries()) {
+      const value = before[i];
+      if (value === undefined) delete process.env[name];
+      else process.env[name] = value;
+    }
+  };
 }
 
 async function unpackSwiftShader(): Promise<string> {

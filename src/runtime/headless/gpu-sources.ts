@@ -1,12 +1,12 @@
 // Sources of WebGPU: npm `webgpu` (Dawn) in Node, the runtime's own in Deno; the system's GPUs, its software adapters,
-// and the embedded one, which sets the environment for the Vulkan loader as it opens.
+// and the embedded one.
 
 import process from 'node:process';
 import { at } from '../../util/at.ts';
 import { HoldfastError, messageOf } from '../../util/errors.ts';
 import type { GPUSource } from '../host.ts';
 import { withNaps } from './dawn-polls.ts';
-import { useEmbeddedDriver } from './embedded-driver.ts';
+import { embeddedDriver, useDriver } from './embedded-driver.ts';
 import { files } from './files.ts';
 import { withoutNotices } from './native-stderr.ts';
 
@@ -20,11 +20,20 @@ export async function nodeSources(): Promise<GPUSource[]> {
   const dawn = await import('webgpu').catch((error) => {
     throw new HoldfastError(`npm package "webgpu" cannot be loaded (${messageOf(error)}); run npm install`);
   });
-  const create = (options: string[]) => {
+  const create = (options: string[], manifest?: string) => {
     const gpu = dawn.create([...DAWN_OPTIONS, ...options]) as unknown as GPU;
     instances.push(gpu);
     const requestAdapter = gpu.requestAdapter.bind(gpu);
-    gpu.requestAdapter = (options) => withoutNotices(() => requestAdapter(options));
+    // One after the other: no request of another source finds this one's driver alone.
+    gpu.requestAdapter = (options) =>
+      withoutNotices(async () => {
+        const end = manifest === undefined ? undefined : useDriver(manifest);
+        try {
+          return await requestAdapter(options);
+        } finally {
+          end?.();
+        }
+      });
     return gpu;
   };
   const system: GPUSource[] = [];
@@ -41,10 +50,7 @@ export async function nodeSources(): Promise<GPUSource[]> {
   const embedded: GPUSource = {
     name: 'embedded SwiftShader',
     embedded: true,
-    open: async () => {
-      await useEmbeddedDriver();
-      return withNaps(create(['adapter=SwiftShader']));
-    },
+    open: async () => withNaps(create(['adapter=SwiftShader'], await embeddedDriver())),
   };
   // Dawn's own order within a backend prefers discrete GPUs; software adapters go last.
   return [
@@ -80,21 +86,27 @@ async function dawnAdapterNames(create: (options: string[]) => GPU): Promise<str
   }
 }
 
-/** Deno makes one WebGPU instance a process, at the first request: what is wanted is set before. */
+/** The source whose adapters Deno shows in this process. */
+let shown: string | undefined;
+
+/** Deno makes one WebGPU instance a process, at the first request: what is wanted is set before, and stays. */
 export async function denoSources(): Promise<GPUSource[]> {
-  const open = async () => {
-    if (!navigator.gpu) throw new HoldfastError('Deno shows no navigator.gpu; run it with --unstable-webgpu');
-    return navigator.gpu;
-  };
-  const system: GPUSource = { name: 'system', embedded: false, open };
-  const embedded: GPUSource = {
-    name: 'embedded SwiftShader',
-    embedded: true,
+  const source = (name: string, embedded: boolean): GPUSource => ({
+    name,
+    embedded,
     open: async () => {
-      await useEmbeddedDriver();
-      return open();
+      if (!navigator.gpu) throw new HoldfastError('Deno shows no navigator.gpu; run it with --unstable-webgpu');
+      const manifest = embedded ? await embeddedDriver() : undefined;
+      if (shown !== undefined && shown !== name)
+        throw new HoldfastError(
+          `Deno shows the adapters of one source a process, here those of ${shown}; name the adapter in another process`,
+        );
+      shown = name;
+      if (manifest !== undefined) useDriver(manifest);
+      return navigator.gpu;
     },
-  };
+  });
+  const [system, embedded] = [source('system', false), source('embedded SwiftShader', true)];
   return (await systemHasDriver()) ? [system, embedded] : [embedded];
 }
 

@@ -260,12 +260,12 @@ async function estimate(): Promise<void> {
     if (nth !== estimates) return;
     model.showEstimate(found, settings);
     if (found && !open) memory.showEstimate(found);
-    own.judge(found, asked, settings);
+    own.showVerdict(found, asked, settings);
   } catch (error) {
     if (nth !== estimates) return;
     model.showProblem(messageOf(error));
     model.showEstimate(undefined);
-    own.judge();
+    own.showVerdict();
   }
   if (!open) return;
   memory.showEstimate(await trainer.estimate(open, memory.memory));

@@ -87,7 +87,7 @@ export class OwnModel {
   }
 
   /** Whether a run of it fits; nothing without an estimate. */
-  judge(estimate?: Estimate, memory: MemorySettings = {}, settings?: RunSettings): void {
+  showVerdict(estimate?: Estimate, memory: MemorySettings = {}, settings?: RunSettings): void {
     const info = this.#info;
     this.#verdict.hidden = !estimate || !settings || !info;
     if (!estimate || !settings || !info) return;
@@ -188,7 +188,7 @@ export class OwnModel {
       await this.#describe(info, trainer);
       const [lora] = this.#ways.querySelectorAll('input');
       if (info.adapter && lora) lora.checked = true;
-      this.judge();
+      this.showVerdict();
       this.#chosen();
     } catch (error) {
       if (look !== this.#looks) return;

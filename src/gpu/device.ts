@@ -21,7 +21,7 @@ const WANTED_LIMITS = [
   'maxComputeWorkgroupStorageSize',
 ] as const;
 
-/** What a lost device breaks fails before the loss itself is reported, by less than this. */
+/** Calls on a lost device may fail before `device.lost` resolves: by less than this. */
 const LOSS_SHOWS_MS = 100;
 
 /** A GPU, or a software adapter, as it describes itself. */

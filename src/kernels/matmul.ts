@@ -299,7 +299,7 @@ export const matmul: Kernel<MatmulProblem> = {
       dispatch: (p) => tiles(tiledSmallShader, loadsFor(p), p, { rows: 32, columns: 32 }),
     },
     {
-      // No barriers, no subgroup operations: for CPUs whose quads do not show (Deno's), and to be tried elsewhere.
+      // No barriers, no subgroup operations: for software adapters that report no subgroups (Deno's), and to be tried elsewhere.
       name: 'block',
       supports: ({ M, N, K }, { software }) => M > FEW && (software || M * N * K <= LARGEST_BLOCK_TRIAL),
       dispatch: (p) => tiles(blockShader, load1, p, { rows: 16, columns: 32 }),

@@ -5,6 +5,7 @@
 
 import MODULE from '../../assembly/adamw.ts?wasm';
 import SHARED_MODULE from '../../assembly/adamw.ts?wasm-shared';
+import { at } from '../util/at.ts';
 
 /** Bytes of a page, and pages of the largest memory. */
 export const PAGE_BYTES = 65536;
@@ -52,8 +53,8 @@ export class WasmHeap {
     const size = Math.ceil(bytes / ALIGNMENT) * ALIGNMENT;
     if ((this.#used.at(-1) ?? 0) + size > MOST_PAGES * PAGE_BYTES) this.#begin();
     const number = this.memories.length - 1;
-    const memory = this.memories[number] as WebAssembly.Memory;
-    const offset = this.#used[number] as number;
+    const memory = at(this.memories, number);
+    const offset = at(this.#used, number);
     const missing = Math.ceil((offset + size - memory.buffer.byteLength) / PAGE_BYTES);
     if (missing > 0) memory.grow(missing);
     this.#used[number] = offset + size;

@@ -109,7 +109,7 @@ export class BatchGenerator {
       );
     } finally {
       this.#open.delete(place);
-      this.#goOn();
+      this.#runWaiting();
     }
   }
 
@@ -132,11 +132,11 @@ export class BatchGenerator {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ place, fed, resolve, reject });
       // Texts that are begun together go together.
-      queueMicrotask(() => this.#goOn());
+      queueMicrotask(() => this.#runWaiting());
     });
   }
 
-  #goOn(): void {
+  #runWaiting(): void {
     if (this.#isRunning || this.#waiting.length === 0 || this.#waiting.length < this.#open.size) return;
     this.#isRunning = true;
     const asked = this.#waiting;

@@ -9,7 +9,7 @@ import { FAMILIES, type FamilyName, shapeOf } from '../../formats/families/index
 import { mapChunks } from '../../memory/layout/chunk-map.ts';
 import { type MomentDtype, trainedElementBytes } from '../../memory/layout/kinds.ts';
 import { chunkRange } from '../../memory/layout/layout.ts';
-import { compare, movedChunks, PLANNER, type PlanComparison, ratioTo } from '../../memory/plan/compare.ts';
+import { compare, costOf, movedChunks, PLANNER, type PlanComparison, ratioTo } from '../../memory/plan/compare.ts';
 import { ORDERS } from '../../memory/plan/policies.ts';
 import { chunkCount, slotsUnder, type Trace } from '../../memory/plan/trace.ts';
 import { makeModel } from '../../nn/index.ts';
@@ -80,7 +80,7 @@ export function printComparison(host: Host, highs: Highs, json: boolean, moments
     const result = compare(highs, trace, slots, EXACT_SECONDS);
     results.push(result);
     const { linear, exact, costs } = result;
-    const ratios = policies.map((name) => ratioTo(linear, costs.get(name) as never));
+    const ratios = policies.map((name) => ratioTo(linear, costOf(costs, name)));
     if (json) {
       const moved = Object.fromEntries(
         [...costs].map(([name, cost]) => [name, { h2d: cost.h2dBytes, d2h: cost.d2hBytes }]),
@@ -99,7 +99,7 @@ export function printComparison(host: Host, highs: Highs, json: boolean, moments
       write(`${JSON.stringify({ ...facts, bound, bytesPerStep: moved, ratio })}\n`);
       continue;
     }
-    const optimal = exact !== undefined && movedChunks(costs.get(PLANNER) as never) === exact;
+    const optimal = exact !== undefined && movedChunks(costOf(costs, PLANNER)) === exact;
     const texts = ratios.map((ratio, i) => ratio.toFixed(3) + (i === 0 ? (optimal ? '*' : ' ') : ''));
     write(
       `${cell.model.padEnd(5)}  ${String(cell.size.layers).padStart(6)}  ${String(cell.accumulate).padStart(13)}  ` +
@@ -108,7 +108,7 @@ export function printComparison(host: Host, highs: Highs, json: boolean, moments
     );
   }
   const summary = policies.map((name) => {
-    const ratios = results.map(({ linear, costs }) => ratioTo(linear, costs.get(name) as never));
+    const ratios = results.map(({ linear, costs }) => ratioTo(linear, costOf(costs, name)));
     return { name, median: median(ratios), worst: Math.max(...ratios) };
   });
   if (json) {

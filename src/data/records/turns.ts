@@ -22,7 +22,7 @@ export interface Rendered {
   readonly answers: readonly Span[];
 }
 
-type Conversation = Extract<Example, { kind: 'conversation' }>;
+type ConversationExample = Extract<Example, { kind: 'conversation' }>;
 
 /** Fields of a message that say something. */
 const SPOKEN = ['content', 'reasoning_content', 'thinking'] as const;
@@ -68,7 +68,7 @@ export class TurnFinder {
   }
 
   /** Errors: HoldfastError, with the reason, where the template fails or does not show where answers begin and end. */
-  render(conversation: Conversation): Rendered {
+  render(conversation: ConversationExample): Rendered {
     const text = this.#renderer.render(conversation.messages, { tools: conversation.tools });
     try {
       const marked = mark(conversation.messages);
@@ -85,7 +85,7 @@ export class TurnFinder {
   }
 
   /** What is said does not matter to it, only where marks are. */
-  #learn(marked: Marked, { tools, answersFrom }: Conversation): Learned {
+  #learn(marked: Marked, { tools, answersFrom }: ConversationExample): Learned {
     const form = JSON.stringify([marked.messages, tools, answersFrom]);
     const known = this.#forms.get(form);
     if (known instanceof Unclear) throw known;
@@ -103,7 +103,7 @@ export class TurnFinder {
 
   #around(
     { messages, last, pattern }: Marked,
-    { tools, answersFrom }: Pick<Conversation, 'tools' | 'answersFrom'>,
+    { tools, answersFrom }: Pick<ConversationExample, 'tools' | 'answersFrom'>,
   ): Learned {
     const part = (count: number, addGenerationPrompt: boolean) => {
       const text = this.#renderer.render(messages.slice(0, count), { tools, addGenerationPrompt });

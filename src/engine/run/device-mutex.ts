@@ -67,8 +67,8 @@ export class DeviceMutex {
   }
 
   /**
-   * Has the only turn from when the work under way has ended; the caller has seen to it that it ends soon, and what
-   * waits behind it fails. Then whatever is kept is attempted again, before anything else, also where `move` failed.
+   * Runs `move` alone, once the work under way has ended: the caller makes that end soon, and what waits behind it fails.
+   * Then the kept work is attempted again, before anything else, also where `move` failed.
    */
   async move(move: () => Promise<void>): Promise<void> {
     const before = this.#last;

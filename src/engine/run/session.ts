@@ -14,7 +14,7 @@ import type { Below } from '../../memory/tiers/below.ts';
 import type { Threads } from '../../runtime/host.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { finishing, HoldfastError, messageOf } from '../../util/errors.ts';
-import type { ChoiceRecord, KernelChoices } from '../compile/choices.ts';
+import type { KernelChoices } from '../compile/choices.ts';
 import type { Fit } from '../compile/fitted.ts';
 import type { Pass, Passes } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
@@ -57,7 +57,6 @@ export class Session<P extends Passes = Passes> {
   readonly mutex = new DeviceMutex();
   /** Its model data, by the names of tensors. */
   readonly values: ModelValues;
-  readonly #choices: KernelChoices;
   readonly #below: Below;
   readonly #ledger: LinkLedger;
   readonly #updater: HostUpdater;
@@ -92,7 +91,6 @@ export class Session<P extends Passes = Passes> {
 
   private constructor({ state, choices, below, ledger, updater, ranks }: SessionParts<P>) {
     this.#state = state;
-    this.#choices = choices;
     this.#below = below;
     this.#ledger = ledger;
     this.#updater = updater;
@@ -122,9 +120,6 @@ export class Session<P extends Passes = Passes> {
   /** For small results that come back while the GPU works on. */
   get ring(): ReadbackRing {
     return this.#state.on.ring;
-  }
-  get choices(): ChoiceRecord {
-    return this.#choices.record();
   }
 
   /**
@@ -195,8 +190,8 @@ export class Session<P extends Passes = Passes> {
   }
 
   /**
-   * The same for work that can be done again: after a lost device it is, in its turn, once there is another. `what`
-   * it is, for messages: "the GPU device was lost during ...".
+   * As `exclusive`, and repeated on another device where this one is lost meanwhile: the work must be one that can be. `what` names
+   * it in messages: "the GPU device was lost during ...".
    */
   runWithRetry<T>(what: string, work: () => Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {

@@ -1,13 +1,13 @@
 // The first steps of a budgeted run: under a cap, with a plan of its own, watched. What happened is held against the
 // dry run, which must have predicted it exactly; only times are learned, and from them how far ahead to read.
 //
-// A GPU works behind the CPU's back: to time moments, the queue is waited for after every group of them, and each
-// moment of a group gets an equal share. That slows warm-up steps and no others; it changes no bit.
+// A GPU works behind the CPU's back: to time a step without what it does meanwhile, the queue is waited for after every group of
+// moments. That slows warm-up steps and no others; it changes no bit.
 
 import { assert } from '../../util/errors.ts';
 import type { Fit } from '../compile/fitted.ts';
 import type { Pass } from '../compile/pass.ts';
-import { type PassSchedule, type Policy, schedule } from '../compile/schedule.ts';
+import { type PassSchedule, type Policy, readAheadFor, schedule } from '../compile/schedule.ts';
 import type { Recorder } from '../observe/recording.ts';
 import type { Executor } from './executor.ts';
 
@@ -15,14 +15,12 @@ import type { Executor } from './executor.ts';
 const CAP = 0.3;
 export const WARM_UP_STEPS = 2;
 const GROUPS = 32;
-/** Chunks read ahead of their need. */
-const LEAST_AHEAD = 2;
-const MOST_AHEAD = 16;
 
 export class WarmUp {
   readonly schedule: PassSchedule;
   readonly #pass: Pass;
-  readonly #milliseconds: Float64Array;
+  /** Of the last step: what its groups took, each to its end. */
+  #milliseconds = 0;
   #recorder: Recorder | undefined;
   #left = WARM_UP_STEPS;
 
@@ -30,7 +28,6 @@ export class WarmUp {
     const atOnce = pass.trace.moments.reduce((most, { accesses }) => Math.max(most, accesses.length), 0);
     this.#pass = pass;
     this.schedule = schedule(pass.trace, Math.max(atOnce, Math.floor(slots * CAP)), policy);
-    this.#milliseconds = new Float64Array(pass.trace.moments.length);
   }
 
   get isOver(): boolean {
@@ -39,18 +36,19 @@ export class WarmUp {
 
   begin(executor: Executor): void {
     this.#recorder = executor.startRecording(this.#pass, 1);
+    this.#milliseconds = 0;
   }
 
   /** Runs moments in groups, each timed to its end on the GPU. */
   async run(executor: Executor, idle: () => Promise<void>, from: number, to: number): Promise<void> {
-    const size = Math.ceil(this.#milliseconds.length / GROUPS);
+    const size = Math.ceil(this.#pass.trace.moments.length / GROUPS);
     for (let first = from; first < to; first += size) {
       const end = Math.min(to, first + size);
       const start = performance.now();
       await executor.run(first, end);
       executor.flush();
       await idle();
-      this.#milliseconds.fill((performance.now() - start) / (end - first), first, end);
+      this.#milliseconds += performance.now() - start;
     }
   }
 
@@ -74,13 +72,6 @@ export class WarmUp {
 
   /** Chunks to read ahead, where the disk gave `bytesPerMs`. */
   readAhead(bytesPerMs: number, loadsPerStep: number): number {
-    const step = this.#milliseconds.reduce((a, b) => a + b, 0);
-    return readAheadFor(this.#pass.trace.chunkBytes / bytesPerMs, step, loadsPerStep);
+    return readAheadFor(this.#pass.trace.chunkBytes / bytesPerMs, this.#milliseconds, loadsPerStep);
   }
-}
-
-/** Chunks to read ahead: as many as are needed while one is read, and one more. Times of a read and a step, in one unit. */
-export function readAheadFor(read: number, step: number, loadsPerStep: number): number {
-  const wanted = Math.ceil(read / (step / Math.max(1, loadsPerStep))) + 1;
-  return Math.min(MOST_AHEAD, Math.max(LEAST_AHEAD, Number.isFinite(wanted) ? wanted : LEAST_AHEAD));
 }

@@ -135,7 +135,7 @@ export class SimulatedExchanges {
     const { rank = 0, size = 1 } = ranks.stage ?? {};
     if (this.#isDirect) this.#link.flush();
     const since = latest([this.#isDirect ? undefined : this.#link.now, ...after.map((each) => each?.task)]);
-    const key = this.#others.come(rank, axis, since?.end ?? 0);
+    const key = this.#others.arrive(rank, axis, since?.end ?? 0);
     for (;;) {
       const task = this.#others.met(key, axis === 'ends' ? 2 : size);
       if (task) return [{ work: 'network', seconds: 0, after: [], task }];

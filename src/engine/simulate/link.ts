@@ -29,14 +29,14 @@ export interface Leaving {
 interface Store {
   readonly ids: readonly number[];
   readonly bytes: readonly number[];
-  readonly phase: number | undefined;
+  readonly sequence: number | undefined;
   readonly behind: readonly Store[];
   readonly arrived: (() => void) | undefined;
   done: SimulatedTask | undefined;
 }
 
-/** `phase`: stores of another one are behind it. `arrived`: called once it is submitted. */
-export type SimulatedStoreOptions = Partial<Pick<Store, 'phase' | 'arrived'>>;
+/** `sequence`: stores of another one are behind it. `arrived`: called once it is submitted. */
+export type SimulatedStoreOptions = Partial<Pick<Store, 'sequence' | 'arrived'>>;
 
 const nothing = (): Record<Work, number> => ({
   ...{ compute: 0, up: 0, down: 0, host: 0, network: 0, bubble: 0, diskRead: 0, diskWrite: 0 },
@@ -175,7 +175,7 @@ export class SimulatedLink {
     return command;
   }
 
-  store(values: readonly Leaving[], { phase, arrived }: SimulatedStoreOptions = {}): Command[] {
+  store(values: readonly Leaving[], { sequence, arrived }: SimulatedStoreOptions = {}): Command[] {
     while (this.#staging.down - this.#storing < values.length) this.#awaitOldest();
     this.#storing += values.length;
     const commands = values.map(({ bytes, after }) => {
@@ -187,9 +187,9 @@ export class SimulatedLink {
     const behind = this.#stores.filter(
       (older) =>
         older.ids.some((id) => ids.includes(id)) ||
-        (phase !== undefined && older.phase !== undefined && older.phase !== phase),
+        (sequence !== undefined && older.sequence !== undefined && older.sequence !== sequence),
     );
-    const store: Store = { ids, bytes: values.map(({ bytes }) => bytes), phase, behind, arrived, done: undefined };
+    const store: Store = { ids, bytes: values.map(({ bytes }) => bytes), sequence, behind, arrived, done: undefined };
     this.#stores.push(store);
     this.#unsentStores.push(store);
     return commands;

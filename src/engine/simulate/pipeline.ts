@@ -29,7 +29,7 @@ export class SimulatedPipeline {
   }
 
   /** A stage comes to an exchange; returns how all others are found there. */
-  come(stage: number, what: string, seconds: number): string {
+  arrive(stage: number, what: string, seconds: number): string {
     const own = `${stage} ${what}`;
     const count = this.#counts.get(own) ?? 0;
     this.#counts.set(own, count + 1);
@@ -39,7 +39,7 @@ export class SimulatedPipeline {
     return key;
   }
 
-  /** What the last of so many is waited for with; undefined where some have not come. */
+  /** What the last of so many is waited for with; undefined where some have not arrived. */
   met(key: string, stages: number): SimulatedTask | undefined {
     const all = this.#met.get(key) ?? [];
     return all.length < stages ? undefined : bubbleUntil(Math.max(...all));

@@ -21,11 +21,10 @@ import {
   type TransferOperation,
 } from '../compile/operations.ts';
 import type { Completion, Pass } from '../compile/pass.ts';
-import { changesAt, leavesAt, type PassSchedule } from '../compile/schedule.ts';
+import { changesAt, leavesAt, type PassSchedule, readAheadFor } from '../compile/schedule.ts';
 import { SlotTable } from '../compile/slot-table.ts';
 import { lastPosition, movedParts } from '../compile/stash-ids.ts';
 import { isOwned, onlyOwnerOf } from '../ranks/sharding.ts';
-import { readAheadFor } from '../run/warm-up.ts';
 import { SimulatedExchanges } from './exchanges.ts';
 import { SimulatedHostOptimizer } from './host-optimizer.ts';
 import { type Command, type Leaving, SimulatedLink, type SimulatedStoreOptions } from './link.ts';
@@ -235,7 +234,7 @@ export class Simulation {
     if (!isCommit) this.#discard(frees);
     this.#recovery += ids.length * this.#map.chunkBytes;
     this.#storeChunks(ids, {
-      phase: 2 * this.#step + Number(isCommit),
+      sequence: 2 * this.#step + Number(isCommit),
       arrived: isCommit ? () => this.#discard(frees) : undefined,
     });
   }

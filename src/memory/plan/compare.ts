@@ -2,6 +2,7 @@
 // checkPlan before it is counted.
 
 import type { Highs } from 'highs';
+import { assert } from '../../util/errors.ts';
 import { exactBound, linearBound } from './bound.ts';
 import { findGaps } from './gaps.ts';
 import { checkPlan, makePlan, type PlanCost } from './plan.ts';
@@ -30,11 +31,18 @@ export function compare(highs: Highs, trace: Trace, slots: readonly number[], se
   }
   const gaps = findGaps(trace, slots);
   const linear = linearBound(highs, gaps).chunks;
-  const planned = movedChunks(costs.get(PLANNER) as PlanCost);
+  const planned = movedChunks(costOf(costs, PLANNER));
   // Schedules move whole chunks: the next whole number above the bound is the optimum if it is reached.
   const reached = planned <= Math.ceil(linear - 1e-6);
   const exact = reached ? planned : seconds > 0 ? exactBound(highs, gaps, seconds)?.chunks : undefined;
   return { linear, costs, ...(exact !== undefined && { exact }) };
+}
+
+/** Of one of the policies that were compared. */
+export function costOf(costs: PlanComparison['costs'], policy: string): PlanCost {
+  const cost = costs.get(policy);
+  assert(cost, `${policy} was not compared`);
+  return cost;
 }
 
 export const movedChunks = ({ loads, stores }: PlanCost): number => loads + stores;

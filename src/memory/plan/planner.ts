@@ -39,12 +39,12 @@ interface Row {
   /** Room that no kept gap takes. */
   free: number;
   /** Gaps whose first row it is, and the indices of those whose last it is. */
-  readonly starting: Gap[];
+  readonly starting: PlannedGap[];
   readonly ending: number[];
 }
 
 /** A gap as the planner changes it: see `Gap` of gaps.ts. */
-interface Gap {
+interface PlannedGap {
   readonly index: number;
   readonly chunk: number;
   readonly firstRow: number;
@@ -55,7 +55,7 @@ interface Gap {
 }
 
 interface Epoch {
-  readonly members: readonly Gap[];
+  readonly members: readonly PlannedGap[];
   /** How many of them are not kept. */
   missing: number;
 }
@@ -65,7 +65,7 @@ interface PlanState {
   readonly rows: readonly Row[];
   /** The rows twice, so that those of a gap lie in one piece. */
   readonly around: readonly Row[];
-  readonly gaps: readonly Gap[];
+  readonly gaps: readonly PlannedGap[];
   readonly epochs: readonly Epoch[];
   /** 1 for a gap that is kept. */
   readonly keep: Uint8Array;
@@ -75,7 +75,7 @@ interface PlanState {
 function stateOf({ trace, list, room, epochs }: Gaps): PlanState {
   const rows = Array.from(room, (room, index): Row => ({ index, room, free: room, starting: [], ending: [] }));
   const around = [...rows, ...rows];
-  const gaps = list.map(({ index, chunk, firstRow, rowCount }): Gap => {
+  const gaps = list.map(({ index, chunk, firstRow, rowCount }): PlannedGap => {
     const gap = { index, chunk, firstRow, rowCount, epoch: undefined, end: 0 };
     if (rowCount > 0) {
       around[firstRow]?.starting.push(gap);
@@ -100,7 +100,7 @@ function stateOf({ trace, list, room, epochs }: Gaps): PlanState {
 /** Belady over rows: where more gaps are kept than fit, the one that ends last leaves. */
 function belady({ rows, around, gaps, keep }: PlanState): void {
   // Kept gaps that cover the row.
-  let active: Gap[] = [];
+  let active: PlannedGap[] = [];
   // Around and around: each lap finds out better what is here when a step begins, until nothing changes.
   let before = keep.slice();
   for (let lap = 0; lap < MOST_LAPS; lap++) {
@@ -140,14 +140,14 @@ function belady({ rows, around, gaps, keep }: PlanState): void {
   }
 }
 
-function takeRoom(around: readonly Row[], { firstRow, rowCount }: Gap, room: 1 | -1): void {
+function takeRoom(around: readonly Row[], { firstRow, rowCount }: PlannedGap, room: 1 | -1): void {
   for (let i = firstRow; i < firstRow + rowCount; i++) {
     const row = around[i];
     if (row) row.free -= room;
   }
 }
 
-function fits(around: readonly Row[], { firstRow, rowCount }: Gap): boolean {
+function fits(around: readonly Row[], { firstRow, rowCount }: PlannedGap): boolean {
   for (let i = firstRow; i < firstRow + rowCount; i++) {
     const row = around[i];
     if (!row || row.free <= 0) return false;
@@ -155,12 +155,12 @@ function fits(around: readonly Row[], { firstRow, rowCount }: Gap): boolean {
   return true;
 }
 
-const covers = ({ firstRow, rowCount }: Gap, { index }: Row, rows: number): boolean =>
+const covers = ({ firstRow, rowCount }: PlannedGap, { index }: Row, rows: number): boolean =>
   (index - firstRow + rows) % rows < rowCount;
 
 class Exchange {
   readonly #keep: Uint8Array;
-  readonly #gaps: readonly Gap[];
+  readonly #gaps: readonly PlannedGap[];
   readonly #rows: readonly Row[];
   readonly #around: readonly Row[];
   readonly #epochs: readonly Epoch[];
@@ -171,8 +171,8 @@ class Exchange {
   readonly #tie: number;
   /** See cheapestRoom: the least costs, and the gap that leaves for it; undefined where there is room. */
   readonly #reached: Float64Array;
-  readonly #via: (Gap | undefined)[];
-  #log: Gap[] | undefined;
+  readonly #via: (PlannedGap | undefined)[];
+  #log: PlannedGap[] | undefined;
   /** Rows and chunks looked at: a stop-watch that does not depend on the machine. */
   #work = 0;
   /** Chunks moved in a step, and a little for the room taken. */
@@ -230,10 +230,10 @@ class Exchange {
     const random = new Random(1, 'shakes');
     for (let n = 0; n < MOST_SHAKES && this.#rows.length > 0 && this.#work < MOST_WORK; n++) {
       const before = this.#cost;
-      const log: Gap[] = [];
+      const log: PlannedGap[] = [];
       this.#log = log;
       const row = at(this.#rows, random.below(this.#rows.length));
-      const left = new Set<Gap>();
+      const left = new Set<PlannedGap>();
       for (const gap of this.#gaps) {
         if (this.#keep[gap.index] && covers(gap, row, this.#rows.length) && random.below(2) === 0) left.add(gap);
       }
@@ -248,17 +248,17 @@ class Exchange {
     }
   }
 
-  #dropped(): Gap[] {
+  #dropped(): PlannedGap[] {
     return this.#gaps.filter(({ index }) => !this.#keep[index]);
   }
 
   /** Chunks not moved if this gap is kept, or moved if it is dropped: as the others are now. */
-  #worth({ epoch, index, rowCount }: Gap): number {
+  #worth({ epoch, index, rowCount }: PlannedGap): number {
     const others = epoch ? epoch.missing - (this.#keep[index] ? 0 : 1) : 1;
     return (others === 0 ? 2 : 1) - this.#tie * rowCount;
   }
 
-  #set(gap: Gap, kept: 0 | 1): void {
+  #set(gap: PlannedGap, kept: 0 | 1): void {
     const { epoch, rowCount } = gap;
     this.#keep[gap.index] = kept;
     const change = kept ? -1 : 1;
@@ -271,14 +271,14 @@ class Exchange {
     this.#cost += (missing + change > 0 ? 1 : 0) - (missing > 0 ? 1 : 0);
   }
 
-  #exchange(gap: Gap, room: readonly Gap[]): void {
+  #exchange(gap: PlannedGap, room: readonly PlannedGap[]): void {
     // One that reaches around the step may make room twice.
     for (const other of room) if (this.#keep[other.index]) this.#set(other, 0);
     this.#set(gap, 1);
   }
 
   /** Keeps a gap if the cheapest room for it costs less than what it saves. */
-  #bringIn(gap: Gap): void {
+  #bringIn(gap: PlannedGap): void {
     const room = this.#cheapestRoom(gap, this.#worth(gap));
     if (room) this.#exchange(gap, room);
   }
@@ -288,13 +288,13 @@ class Exchange {
    * last row to its first, cost[p] is the least that settles all rows from p on: row p is settled for free
    * where it has room, and a kept gap settles all its rows at once.
    */
-  #cheapestRoom({ rowCount: length, firstRow: start }: Gap, worth: number): Gap[] | undefined {
+  #cheapestRoom({ rowCount: length, firstRow: start }: PlannedGap, worth: number): PlannedGap[] | undefined {
     const rows = this.#rows.length;
     this.#work += length + this.#chunks;
     const cost = this.#reached.fill(worth, 0, length);
     const via = this.#via;
     let furthest = length;
-    const reach = (position: number, value: number, by: Gap | undefined) => {
+    const reach = (position: number, value: number, by: PlannedGap | undefined) => {
       const reached = cost[position];
       if (reached === undefined || value >= reached) return;
       cost[position] = value;
@@ -323,7 +323,7 @@ class Exchange {
       }
     }
     if (at(cost, 0) >= worth) return undefined;
-    const room: Gap[] = [];
+    const room: PlannedGap[] = [];
     for (let p = 0; p < length; ) {
       const by = via[p];
       if (!by) p++;
@@ -340,7 +340,7 @@ class Exchange {
   #bringInEpoch(epoch: Epoch): void {
     const before = this.#cost;
     const outer = this.#log;
-    const log: Gap[] = [];
+    const log: PlannedGap[] = [];
     this.#log = log;
     for (const gap of epoch.members) {
       if (this.#keep[gap.index]) continue;

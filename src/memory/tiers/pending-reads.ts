@@ -42,11 +42,17 @@ export class PendingReads {
   /** Runs while a request waits for room. */
   readonly #roomWatch: StopWatch;
 
-  constructor(room: HostPlacement, host: HostTier, disk: DiskTier | undefined, line: WaitQueue, roomWatch: StopWatch) {
-    this.#placement = room;
+  constructor(
+    placement: HostPlacement,
+    host: HostTier,
+    disk: DiskTier | undefined,
+    queue: WaitQueue,
+    roomWatch: StopWatch,
+  ) {
+    this.#placement = placement;
     this.#host = host;
     this.#disk = disk;
-    this.#queue = line;
+    this.#queue = queue;
     this.#roomWatch = roomWatch;
   }
 

@@ -15,7 +15,7 @@ import { StopWatch } from './stop-watch.ts';
 
 type Bytes = Uint8Array<ArrayBuffer>;
 
-interface Stash {
+interface HeldStash {
   readonly id: number;
   readonly size: number;
   /** In their part of the file; undefined: it lies in host memory. */
@@ -47,7 +47,7 @@ export class StashTier {
   readonly #readWatch = new StopWatch();
   readonly #underWay = new Set<Promise<unknown>>();
   #first = 0;
-  #stashes: readonly Stash[] = [];
+  #stashes: readonly HeldStash[] = [];
   #homes = NO_HOMES;
   #readers: Bytes[] = [];
   #made = 0;
@@ -80,7 +80,7 @@ export class StashTier {
     assert(homes, 'activations were planned that have no room below the GPU');
     this.#first = first;
     this.#homes = homes;
-    this.#stashes = sizes.map((size, i): Stash => {
+    this.#stashes = sizes.map((size, i): HeldStash => {
       const offset = homes.offsets[i];
       return { id: first + i, size, offset, memory: undefined, length: 0, sums: [], reading: undefined };
     });
@@ -127,7 +127,7 @@ export class StashTier {
   }
 
   /** Of the value the first bytes stay: all of some of its parts. */
-  #cut(stash: Stash, bytes: number): void {
+  #cut(stash: HeldStash, bytes: number): void {
     const { id, length, offset, sums } = stash;
     if (bytes === 0) {
       this.discard(id);
@@ -225,7 +225,7 @@ export class StashTier {
 
   // ---- Reads ------------------------------------------------------------------------------------------------
 
-  #read(stash: Stash, memory: Bytes): void {
+  #read(stash: HeldStash, memory: Bytes): void {
     const { length, sums, offset } = stash;
     assert(offset !== undefined, `${this.#nameOf(stash)} is read and is not on disk`);
     const readers = this.#readers;
@@ -285,12 +285,12 @@ export class StashTier {
     }
   }
 
-  #onDisk(stash: Stash, offset: number) {
+  #onDisk(stash: HeldStash, offset: number) {
     const name = `${this.#nameOf(stash)} (byte ${this.#begin + offset} of ${this.#path})`;
     return { id: stash.id, name, offset: this.#begin + offset };
   }
 
-  #nameOf({ id }: Stash): string {
+  #nameOf({ id }: HeldStash): string {
     return `activations ${id - this.#first}`;
   }
 
@@ -308,7 +308,7 @@ export class StashTier {
     }
   }
 
-  #stash(id: number): Stash {
+  #stash(id: number): HeldStash {
     return at(this.#stashes, id - this.#first);
   }
 }

@@ -26,6 +26,7 @@ export type { Recovery } from './engine/compile/least.ts';
 export type { Policy, PolicyName } from './engine/compile/schedule.ts';
 export type { MemoryOptions } from './engine/run/arrangement.ts';
 export type { MemoryReport } from './engine/run/session.ts';
+export type { AdaptedLinear, AdapterInfo, Linear, LoraOptions } from './formats/adapter.ts';
 export {
   type Checkpoint,
   type CheckpointToSave,
@@ -53,7 +54,6 @@ export { findTokenizer, type TokenizerFiles } from './formats/tokenizer-files.ts
 export { type AdapterSummary, type Device, type DeviceOptions, listAdapters, openDevice } from './gpu/device.ts';
 export type { StoredElement } from './kernels/stored.ts';
 export type { Kind, MomentDtype, TrainingDtype } from './memory/layout/kinds.ts';
-export type { AdaptedLinear, AdapterInfo, Linear, LoraOptions } from './nn/adapter.ts';
 export { makeModel } from './nn/index.ts';
 export { initialWeights } from './nn/initialise.ts';
 export { mergedWeights, withLora } from './nn/lora.ts';

@@ -1,6 +1,6 @@
 // Tiny models of every family, out of the files of families/: for tests of gradients, recomputation, generation and placement.
 
-import type { LoraOptions } from '../src/nn/adapter.ts';
+import type { LoraOptions } from '../src/formats/adapter.ts';
 
 /** A model, with what is trained of it. */
 export interface SmallModel {

@@ -24,6 +24,8 @@ export {
   type Tier,
 } from '../engine/observe/chunk-codes.ts';
 export type { MemoryReport } from '../engine/run/session.ts';
+export type { LoraOptions } from '../formats/adapter.ts';
+export { ALL_LINEAR } from '../formats/adapter.ts';
 export { parseConfig } from '../formats/config.ts';
 export type { SavedDtype } from '../formats/export.ts';
 export { FAMILIES, FAMILY_NAMES, shapeOf } from '../formats/families/index.ts';
@@ -33,8 +35,6 @@ export type { HubSource } from '../formats/remote/hub-model.ts';
 export { configOfShape, DEFAULT_SHAPE, type ShapeOptions } from '../formats/shape.ts';
 export type { AdapterSummary } from '../gpu/device.ts';
 export { STATES, type State } from '../memory/layout/states.ts';
-export type { LoraOptions } from '../nn/adapter.ts';
-export { ALL_LINEAR } from '../nn/lora.ts';
 export * as drawing from '../report/drawing.ts';
 export type { DiskRoom } from '../runtime/browser/room.ts';
 export { fineTuningSettings } from '../train/fine-tuning.ts';

@@ -4,9 +4,9 @@
 // Invariant: the result depends on the text alone. The pair that occurs most often is merged; of equal ones, that with the
 // lower left id, then the lower right id, as Hugging Face's trainer has it. Counted are adjacent places: "aaa" has two.
 
+import { BYTE_CHARACTERS } from '../util/byte-characters.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { BpeHeap } from './bpe-heap.ts';
-import { BYTE_CHARACTERS } from './huggingface/byte-characters.ts';
 
 /** Ends a text, and begins one: GPT-2's name for it. */
 export const END_OF_TEXT = '<|endoftext|>';

@@ -4,11 +4,9 @@
 // Invariant: an adapter that parseAdapterConfig() lets pass computes here what PEFT computes with it. A field that would
 // make it something else is refused by name, and so is one that is not known and is set.
 
-import type { AdapterInfo, CompleteLora } from '../nn/adapter.ts';
-import { ALL_LINEAR } from '../nn/lora.ts';
-import { isNamed, savedName } from '../nn/modules-to-save.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { isObject, show } from '../util/json.ts';
+import { type AdapterInfo, ALL_LINEAR, type CompleteLora, isNamed, savedName } from './adapter.ts';
 import { Fields } from './families/fields.ts';
 import { familyOf, labelsIn, type ModelConfig, shapeOf } from './families/index.ts';
 

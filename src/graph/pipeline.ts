@@ -9,14 +9,9 @@ import { fill } from '../kernels/add.ts';
 import { at } from '../util/at.ts';
 import { assert } from '../util/errors.ts';
 import { blocksOf, operandsOf } from './activations.ts';
+import type { GridPlace } from './grid-place.ts';
 import { copiesOf, type MicroBatches, type OneProgram } from './layer-major.ts';
 import type { AllGatherInstruction, HandOverInstruction, Instruction, Phase, Program, Tensor } from './program.ts';
-
-/** Of so many stages, one. */
-export interface StagePlace {
-  readonly rank: number;
-  readonly size: number;
-}
 
 /** How a model is dealt out. */
 export interface Stages {
@@ -131,7 +126,7 @@ export function withResults<P extends Program>(program: P, made: readonly Tensor
  */
 export function oneForwardOneBackward(
   { first, next }: MicroBatches,
-  place: StagePlace,
+  place: GridPlace,
   count: number,
   { inputs, tied }: { readonly inputs: readonly Tensor[]; readonly tied: readonly Tensor[] },
 ): OneProgram {
@@ -154,8 +149,8 @@ export function oneForwardOneBackward(
 }
 
 /** Forward passes of a stage before its first backward pass, the one right before it apart. */
-const aheadOf = ({ rank, size }: StagePlace, count: number): number => Math.min(size - rank - 1, count);
+const aheadOf = ({ rank, size }: GridPlace, count: number): number => Math.min(size - rank - 1, count);
 
 /** Micro-batches whose activations a stage has at once, at most. */
-export const microBatchesAtOnce = (place: StagePlace, count: number): number =>
+export const microBatchesAtOnce = (place: GridPlace, count: number): number =>
   Math.min(aheadOf(place, count) + 1, count);

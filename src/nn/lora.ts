@@ -5,19 +5,27 @@
 // Which weights are linears is read off the model's own forward pass: what it multiplies with, apart from its head.
 // Invariant: with B = 0, as adapters begin, or with the adapter 'none', the forward pass has the bits of the model alone.
 
+import {
+  type AdaptedLinear,
+  type AdapterInfo,
+  ALL_LINEAR,
+  type CompleteLora,
+  isNamed,
+  type Linear,
+  type LoraOptions,
+  type SavedParameter,
+  savedName,
+} from '../formats/adapter.ts';
 import { familyOf } from '../formats/families/index.ts';
 import { Graph } from '../graph/graph.ts';
 import { onTensors } from '../graph/program.ts';
 import { type MatmulProblem, matmul } from '../kernels/matmul.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { collect, restricted, type TensorSource } from '../values/tensor-source.ts';
-import type { AdaptedLinear, AdapterInfo, CompleteLora, Linear, LoraOptions, SavedParameter } from './adapter.ts';
 import { BatchInputs } from './inputs.ts';
 import { lookup, type Model, type Parameter, parameterTensors, type Weights } from './model.ts';
-import { isNamed, savedName, savedParameters } from './modules-to-save.ts';
+import { savedParameters } from './modules-to-save.ts';
 
-/** Every linear but the head. */
-export const ALL_LINEAR = 'all-linear';
 /** The adapter that trains, and is in use where none is named. */
 export const DEFAULT_ADAPTER = 'default';
 /** In place of an adapter's name: the model without. */

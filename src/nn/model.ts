@@ -1,6 +1,7 @@
 // The interface of a model: a configuration, a list of parameters in the order of use, and a forward pass over symbolic
 // tensors. Nothing here holds values.
 
+import type { AdapterInfo } from '../formats/adapter.ts';
 import type { ModelConfig } from '../formats/config.ts';
 import type { ModelShape } from '../formats/families/family.ts';
 import { Graph } from '../graph/graph.ts';
@@ -10,7 +11,6 @@ import { makeTensor, type Tensor, type TensorSplit } from '../graph/program.ts';
 import type { StoredElement } from '../kernels/stored.ts';
 import type { MomentDtype, TrainingDtype } from '../memory/layout/kinds.ts';
 import { assert } from '../util/errors.ts';
-import type { AdapterInfo } from './adapter.ts';
 import { BatchInputs, type InputSpec, type ModelInputs } from './inputs.ts';
 import type { Features, Objective } from './objective.ts';
 

@@ -3,21 +3,14 @@
 //
 // Invariant: without the adapter the model computes with the base's parameters, with it with the copies in their place.
 
+import { isNamed, type SavedParameter, savedName } from '../formats/adapter.ts';
 import { familyOf, labelsIn, type ModelConfig } from '../formats/families/index.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import type { TensorSource } from '../values/tensor-source.ts';
-import type { SavedParameter } from './adapter.ts';
 import type { Model, Parameter } from './model.ts';
 
 /** What PEFT names for every classifier of texts, whether the model has it or not. */
 const USUAL: readonly string[] = ['classifier', 'score'];
-
-/** Whether PEFT takes a module for one that is called so. */
-export const isNamed = (module: string, name: string): boolean => module === name || module.endsWith(`.${name}`);
-
-/** The name of a parameter's copy; in files of PEFT's it is the parameter's own. */
-export const savedName = (original: string, suffix = ''): string =>
-  original.replace(/(?=\.\w+$)/, `.modules_to_save${suffix}`);
 
 /** Those that may be named: of a classifier its head, and what other heads of its family do without. */
 function modulesIn(config: ModelConfig): string[] {

@@ -2,8 +2,8 @@
 // the model are cut (graph/pipeline.ts), and the part of the model that a stage is. Checkpoints, and the order in which the
 // gradient's norm adds up, follow from it.
 
-import type { GridPlace } from '../engine/ranks/grid.ts';
 import { blocksOf } from '../graph/activations.ts';
+import type { GridPlace } from '../graph/grid-place.ts';
 import { parameterStages, type Stages, stagesOf } from '../graph/pipeline.ts';
 import type { Program } from '../graph/program.ts';
 import { type ChunkMap, packChunks } from '../memory/layout/chunk-map.ts';

@@ -5,15 +5,15 @@
 // Invariant: what all ranks have (norms, positions, biases behind a sum) has the same gradient on all of them, to the bit: its
 // inputs are sums over ranks that one rank has made, and the kernels are the same.
 
-import type { GridPlace } from '../engine/ranks/grid.ts';
+import type { Linear } from '../formats/adapter.ts';
 import type { LinearLayout } from '../formats/families/family.ts';
 import { familyOf } from '../formats/families/index.ts';
+import type { GridPlace } from '../graph/grid-place.ts';
 import { ROW_BLOCK } from '../kernels/layernorm.ts';
 import { at } from '../util/at.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import { STORED_BLOCKS } from '../values/stored-elements.ts';
 import { PIECE_ELEMENTS, type TensorSource } from '../values/tensor-source.ts';
-import type { Linear } from './adapter.ts';
 import { linearsOf } from './lora.ts';
 import type { Model, Parameter, ParameterSplit } from './model.ts';
 

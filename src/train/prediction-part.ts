@@ -12,7 +12,7 @@ import type { Operation } from '../engine/compile/operations.ts';
 import { flopsOf } from '../engine/compile/pass.ts';
 import type { AdapterLimits, Workload } from '../engine/compile/workload.ts';
 import { collectivesIn } from '../engine/ranks/collectives.ts';
-import { EXCHANGE_AXES, type ExchangeAxis, type GridPlace } from '../engine/ranks/grid.ts';
+import { EXCHANGE_AXES, type ExchangeAxis } from '../engine/ranks/grid.ts';
 import {
   isOwned,
   mostChunkFor,
@@ -24,6 +24,7 @@ import {
 import { computeSeconds, type Machine, machineLimits } from '../engine/simulate/machine.ts';
 import { type SimulatedRanks, sentBytes } from '../engine/simulate/network.ts';
 import type { ActivationMode } from '../graph/activations.ts';
+import type { GridPlace } from '../graph/grid-place.ts';
 import type { AccumulateOrder } from '../graph/layer-major.ts';
 import type { BackwardPasses, OptimizerDevice } from '../graph/operators/optimizer.ts';
 import { trainedKindsOf } from '../memory/layout/chunk-map.ts';

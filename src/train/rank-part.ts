@@ -2,7 +2,7 @@
 // trainer is made of it, and a plan works out the same with no GPU. What copies of the model shard is no matter here
 // (engine/ranks/sharding.ts).
 
-import type { GridPlace } from '../engine/ranks/grid.ts';
+import type { GridPlace } from '../graph/grid-place.ts';
 import type { Model } from '../nn/model.ts';
 import { stageOf } from '../nn/pipeline-parallel.ts';
 import { checkRows, splitModel } from '../nn/tensor-parallel.ts';

@@ -6,6 +6,7 @@ import { type RecordSettings, recordSettingsSchema } from '../data/records/read-
 import { isSynthetic } from '../data/synthetic.ts';
 import { TASKS, type TaskName } from '../data/tasks.ts';
 import { DEFAULT_TOKENIZER, type TokenizerIdentity } from '../data/tokenizer.ts';
+import type { CompleteLora } from '../formats/adapter.ts';
 import { type ModelConfig, parseConfig } from '../formats/config.ts';
 import { familyOf, shapeOf } from '../formats/families/index.ts';
 import { type ImagePreparation, imagePreparation } from '../formats/preprocessor.ts';
@@ -19,7 +20,6 @@ import {
 } from '../graph/operators/optimizer.ts';
 import type { MadeElement } from '../kernels/stored.ts';
 import { MOMENT_DTYPES, type MomentDtype, TRAINING_DTYPES, type TrainingDtype } from '../memory/layout/kinds.ts';
-import type { CompleteLora } from '../nn/adapter.ts';
 import { makeModel } from '../nn/index.ts';
 import { withLora } from '../nn/lora.ts';
 import { computedIn, type Model, momentsIn } from '../nn/model.ts';

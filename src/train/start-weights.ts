@@ -1,6 +1,7 @@
 // The weights that a run begins with: drawn, from a folder, or a frozen base with an adapter, whether that is drawn, loaded
 // or goes on. And whether what a checkpoint or a folder holds is what the model of a run trains.
 
+import type { AdapterInfo } from '../formats/adapter.ts';
 import { ADAPTER_CONFIG } from '../formats/checkpoint/folder.ts';
 import {
   checkWeights,
@@ -14,7 +15,6 @@ import {
 } from '../formats/checkpoint.ts';
 import { familyOf } from '../formats/families/index.ts';
 import { labelsOf, unnamedLabels } from '../formats/families/labels.ts';
-import type { AdapterInfo } from '../nn/adapter.ts';
 import { makeModel } from '../nn/index.ts';
 import { initialWeights } from '../nn/initialise.ts';
 import { DEFAULT_ADAPTER } from '../nn/lora.ts';

@@ -2,8 +2,8 @@
 // that follow, the update, and the evaluation. Pure: the trainer runs them, tests interpret them, and a dry
 // run predicts from them.
 
-import type { GridPlace } from '../engine/ranks/grid.ts';
 import { Graph } from '../graph/graph.ts';
+import type { GridPlace } from '../graph/grid-place.ts';
 import { type ActivationDtype, narrowActivations } from '../graph/narrow-activations.ts';
 import {
   type BackwardPasses,

@@ -5,12 +5,12 @@
 import type { Batch } from '../data/batches.ts';
 import { KernelChoices } from '../engine/compile/choices.ts';
 import { measuredLimits } from '../engine/observe/bandwidths.ts';
-import type { GridPlace } from '../engine/ranks/grid.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
 import { autoBudget, limitsOf, type MemoryOptions } from '../engine/run/arrangement.ts';
 import type { OtherPart } from '../engine/run/model-values.ts';
 import { type Inputs, Session } from '../engine/run/session.ts';
 import type { Device } from '../gpu/device.ts';
+import type { GridPlace } from '../graph/grid-place.ts';
 import { backwardPassesOf, decayWords } from '../graph/operators/optimizer.ts';
 import { keyNumbers } from '../kernels/moments.ts';
 import { HYPER, ROUNDING, STATE } from '../kernels/step-control.ts';

@@ -4,7 +4,6 @@
 
 import { type Pass, readingPass, type StepPasses, stepPass } from '../engine/compile/pass.ts';
 import type { OrderChoice, Workload } from '../engine/compile/workload.ts';
-import type { GridPlace } from '../engine/ranks/grid.ts';
 import { mostChunkFor, type Sharding } from '../engine/ranks/sharding.ts';
 import {
   type ActivationMode,
@@ -14,6 +13,7 @@ import {
   withActivations,
   withSlices,
 } from '../graph/activations.ts';
+import type { GridPlace } from '../graph/grid-place.ts';
 import { ACCUMULATE_ORDERS, type AccumulateOrder, layerMajor, reorderedGradient } from '../graph/layer-major.ts';
 import { microBatchesAtOnce, oneForwardOneBackward } from '../graph/pipeline.ts';
 import type { Program } from '../graph/program.ts';

@@ -13,8 +13,8 @@ import {
   WordCounts,
 } from '../../src/data/bpe.ts';
 import { openText } from '../../src/data/corpus.ts';
-import { byteCharacters } from '../../src/data/huggingface/byte-characters.ts';
 import { trainBpe } from '../../src/data/train-bpe.ts';
+import { byteCharacters } from '../../src/util/byte-characters.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';

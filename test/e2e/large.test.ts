@@ -5,7 +5,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { BYTE_CHARACTERS } from '../../src/data/huggingface/byte-characters.ts';
+import { BYTE_CHARACTERS } from '../../src/util/byte-characters.ts';
 import { formatBytes } from '../../src/util/bytes.ts';
 import { bytesTokenizer, writeRandomModel } from '../formats/random-model.ts';
 import { EVERY_CASE, VERBOSE } from '../host.ts';

@@ -2,7 +2,6 @@
 // as its shape says, and a tokenizer; and no reader takes more bytes than a few times what the file has.
 
 import { expect, test } from 'vitest';
-import { BYTE_CHARACTERS } from '../../src/data/huggingface/byte-characters.ts';
 import { tokenizerFrom } from '../../src/data/open-tokenizer.ts';
 import { checkWeights, loadWeights } from '../../src/formats/checkpoint.ts';
 import { parseConfig } from '../../src/formats/config.ts';
@@ -10,6 +9,7 @@ import { exportGGUF } from '../../src/formats/gguf/export.ts';
 import type { AnyConfig } from '../../src/formats/gguf/families/index.ts';
 import type { TensorType } from '../../src/formats/gguf/tensor-types.ts';
 import { makeModel } from '../../src/nn/index.ts';
+import { BYTE_CHARACTERS } from '../../src/util/byte-characters.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect } from '../../src/values/tensor-source.ts';

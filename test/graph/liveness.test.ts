@@ -3,6 +3,7 @@
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import type { LoraOptions } from '../../src/formats/adapter.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { liveBytes, type Placement, place } from '../../src/graph/liveness.ts';
 import {
@@ -13,7 +14,6 @@ import {
   type Tensor,
 } from '../../src/graph/program.ts';
 import { type Access, type Kernel, type Operand, read, update, write } from '../../src/kernels/kernel.ts';
-import type { LoraOptions } from '../../src/nn/adapter.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { withLora } from '../../src/nn/lora.ts';
 import { traceStep } from '../../src/train/step-programs.ts';

@@ -3,8 +3,8 @@
 //
 // Invariant: bytes that are no UTF-8 become U+FFFD as WHATWG's decoder says, also where they were byte tokens.
 
+import { characterBytes } from '../../util/byte-characters.ts';
 import { utf8 } from '../tokenizer.ts';
-import { characterBytes } from './byte-characters.ts';
 import type { Part } from './part.ts';
 
 /** What a token is in text. */

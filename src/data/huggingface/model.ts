@@ -4,8 +4,8 @@
 // Invariant: of BPE every text has ids, and they spell it.
 
 import { BPE, WordPiece } from '@huggingface/tokenizers';
+import { BYTE_CHARACTERS } from '../../util/byte-characters.ts';
 import { show } from '../../util/json.ts';
-import { BYTE_CHARACTERS } from './byte-characters.ts';
 import type { Part } from './part.ts';
 
 export interface TokenModel {

@@ -3,7 +3,7 @@
 // behaviors that it leaves out) are put into such patterns here, and what no pattern says is refused.
 
 import { SplitPreTokenizer } from '@huggingface/tokenizers';
-import { byteCharacters } from './byte-characters.ts';
+import { byteCharacters } from '../../util/byte-characters.ts';
 import { type Normalizer, translated } from './normalizer.ts';
 import type { Part } from './part.ts';
 import { alternativesOf, CONTRACTIONS, escaped, GPT2_PATTERN, isLiteral, patternIn } from './patterns.ts';

@@ -4,11 +4,11 @@
 // Invariant: its ids are those of Hugging Face's own library. What would be others is refused by name when it is made.
 
 import type { TokenizerFiles } from '../../formats/tokenizer-files.ts';
+import { byteCharacters } from '../../util/byte-characters.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
 import { parseJSON } from '../../util/json.ts';
 import { type Cut, identityOf, type SpecialTokens, type StreamDecoder, type Tokenizer, utf8 } from '../tokenizer.ts';
 import { type AddedToken, addedTokensIn, TokenFinder } from './added-tokens.ts';
-import { byteCharacters } from './byte-characters.ts';
 import { type CutRules, cutRulesOf, nextCut } from './cuts.ts';
 import { type Decoder, decoderOf, TextStream } from './decoder.ts';
 import { type TokenModel, tokenModelOf } from './model.ts';

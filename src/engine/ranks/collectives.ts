@@ -4,6 +4,7 @@
 //
 // Invariant: all ranks have the same collectives in the same order, whatever their budgets and their activations.
 
+import type { GridPlace } from '../../graph/grid-place.ts';
 import { type Tensor, bytesOf as tensorBytes } from '../../graph/program.ts';
 import type { Access } from '../../kernels/kernel.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
@@ -11,7 +12,7 @@ import { elementBytesOf, gradientKind, indicesIn, type Kind } from '../../memory
 import { at } from '../../util/at.ts';
 import type { CollectiveOperation, Operation } from '../compile/operations.ts';
 import type { OwnedPart } from './communicator.ts';
-import type { ExchangeAxis, GridPlace, GridPlaces } from './grid.ts';
+import type { ExchangeAxis, GridPlaces } from './grid.ts';
 import { blockParts, chunkPart, ownerOf, type Sharding, type ZeroStage } from './sharding.ts';
 
 /** What a step of several ranks is beside its programs. */

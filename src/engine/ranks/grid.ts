@@ -3,17 +3,12 @@
 // of a step, and may shard what they all have (sharding.ts). Ranks that exchange the most are neighbours, as in Megatron:
 // rank = (stage * data ranks + data) * tensor ranks + tensor.
 
+import type { GridPlace } from '../../graph/grid-place.ts';
 import type { Messages } from '../../runtime/host.ts';
 import { at } from '../../util/at.ts';
 
 export const GRID_AXES = ['data', 'tensor', 'pipeline'] as const;
 export type GridAxis = (typeof GRID_AXES)[number];
-
-/** Of so many ranks along an axis, one. */
-export interface GridPlace {
-  readonly rank: number;
-  readonly size: number;
-}
 
 /** Between which ranks values go: along an axis, or between the first stage and the last one. */
 export const EXCHANGE_AXES = [...GRID_AXES, 'ends'] as const;

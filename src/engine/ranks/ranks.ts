@@ -1,19 +1,12 @@
 // `Ranks`: the processes that train one model together, as one of them sees them: its place, and a communicator for each
 // thing that has an order of its own. Made once a process; what a step exchanges is in collectives.ts.
 
+import type { GridPlace } from '../../graph/grid-place.ts';
 import type { Messages } from '../../runtime/host.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import { Communicator, type RankWait, type Watchdog } from './communicator.ts';
-import {
-  between,
-  type ExchangeAxis,
-  type GridPlace,
-  type GridPlaces,
-  type GridShape,
-  gridPlacesOf,
-  membersOf,
-} from './grid.ts';
+import { between, type ExchangeAxis, type GridPlaces, type GridShape, gridPlacesOf, membersOf } from './grid.ts';
 import type { Sharding, ZeroStage } from './sharding.ts';
 
 /** Several processes that train one model together: this one among all, and how it talks to the others. */

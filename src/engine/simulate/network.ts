@@ -1,11 +1,12 @@
 // Seconds of an exchange between ranks, from a network's figures: the two ways to do it (machine.ts). All ranks come to it at
 // the same time, as they are alike. Pure arithmetic; when an exchange begins, and what waits for it, is in clock.ts.
 
+import type { GridPlace } from '../../graph/grid-place.ts';
 import { at } from '../../util/at.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import type { CollectiveOperation } from '../compile/operations.ts';
 import { networkBytes } from '../ranks/collectives.ts';
-import type { ExchangeAxis, GridPlace } from '../ranks/grid.ts';
+import type { ExchangeAxis } from '../ranks/grid.ts';
 import type { Sharding } from '../ranks/sharding.ts';
 import type { Machine, MachineNetwork, NetworkLink } from './machine.ts';
 

@@ -2,8 +2,8 @@
 
 import type { StoredElement } from '../../kernels/stored.ts';
 import type { MomentDtype } from '../../memory/layout/kinds.ts';
-import type { AdapterInfo } from '../../nn/adapter.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
+import type { AdapterInfo } from '../adapter.ts';
 import type { ModelConfig } from '../config.ts';
 import type { AdapterConfig } from '../peft.ts';
 import type { ImagePreparation } from '../preprocessor.ts';

@@ -4,12 +4,12 @@
 // Of a run that goes on (opening.ts) `withWeights` and `holdCheckpoint` keep the files open, so that what they opened stays,
 // and an adapter is read at once; other sources say that their folder has gone.
 
-import { savedName } from '../../nn/modules-to-save.ts';
 import { type Files, type FolderReader, join } from '../../runtime/host.ts';
 import { finishing, HoldfastError } from '../../util/errors.ts';
 import { parseJSON } from '../../util/json.ts';
 import type { StoredElement } from '../../values/stored-elements.ts';
 import { collect, sourceOf, type TensorSource } from '../../values/tensor-source.ts';
+import { savedName } from '../adapter.ts';
 import { readerOf } from '../archive.ts';
 import { dropoutIn, type ModelConfig, parseConfig } from '../config.ts';
 import { familyOf, imagesIn, labelsIn } from '../families/index.ts';

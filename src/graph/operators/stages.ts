@@ -8,7 +8,7 @@ import { ceilDiv } from '../../kernels/kernel.ts';
 import { BLOCK } from '../../kernels/sum-squares.ts';
 import { at } from '../../util/at.ts';
 import type { Graph } from '../graph.ts';
-import type { StagePlace } from '../pipeline.ts';
+import type { GridPlace } from '../grid-place.ts';
 import type { StageRange, Tensor } from '../program.ts';
 
 /** The blocks of the gradients of all stages, as one of them sees them. */
@@ -28,7 +28,7 @@ export interface StageBlocks {
  */
 export function stageBlocks(
   parameters: readonly { readonly size: number; readonly stage: number }[],
-  { rank, size }: StagePlace,
+  { rank, size }: GridPlace,
   others: readonly { readonly size: number }[] = [],
 ): StageBlocks {
   const ranges: StageRange[] = [];

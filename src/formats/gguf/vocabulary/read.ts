@@ -3,7 +3,7 @@
 //
 // Invariant: what would give other tokens than llama.cpp has is refused by name.
 
-import { BYTE_CHARACTERS } from '../../../data/huggingface/byte-characters.ts';
+import { BYTE_CHARACTERS } from '../../../util/byte-characters.ts';
 import { HoldfastError, shortened } from '../../../util/errors.ts';
 import { show } from '../../../util/json.ts';
 import type { GGUFValue } from '../read-header.ts';

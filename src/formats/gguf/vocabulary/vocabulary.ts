@@ -3,7 +3,7 @@
 //
 // Invariant: token i of the list is row i of the embedding, and no two are the same text: llama.cpp refuses both otherwise.
 
-import { BYTE_CHARACTERS } from '../../../data/huggingface/byte-characters.ts';
+import { BYTE_CHARACTERS } from '../../../util/byte-characters.ts';
 import { HoldfastError } from '../../../util/errors.ts';
 import { bool, type Metadata, type MetadataValue, string, u32 } from '../header.ts';
 

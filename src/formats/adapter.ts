@@ -1,5 +1,5 @@
 // An adapter as a part of a model: what a low-rank update was asked for with, the linears that it adapts, and the parameters
-// that train whole beside it. Plain data; what puts it into a model is lora.ts and modules-to-save.ts.
+// that train whole beside it, by PEFT's names. Plain data; what puts it into a model is nn/lora.ts and nn/modules-to-save.ts.
 
 /** A low-rank update, by the meanings of PEFT's LoraConfig. */
 export interface LoraOptions {
@@ -64,3 +64,13 @@ export interface AdapterInfo {
   /** What trains whole, in the same order. */
   readonly saved: readonly SavedParameter[];
 }
+
+/** The target that is every linear but the head. */
+export const ALL_LINEAR = 'all-linear';
+
+/** Whether PEFT takes a module for one that is called so. */
+export const isNamed = (module: string, name: string): boolean => module === name || module.endsWith(`.${name}`);
+
+/** The name of a parameter's copy; in files of PEFT's it is the parameter's own. */
+export const savedName = (original: string, suffix = ''): string =>
+  original.replace(/(?=\.\w+$)/, `.modules_to_save${suffix}`);

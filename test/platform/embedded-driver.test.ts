@@ -25,7 +25,7 @@ test.runIf(process.platform === 'linux' && process.arch === 'x64')(
   },
 );
 
-test.runIf(process.platform === 'linux' && process.arch === 'x64' && !('Deno' in globalThis))(
+test.runIf(process.platform === 'linux' && process.arch === 'x64')(
   'the system’s own drivers are found behind it: the environment names the one that comes along for no longer than it is asked',
   async () => {
     const driver = () => [process.env['VK_DRIVER_FILES'], process.env['VK_ICD_FILENAMES']];

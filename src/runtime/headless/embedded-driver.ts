@@ -1,6 +1,6 @@
 // The embedded software adapter: SwiftShader and a Vulkan loader, out of the npm package @sparticuz/chromium, unpacked
 // once into the cache folder. The Vulkan loader reads its manifest from the environment when an adapter is requested, and shows
-// nothing but what that names: it is there for that long (`useDriver`), so that the system's GPUs are found afterwards.
+// nothing but what that names: it is there for that long (`withDriver`), so that the system's GPUs are found afterwards.
 
 import { createReadStream } from 'node:fs';
 import * as fs from 'node:fs/promises';
@@ -29,17 +29,20 @@ export async function embeddedDriver(): Promise<string> {
   return path.join(folder, 'vk_swiftshader_icd.json');
 }
 
-/** From now on the Vulkan loader shows the driver of this manifest, and no other; the function that it returns undoes that. */
-export function useDriver(manifest: string): () => void {
+/** While `work` is done, the Vulkan loader shows the driver of this manifest and no other; without one, all that there are. */
+export async function withDriver<T>(manifest: string | undefined, work: () => Promise<T>): Promise<T> {
+  if (manifest === undefined) return work();
   const before = VARIABLES.map((name) => process.env[name]);
   for (const name of VARIABLES) process.env[name] = manifest;
-  return () => {
+  try {
+    return await work();
+  } finally {
     for (const [i, name] of VARIABLES.entries()) {
       const value = before[i];
       if (value === undefined) delete process.env[name];
       else process.env[name] = value;
     }
-  };
+  }
 }
 
 async function unpackSwiftShader(): Promise<string> {

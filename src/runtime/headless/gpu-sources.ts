@@ -6,7 +6,7 @@ import { at } from '../../util/at.ts';
 import { HoldfastError, messageOf } from '../../util/errors.ts';
 import type { GPUSource } from '../host.ts';
 import { withNaps } from './dawn-polls.ts';
-import { embeddedDriver, useDriver } from './embedded-driver.ts';
+import { embeddedDriver, withDriver } from './embedded-driver.ts';
 import { files } from './files.ts';
 import { withoutNotices } from './native-stderr.ts';
 
@@ -25,15 +25,7 @@ export async function nodeSources(): Promise<GPUSource[]> {
     instances.push(gpu);
     const requestAdapter = gpu.requestAdapter.bind(gpu);
     // One after the other: no request of another source finds this one's driver alone.
-    gpu.requestAdapter = (options) =>
-      withoutNotices(async () => {
-        const end = manifest === undefined ? undefined : useDriver(manifest);
-        try {
-          return await requestAdapter(options);
-        } finally {
-          end?.();
-        }
-      });
+    gpu.requestAdapter = (options) => withoutNotices(() => withDriver(manifest, () => requestAdapter(options)));
     return gpu;
   };
   const system: GPUSource[] = [];
@@ -89,7 +81,7 @@ async function dawnAdapterNames(create: (options: string[]) => GPU): Promise<str
 /** The source whose adapters Deno shows in this process. */
 let shown: string | undefined;
 
-/** Deno makes one WebGPU instance a process, at the first request: what is wanted is set before, and stays. */
+/** Deno makes one WebGPU instance a process, at the first request: what is wanted is set for that long. */
 export async function denoSources(): Promise<GPUSource[]> {
   const source = (name: string, embedded: boolean): GPUSource => ({
     name,
@@ -102,8 +94,10 @@ export async function denoSources(): Promise<GPUSource[]> {
           `Deno shows the adapters of one source a process, here those of ${shown}; name the adapter in another process`,
         );
       shown = name;
-      if (manifest !== undefined) useDriver(manifest);
-      return navigator.gpu;
+      const { gpu } = navigator;
+      const requestAdapter = (options?: GPURequestAdapterOptions) =>
+        withDriver(manifest, () => gpu.requestAdapter(options));
+      return new Proxy(gpu, { get: (_, key) => (key === 'requestAdapter' ? requestAdapter : Reflect.get(gpu, key)) });
     },
   });
   const [system, embedded] = [source('system', false), source('embedded SwiftShader', true)];

@@ -336,5 +336,6 @@ export function readingStored(source: string, name: string, element: StoredEleme
     .replace(declared, `$1${word}$3`)
     .replace(new RegExp(`\\b${name}\\[([^[\\]]*)\\]`, 'g'), `${name}_at($1)`)
     .replaceAll(`arrayLength(&${name})`, `${name}_length()`);
+  assert(!new RegExp(`\\b${name}\\[`).test(replaced), `the shader reads ${name} in a way that is not seen here`);
   return replaced + text;
 }

@@ -59,6 +59,8 @@ test('a reload goes on with the run that was cut off, although another is newer'
   await page.click('#train');
   await says(page, /^Training/);
   await steps(page, 25);
+  // The list is read again behind a checkpoint: until then the run of another test is its first.
+  await page.locator('#runs > li:first-child.shown').waitFor();
   const name = await page.locator('#runs .name').first().textContent();
   await (await row(page)).getByRole('button', { name: 'Fork' }).click();
   await page.getByRole('textbox', { name: 'Name' }).fill('the fork');

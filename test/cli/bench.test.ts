@@ -4,7 +4,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { expect, onTestFinished, test, vi } from 'vitest';
-import { measureHostAdamW } from '../../src/cli/bench-host-adamw.ts';
+import { measureHostAdamW } from '../../src/cli/bench/host-adamw.ts';
 import { run } from '../../src/cli/run.ts';
 import { parseHardware } from '../../src/engine/simulate/hardware.ts';
 import { Device } from '../../src/gpu/device.ts';

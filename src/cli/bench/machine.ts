@@ -3,19 +3,19 @@
 //
 // Invariant: what could not be measured is left out or has the figure of the whole; nothing is made up.
 
-import { isDispatch } from '../engine/compile/operations.ts';
-import { measureHostMemory, measureLink } from '../engine/observe/bandwidths.ts';
-import { copy, measurePeak, timeOf } from '../engine/observe/peak.ts';
-import { profile } from '../engine/observe/profile.ts';
-import { boundSeconds, type Machine, type MachineDisk } from '../engine/simulate/machine.ts';
-import { parseConfig } from '../formats/config.ts';
-import type { Device } from '../gpu/device.ts';
-import { makeModel } from '../nn/index.ts';
-import { initialWeights } from '../nn/initialise.ts';
-import { type Host, join } from '../runtime/host.ts';
-import { Trainer } from '../train/trainer.ts';
-import { HoldfastError } from '../util/errors.ts';
-import { Random } from '../util/random.ts';
+import { isDispatch } from '../../engine/compile/operations.ts';
+import { measureHostMemory, measureLink } from '../../engine/observe/bandwidths.ts';
+import { copy, measurePeak, timeOf } from '../../engine/observe/peak.ts';
+import { profile } from '../../engine/observe/profile.ts';
+import { boundSeconds, type Machine, type MachineDisk } from '../../engine/simulate/machine.ts';
+import { parseConfig } from '../../formats/config.ts';
+import type { Device } from '../../gpu/device.ts';
+import { makeModel } from '../../nn/index.ts';
+import { initialWeights } from '../../nn/initialise.ts';
+import { type Host, join } from '../../runtime/host.ts';
+import { Trainer } from '../../train/trainer.ts';
+import { HoldfastError } from '../../util/errors.ts';
+import { Random } from '../../util/random.ts';
 
 /** Memory of a machine, in bytes; where GPU and host share one, both are all of it. */
 export interface MachineMemory {

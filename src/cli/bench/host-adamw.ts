@@ -1,8 +1,9 @@
 // A benchmark of AdamW on the host, one thread of it: parameters a second beside the same loads and stores without its
 // arithmetic, in turns.
 
-import { instantiate, PAGE_BYTES } from '../kernels/wasm-heap.ts';
-import { median } from '../util/median.ts';
+import { instantiate, PAGE_BYTES } from '../../kernels/wasm-heap.ts';
+import { median } from '../../util/median.ts';
+import { digits, percent } from './text.ts';
 
 /** Of a kind: past a core's cache. */
 const ELEMENTS = 2 ** 22;
@@ -44,4 +45,9 @@ export function measureHostAdamW(): HostAdamWFigure {
     trafficPerSecond: ELEMENTS / median(rounds.map(({ traffic }) => traffic)),
     ofTraffic: median(rounds.map(({ traffic, update }) => traffic / update)),
   };
+}
+
+export function hostText({ parametersPerSecond, trafficPerSecond, ofTraffic }: HostAdamWFigure): string {
+  const [update, traffic] = [parametersPerSecond, trafficPerSecond].map((rate) => digits(rate / 1e6));
+  return `AdamW on the host, one thread: ${update} million parameters/s, ${percent(ofTraffic)} of the same traffic without arithmetic, ${traffic} million/s\n`;
 }

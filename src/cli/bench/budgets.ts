@@ -1,20 +1,22 @@
 // A benchmark of what a GPU budget costs: the same steps with everything on the GPU and with ever less of it, in turns,
 // in one process, and where the difference was spent.
 
-import type { ChoiceRecord } from '../engine/compile/choices.ts';
-import { fitMemory } from '../engine/compile/fit.ts';
-import { limitsOf } from '../engine/run/arrangement.ts';
-import { WARM_UP_STEPS } from '../engine/run/warm-up.ts';
-import { parseConfig } from '../formats/config.ts';
-import type { Device } from '../gpu/device.ts';
-import { makeModel } from '../nn/index.ts';
-import { initialWeights } from '../nn/initialise.ts';
-import { traceStep } from '../train/step-programs.ts';
-import { Trainer } from '../train/trainer.ts';
-import { trainingWorkload } from '../train/training-workload.ts';
-import { at } from '../util/at.ts';
-import { median } from '../util/median.ts';
-import { Random } from '../util/random.ts';
+import type { ChoiceRecord } from '../../engine/compile/choices.ts';
+import { fitMemory } from '../../engine/compile/fit.ts';
+import { limitsOf } from '../../engine/run/arrangement.ts';
+import { WARM_UP_STEPS } from '../../engine/run/warm-up.ts';
+import { parseConfig } from '../../formats/config.ts';
+import type { Device } from '../../gpu/device.ts';
+import { makeModel } from '../../nn/index.ts';
+import { initialWeights } from '../../nn/initialise.ts';
+import { traceStep } from '../../train/step-programs.ts';
+import { Trainer } from '../../train/trainer.ts';
+import { trainingWorkload } from '../../train/training-workload.ts';
+import { at } from '../../util/at.ts';
+import { formatBytes } from '../../util/bytes.ts';
+import { median } from '../../util/median.ts';
+import { Random } from '../../util/random.ts';
+import { digits, percent, table } from './text.ts';
 
 /** Large enough that a chunk is worth moving, small enough for a CPU that runs shaders. */
 const SHAPE = { layers: 4, width: 128, heads: 4, vocabulary: 256, batch: 4, seq: 64 };
@@ -91,4 +93,32 @@ export async function measureBudgets(device: Device): Promise<BudgetFigure[]> {
   });
   for (const { trainer } of runs) await trainer.destroy();
   return figures;
+}
+
+export function budgetTable(figures: readonly BudgetFigure[]): string {
+  const rows = figures.map(({ share, recovery, gpuBytes, millisecondsPerStep, ratio, bytesPerStep, waits }) => [
+    share === 1 ? 'all' : percent(share),
+    share === 1 ? '' : recovery,
+    formatBytes(gpuBytes),
+    digits(millisecondsPerStep),
+    ratio.toFixed(2),
+    formatBytes(bytesPerStep.h2d),
+    formatBytes(bytesPerStep.d2h),
+    digits(waits.up),
+    digits(waits.down),
+    digits(waits.below),
+  ]);
+  const header = [
+    'on the GPU',
+    'recovery',
+    'GPU bytes',
+    'ms a step',
+    'ratio',
+    'up',
+    'down',
+    'wait up',
+    'wait down',
+    'wait below',
+  ];
+  return `a GPU budget, GPT of 4 layers, width 128, batch 4 x 64; waits of the encoding CPU in ms a step\n${table(header, rows)}`;
 }

@@ -7,7 +7,7 @@ import type { Instruction, Program, Stash, Tensor } from '../src/graph/program.t
 import type { Arrays } from '../src/kernels/kernel.ts';
 import { narrow } from '../src/kernels/narrow.ts';
 import type { Model } from '../src/nn/model.ts';
-import type { StepPrograms } from '../src/train/step-programs.ts';
+import type { StepPrograms } from '../src/train/step/step-programs.ts';
 import { at } from '../src/util/at.ts';
 import { CODECS } from '../src/values/stored-elements.ts';
 import { field } from './entry.ts';

@@ -5,8 +5,8 @@ import { type DispatchOperation, isDispatch } from '../../src/engine/compile/ope
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { makeModel } from '../../src/nn/index.ts';
-import { traceStep } from '../../src/train/step-programs.ts';
-import { trainingWorkload } from '../../src/train/training-workload.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
+import { trainingWorkload } from '../../src/train/step/training-workload.ts';
 
 /** One training step of a model, by Hugging Face's fields. */
 interface Step {

@@ -5,10 +5,10 @@ import { checkWeights, loadWeights } from '../formats/checkpoint.ts';
 import { FAMILIES, shapeOf } from '../formats/families/index.ts';
 import { makeModel } from '../nn/index.ts';
 import type { Host } from '../runtime/host.ts';
-import { isSameBase, SummedSource } from '../train/base-identity.ts';
-import { modelOf, type RunSettings } from '../train/run-settings.ts';
-import type { SavedState } from '../train/saved-state.ts';
-import { startWeights } from '../train/start-weights.ts';
+import { isSameBase, SummedSource } from '../train/run/base-identity.ts';
+import { modelOf, type RunSettings } from '../train/run/run-settings.ts';
+import type { SavedState } from '../train/run/saved-state.ts';
+import { startWeights } from '../train/run/start-weights.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
 import { sourceOf } from '../values/tensor-source.ts';
 

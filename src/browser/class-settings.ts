@@ -7,8 +7,8 @@ import { familyOf, labelsIn } from '../formats/families/index.ts';
 import { ListedFolder, listedBlob } from '../formats/listed-folder.ts';
 import { headModules } from '../nn/modules-to-save.ts';
 import { type Files, type Host, join, type ReadingHost } from '../runtime/host.ts';
-import { headFor } from '../train/class-data.ts';
-import type { RunSettings } from '../train/run-settings.ts';
+import { headFor } from '../train/run/class-data.ts';
+import type { RunSettings } from '../train/run/run-settings.ts';
 import type { ChosenFile, ClassesFound, TrainingText } from './protocol.ts';
 import { topOf } from './run-files.ts';
 

@@ -11,7 +11,7 @@ import { exportModel, MAX_SHARD_BYTES } from '../formats/export.ts';
 import { exportGGUF } from '../formats/gguf/export.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { join } from '../runtime/host.ts';
-import { mergedModel, type OpenedModel, withModel } from '../train/open-model.ts';
+import { mergedModel, type OpenedModel, withModel } from '../train/run/open-model.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { parseJSON } from '../util/json.ts';
 import type { Exports } from './exports.ts';

@@ -1,6 +1,6 @@
 // `Gate`: the stop between two steps of a run, where it is paused, goes on by single steps, and where others use its trainer.
 
-import type { Intermission } from '../train/run-events.ts';
+import type { Intermission } from '../train/run/run-events.ts';
 import { type Deferred, deferred } from '../util/deferred.ts';
 import { HoldfastError } from '../util/errors.ts';
 

@@ -19,9 +19,9 @@ import {
 import { checkpointsOf, loadCheckpoint, loadWeights, replaceBase } from '../formats/checkpoint.ts';
 import type { ImportedFile } from '../formats/listed-folder.ts';
 import { type Host, join } from '../runtime/host.ts';
-import { modelOf } from '../train/run-settings.ts';
-import { type SavedState, savedState, withSettings } from '../train/saved-state.ts';
-import { checkTrained, modelOfWeights } from '../train/start-weights.ts';
+import { modelOf } from '../train/run/run-settings.ts';
+import { type SavedState, savedState, withSettings } from '../train/run/saved-state.ts';
+import { checkTrained, modelOfWeights } from '../train/run/start-weights.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { RunRecord } from './protocol.ts';
 

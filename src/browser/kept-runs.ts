@@ -7,7 +7,7 @@ import { isCutOff } from '../formats/remote/remote.ts';
 import { REPORT_FILE, runReport } from '../report/run-report.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { join } from '../runtime/host.ts';
-import { type SavedState, savedState } from '../train/saved-state.ts';
+import { type SavedState, savedState } from '../train/run/saved-state.ts';
 import type { ActiveRun } from './active-run.ts';
 import { baseHere, type KeptModel } from './adapter-base.ts';
 import { templateOf } from './conversations.ts';

@@ -8,9 +8,9 @@ import { chunkHistory } from '../engine/observe/chunk-history.ts';
 import { linkBytes, type Recording } from '../engine/observe/recording.ts';
 import type { Session } from '../engine/run/session.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
-import { memoryBound } from '../train/memory-bound.ts';
-import type { MemoryBound } from '../train/memory-record.ts';
-import type { Observer } from '../train/run-events.ts';
+import { memoryBound } from '../train/run/memory-bound.ts';
+import type { MemoryBound } from '../train/run/memory-record.ts';
+import type { Observer } from '../train/run/run-events.ts';
 import { type Deferred, deferred } from '../util/deferred.ts';
 import type { StepPicture } from './protocol.ts';
 

@@ -14,10 +14,10 @@ import type { ImagePreparation } from '../formats/preprocessor.ts';
 import type { AdapterSummary } from '../gpu/device.ts';
 import type { StoredElement } from '../kernels/stored.ts';
 import type { DiskRoom } from '../runtime/browser/room.ts';
-import type { MemoryBound } from '../train/memory-record.ts';
-import type { RunSummary } from '../train/run-events.ts';
-import type { LoraSettings, RunSettings } from '../train/run-settings.ts';
-import type { SavedState } from '../train/saved-state.ts';
+import type { MemoryBound } from '../train/run/memory-record.ts';
+import type { RunSummary } from '../train/run/run-events.ts';
+import type { LoraSettings, RunSettings } from '../train/run/run-settings.ts';
+import type { SavedState } from '../train/run/saved-state.ts';
 
 /** Budgets, in bytes. Absent: no limit, and no disk tier. */
 export interface MemorySettings {

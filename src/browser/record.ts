@@ -4,7 +4,7 @@
 // why, and its name where it has one.
 
 import { ORDERS } from '../memory/plan/policies.ts';
-import { readSettings } from '../train/run-settings.ts';
+import { readSettings } from '../train/run/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { check, figure, number, object, oneOf, optional, parsed, type Schema, text } from '../util/json.ts';
 import { realNumber, wholeNumber } from '../util/range.ts';

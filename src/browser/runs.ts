@@ -6,7 +6,7 @@ import { checkpointsOf } from '../formats/checkpoint.ts';
 import { familyOf, shapeOf } from '../formats/families/index.ts';
 import { heldLocks, holdLock, type Release } from '../runtime/browser/locks.ts';
 import { type Host, join } from '../runtime/host.ts';
-import type { RunSettings } from '../train/run-settings.ts';
+import type { RunSettings } from '../train/run/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { RunInfo, RunRecord } from './protocol.ts';
 import { isRunId, readRecord } from './record.ts';

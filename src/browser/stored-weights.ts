@@ -3,7 +3,7 @@
 
 import { loadWeights } from '../formats/checkpoint.ts';
 import type { Files, FolderReader } from '../runtime/host.ts';
-import type { RunSettings } from '../train/run-settings.ts';
+import type { RunSettings } from '../train/run/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { StoredWeights } from './protocol.ts';
 import { unsummed } from './unsummed.ts';

@@ -4,7 +4,7 @@
 import type { ChatTemplate } from '../data/records/chat-template.ts';
 import { findChatTemplate, type TemplateSources } from '../data/records/find-template.ts';
 import type { Host } from '../runtime/host.ts';
-import { savedState } from '../train/saved-state.ts';
+import { savedState } from '../train/run/saved-state.ts';
 import { HoldfastError } from '../util/errors.ts';
 
 /** Undefined where there is none. Errors: HoldfastError for one that was asked for and is not there. */

@@ -1,10 +1,10 @@
 // `holdfast generate DIR --chat`: lines of the terminal, answered by the model as they come, until they end; those that begin
-// with a slash are commands. What a conversation is, is train/conversation.ts.
+// with a slash are commands. What a conversation is, is train/inference/conversation.ts.
 
 import { adapterInUse, checkAdapter, NO_ADAPTER } from '../nn/lora.ts';
 import type { Model } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';
-import type { Conversation } from '../train/conversation.ts';
+import type { Conversation } from '../train/inference/conversation.ts';
 import { assert, HoldfastError, messageOf, oneLine, shortened } from '../util/errors.ts';
 import { writeGenerated } from './printable.ts';
 

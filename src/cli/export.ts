@@ -7,7 +7,7 @@ import { exportModel, MAX_SHARD_BYTES, SAVED_DTYPES, type SavedDtype } from '../
 import { exportGGUF } from '../formats/gguf/export.ts';
 import { TENSOR_TYPE_NAMES, type TensorType } from '../formats/gguf/tensor-types.ts';
 import type { Host } from '../runtime/host.ts';
-import { mergedModel, withModel } from '../train/open-model.ts';
+import { mergedModel, withModel } from '../train/run/open-model.ts';
 import { formatBytes, parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { localModel, MODEL_SOURCES } from './model-source.ts';

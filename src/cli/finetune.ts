@@ -1,11 +1,11 @@
 // `holdfast finetune DIR --data FILES`: a run that begins with a model's weights, whole or with a low-rank update. It is
-// `train` with defaults for a model that has learned already (train/fine-tuning.ts), and without the flags of a new one.
+// `train` with defaults for a model that has learned already (train/run/fine-tuning.ts), and without the flags of a new one.
 
 import { Command } from 'commander';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import type { Host } from '../runtime/host.ts';
-import { FINE_TUNING, FINE_TUNING_EPOCHS } from '../train/fine-tuning.ts';
-import { defaultSettings, RANGES } from '../train/run-settings.ts';
+import { FINE_TUNING, FINE_TUNING_EPOCHS } from '../train/run/fine-tuning.ts';
+import { defaultSettings, RANGES } from '../train/run/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { MODEL_SOURCES } from './model-source.ts';
 import { within } from './options.ts';

@@ -5,7 +5,7 @@ import type { Command } from 'commander';
 import { type Device, openDevice } from '../gpu/device.ts';
 import { DEFAULT_ADAPTER, NO_ADAPTER } from '../nn/lora.ts';
 import type { Host } from '../runtime/host.ts';
-import { type OpenedModel, withModel } from '../train/open-model.ts';
+import { type OpenedModel, withModel } from '../train/run/open-model.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { localModel } from './model-source.ts';
 

@@ -1,7 +1,7 @@
 // The words of the command line for where AdamW runs, where that was chosen.
 
 import type { Model } from '../nn/model.ts';
-import { trainedTensors } from '../train/optimizer-split.ts';
+import { trainedTensors } from '../train/step/optimizer-split.ts';
 
 /** `AdamW on the GPU for the first 30 of 148 tensors, on the host for the others: 12 % of what trains`. */
 export function describeSplit(model: Model, split: number): string {

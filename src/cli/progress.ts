@@ -3,9 +3,9 @@
 
 import { parameterCount, trainedCount } from '../nn/model.ts';
 import type { Host } from '../runtime/host.ts';
-import { microBatchesOf, rankText } from '../train/ranks.ts';
-import type { RunEvents, RunSummary } from '../train/run-events.ts';
-import type { RunSettings } from '../train/run-settings.ts';
+import { microBatchesOf, rankText } from '../train/run/ranks.ts';
+import type { RunEvents, RunSummary } from '../train/run/run-events.ts';
+import type { RunSettings } from '../train/run/run-settings.ts';
 import { describeSplit } from './optimizer-split.ts';
 import { printable } from './printable.ts';
 

@@ -1,5 +1,5 @@
 // The flags of several ranks, and what of a command is different on each: rank 0 shows and writes, the others are silent
-// until something goes wrong. How a run is shared is train/ranks.ts.
+// until something goes wrong. How a run is shared is train/run/ranks.ts.
 
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { Watchdog } from '../engine/ranks/communicator.ts';
@@ -7,7 +7,7 @@ import { makeRanks, type Ranks } from '../engine/ranks/ranks.ts';
 import { ZERO_STAGES, type ZeroStage } from '../engine/ranks/sharding.ts';
 import type { Update } from '../graph/operators/optimizer.ts';
 import type { FolderClaim, Host } from '../runtime/host.ts';
-import { UPDATE_ON_RANKS } from '../train/check-settings.ts';
+import { UPDATE_ON_RANKS } from '../train/run/check-settings.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import type { MemoryFlags } from './memory-flags.ts';
 import { wholeNumberFrom } from './options.ts';

@@ -12,13 +12,20 @@ import { openDevice } from '../gpu/device.ts';
 import { splitModel } from '../nn/tensor-parallel.ts';
 import { writeReport } from '../report/run-report.ts';
 import type { Host } from '../runtime/host.ts';
-import { checkSettings } from '../train/check-settings.ts';
-import { FINE_TUNING_EPOCHS, paceOf } from '../train/fine-tuning.ts';
-import { placesIn, settingsOn } from '../train/ranks.ts';
-import { trainRun } from '../train/run.ts';
-import { defaultSettings, dtypeOf, modelOf, momentDtypeIn, RANGES, type RunSettings } from '../train/run-settings.ts';
-import { type RunText, readText, tokenizerFor, withEpochs } from '../train/run-text.ts';
-import { savedSettings } from '../train/saved-state.ts';
+import { checkSettings } from '../train/run/check-settings.ts';
+import { FINE_TUNING_EPOCHS, paceOf } from '../train/run/fine-tuning.ts';
+import { placesIn, settingsOn } from '../train/run/ranks.ts';
+import { trainRun } from '../train/run/run.ts';
+import {
+  defaultSettings,
+  dtypeOf,
+  modelOf,
+  momentDtypeIn,
+  RANGES,
+  type RunSettings,
+} from '../train/run/run-settings.ts';
+import { type RunText, readText, tokenizerFor, withEpochs } from '../train/run/run-text.ts';
+import { savedSettings } from '../train/run/saved-state.ts';
 import { memoryFromFlags } from './memory-flags.ts';
 import { MODEL_SOURCES } from './model-source.ts';
 import { wholeNumberFrom, within } from './options.ts';

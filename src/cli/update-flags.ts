@@ -5,7 +5,7 @@ import { Option } from 'commander';
 import type { AccumulateOrder } from '../graph/layer-major.ts';
 import { UPDATES, type Update } from '../graph/operators/optimizer.ts';
 import type { TrainingDtype } from '../memory/layout/kinds.ts';
-import { UPDATE_IN_F16 } from '../train/check-settings.ts';
+import { UPDATE_IN_F16 } from '../train/run/check-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
 
 /** When chunks are updated. */

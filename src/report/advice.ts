@@ -1,8 +1,8 @@
 // Advice on a run within a budget, where its time and its bytes went, in words that a user acts on: a line for each
 // thing that another setting would change, with what it would change. For the command line's summary and for the
-// report. The figures are measured or the planner's (train/what-if.ts); here are the words.
+// report. The figures are measured or the planner's (train/plan/what-if.ts); here are the words.
 
-import type { MemoryRecord } from '../train/memory-record.ts';
+import type { MemoryRecord } from '../train/run/memory-record.ts';
 import { formatBytes } from '../util/bytes.ts';
 
 /** A wait that is worth words, as a share of a step. */

@@ -18,7 +18,7 @@ import {
   type Tier,
 } from '../engine/observe/chunk-codes.ts';
 import { STATES } from '../memory/layout/states.ts';
-import type { MemoryRecord, TierFigures } from '../train/memory-record.ts';
+import type { MemoryRecord, TierFigures } from '../train/run/memory-record.ts';
 import { at } from '../util/at.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { advice } from './advice.ts';

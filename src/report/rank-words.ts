@@ -1,7 +1,7 @@
 // Words on where the time and the bytes of a run on several ranks went, for a user to act on. For the command line's
 // summary and for the report.
 
-import type { RankRecord } from '../train/rank-record.ts';
+import type { RankRecord } from '../train/run/rank-record.ts';
 import { formatBytes } from '../util/bytes.ts';
 
 /** A wait that is worth words, as a share of a step. */

@@ -2,7 +2,7 @@
 // where the time of its last step went. Text and tables alone: no script.
 
 import type { Cause } from '../engine/observe/recording.ts';
-import type { RankRecord, RankShare } from '../train/rank-record.ts';
+import type { RankRecord, RankShare } from '../train/run/rank-record.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { type Html, html } from './html.ts';
 import { rankLines } from './rank-words.ts';

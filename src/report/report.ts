@@ -5,9 +5,9 @@
 
 import uPlotScript from 'uplot/dist/uPlot.iife.min.js?raw';
 import uPlotStyle from 'uplot/dist/uPlot.min.css?raw';
-import type { MemoryRecord } from '../train/memory-record.ts';
-import type { RankRecord } from '../train/rank-record.ts';
-import type { RunHistory } from '../train/saved-state.ts';
+import type { MemoryRecord } from '../train/run/memory-record.ts';
+import type { RankRecord } from '../train/run/rank-record.ts';
+import type { RunHistory } from '../train/run/saved-state.ts';
 import { dataOf, type Html, html, pageOf } from './html.ts';
 import { mendLanguage } from './language.ts';
 import { MEMORY_SCRIPT, MEMORY_STYLE, memoryData, memorySection } from './memory-section.ts';

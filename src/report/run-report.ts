@@ -5,9 +5,9 @@ import { preparationWords } from '../formats/preprocessor.ts';
 import { STATE } from '../kernels/step-control.ts';
 import { parameterCount } from '../nn/model.ts';
 import { type Host, join } from '../runtime/host.ts';
-import type { RunSummary } from '../train/run-events.ts';
-import { modelOf, type RunSettings } from '../train/run-settings.ts';
-import type { SavedState } from '../train/saved-state.ts';
+import type { RunSummary } from '../train/run/run-events.ts';
+import { modelOf, type RunSettings } from '../train/run/run-settings.ts';
+import type { SavedState } from '../train/run/saved-state.ts';
 import { at } from '../util/at.ts';
 import { renderReport } from './report.ts';
 

@@ -3,7 +3,7 @@
 
 import type { Browser, Page } from 'playwright';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import type { SavedState } from '../../src/train/saved-state.ts';
+import type { SavedState } from '../../src/train/run/saved-state.ts';
 import { at } from '../../src/util/at.ts';
 import { Random } from '../../src/util/random.ts';
 import { EVERY_CASE } from '../host.ts';

@@ -4,7 +4,7 @@
 import { readFileSync } from 'node:fs';
 import { strFromU8, unzipSync } from 'fflate';
 import type { BrowserContext, Locator, Page } from 'playwright';
-import type { SavedState } from '../../src/train/saved-state.ts';
+import type { SavedState } from '../../src/train/run/saved-state.ts';
 
 /** Fields of "All settings": a model that learns in seconds. */
 export const SMALL: Readonly<Record<string, number>> = {

@@ -2,7 +2,7 @@
 // and the data; and what is refused in one line.
 
 import { beforeAll, describe, expect, test } from 'vitest';
-import { savedState } from '../../src/train/saved-state.ts';
+import { savedState } from '../../src/train/run/saved-state.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { done, inProcess } from './in-process.ts';

@@ -4,7 +4,7 @@
 import { describe, expect, test } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
 import { type ImagePreparation, preparationIn, preprocessorFile } from '../../src/formats/preprocessor.ts';
-import { examplesToTest } from '../../src/train/class-data.ts';
+import { examplesToTest } from '../../src/train/run/class-data.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { png } from '../data/png-writer.ts';
 import { EVERY_CASE } from '../host.ts';

@@ -4,7 +4,7 @@ import { expect, it } from 'vitest';
 import { chat } from '../../src/cli/chat.ts';
 import { printable } from '../../src/cli/printable.ts';
 import type { Host } from '../../src/runtime/host.ts';
-import type { Conversation } from '../../src/train/conversation.ts';
+import type { Conversation } from '../../src/train/inference/conversation.ts';
 import { testHost } from '../host.ts';
 
 const HOSTILE = 'a\x1b[2J\x07b\tc\r\n\x9b5nd\x7f';

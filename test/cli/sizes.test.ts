@@ -9,8 +9,8 @@ import { makeModel } from '../../src/nn/index.ts';
 import { parameterCount } from '../../src/nn/model.ts';
 import { checkSize, sizeOf } from '../../src/nn/size.ts';
 import { loadRun } from '../../src/parity/replay-run.ts';
-import { traceStep } from '../../src/train/step-programs.ts';
-import { trainingWorkload } from '../../src/train/training-workload.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
+import { trainingWorkload } from '../../src/train/step/training-workload.ts';
 import { memoryHost } from '../memory-files.ts';
 import { CHECKPOINT, RUN, SETTINGS, savedRun } from '../saved-run.ts';
 

@@ -5,7 +5,7 @@ import { expect, test } from 'vitest';
 import { classesIn } from '../../src/browser/class-settings.ts';
 import { inspectFiles } from '../../src/browser/models.ts';
 import { parseConfig } from '../../src/formats/config.ts';
-import { fineTuningSettings } from '../../src/train/fine-tuning.ts';
+import { fineTuningSettings } from '../../src/train/run/fine-tuning.ts';
 import { type Architecture, lines, published } from '../cli/published-bert.ts';
 import { png } from '../data/png-writer.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { verdictOn } from '../../demo/verdict.ts';
 import { estimateRun } from '../../src/browser/estimate.ts';
 import { configOfShape } from '../../src/formats/shape.ts';
-import { fineTuningSettings } from '../../src/train/fine-tuning.ts';
+import { fineTuningSettings } from '../../src/train/run/fine-tuning.ts';
 
 const config = configOfShape({ family: 'llama', vocabulary: 64, context: 32, layers: 1, width: 16, heads: 2 });
 const lora = { rank: 2, alpha: 4, targets: ['all-linear'], dropout: 0, rslora: false };

@@ -8,8 +8,8 @@ import { expect, test } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
 import { openDevice } from '../../src/gpu/device.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
-import { trainRun } from '../../src/train/run.ts';
-import type { RunSettings } from '../../src/train/run-settings.ts';
+import { trainRun } from '../../src/train/run/run.ts';
+import type { RunSettings } from '../../src/train/run/run-settings.ts';
 import { ADAPTER } from '../host.ts';
 
 const config = parseConfig(

@@ -13,7 +13,7 @@ import { loadAdapter } from '../../src/formats/checkpoint.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { preparationIn } from '../../src/formats/preprocessor.ts';
 import { makeModel } from '../../src/nn/index.ts';
-import { withAdapter } from '../../src/train/open-model.ts';
+import { withAdapter } from '../../src/train/run/open-model.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect } from '../../src/values/tensor-source.ts';
 import { TEMPLATES } from '../data/chat-templates.ts';

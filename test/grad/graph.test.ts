@@ -9,7 +9,7 @@ import { onTensors } from '../../src/graph/program.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { withLora } from '../../src/nn/lora.ts';
 import type { Model } from '../../src/nn/model.ts';
-import { traceStep } from '../../src/train/step-programs.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
 import { Random } from '../../src/util/random.ts';
 import { entry, field } from '../entry.ts';
 import { SMALL_MODELS } from '../families.ts';

@@ -12,7 +12,7 @@ import { matmul } from '../../src/kernels/matmul.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { withLora } from '../../src/nn/lora.ts';
 import type { Model } from '../../src/nn/model.ts';
-import { traceStep } from '../../src/train/step-programs.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
 import { at } from '../../src/util/at.ts';
 import { Random } from '../../src/util/random.ts';
 import { field, leading } from '../entry.ts';

@@ -7,7 +7,7 @@ import { place } from '../../src/graph/liveness.ts';
 import { rowTile, vocabularyTile } from '../../src/graph/operators/head-tiles.ts';
 import { onTensors, type Program, type Tensor } from '../../src/graph/program.ts';
 import { makeModel } from '../../src/nn/index.ts';
-import { traceStep } from '../../src/train/step-programs.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
 
 const gpt2 = (vocab_size: number) =>
   makeModel(

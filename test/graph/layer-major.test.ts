@@ -11,8 +11,8 @@ import { liveBytes } from '../../src/graph/liveness.ts';
 import { withSharedTables } from '../../src/graph/shared-table.ts';
 import { mapChunks } from '../../src/memory/layout/chunk-map.ts';
 import { makeModel } from '../../src/nn/index.ts';
-import { type StepPrograms, traceStep } from '../../src/train/step-programs.ts';
-import { trainingWorkload } from '../../src/train/training-workload.ts';
+import { type StepPrograms, traceStep } from '../../src/train/step/step-programs.ts';
+import { trainingWorkload } from '../../src/train/step/training-workload.ts';
 import { LLAMA } from '../families/llama.ts';
 
 const SIZES = { n_layer: 6, n_embd: 64, n_head: 4, n_positions: 32, vocab_size: 900 };

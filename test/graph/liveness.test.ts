@@ -16,7 +16,7 @@ import {
 import { type Access, type Kernel, type Operand, read, update, write } from '../../src/kernels/kernel.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { withLora } from '../../src/nn/lora.ts';
-import { traceStep } from '../../src/train/step-programs.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
 import { at } from '../../src/util/at.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { entry, field, leading } from '../entry.ts';

@@ -13,7 +13,7 @@ import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import type { Model } from '../../src/nn/model.ts';
 import { checkStages } from '../../src/nn/pipeline-parallel.ts';
-import { traceStep } from '../../src/train/step-programs.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
 import { at } from '../../src/util/at.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect } from '../../src/values/tensor-source.ts';

@@ -16,7 +16,7 @@ import {
 } from '../../src/kernels/stored.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { withLora } from '../../src/nn/lora.ts';
-import { traceStep } from '../../src/train/step-programs.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
 import { CODECS } from '../../src/values/stored-elements.ts';
 import { type HostArray, isWorthwhile, runKernel, runnable, type StoredAs } from '../harness.ts';
 import { EVERY_CASE, THOROUGH } from '../host.ts';

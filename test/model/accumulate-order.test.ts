@@ -13,9 +13,9 @@ import { ACTIVATION_MODES, type ActivationMode } from '../../src/graph/activatio
 import type { AccumulateOrder } from '../../src/graph/layer-major.ts';
 import { lastingKinds } from '../../src/memory/layout/kinds.ts';
 import { makeModel } from '../../src/nn/index.ts';
-import { traceStep } from '../../src/train/step-programs.ts';
-import type { Trainer } from '../../src/train/trainer.ts';
-import { trainingWorkload } from '../../src/train/training-workload.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
+import type { Trainer } from '../../src/train/step/trainer.ts';
+import { trainingWorkload } from '../../src/train/step/training-workload.ts';
 import { collect, sourceOf } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';

@@ -5,7 +5,7 @@ import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { loadCase, type ReferenceCase } from '../../src/parity/reference-case.ts';
 import { joinedMicroBatches } from '../../src/parity/replay-case.ts';
-import { type StepMetrics, Trainer } from '../../src/train/trainer.ts';
+import { type StepMetrics, Trainer } from '../../src/train/step/trainer.ts';
 import { at } from '../../src/util/at.ts';
 import { collect, sourceOf, type TensorSource, type Values } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';

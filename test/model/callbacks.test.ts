@@ -3,12 +3,12 @@
 
 import { expect, test } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
-import type { TrainerCallback } from '../../src/train/callbacks.ts';
-import type { HuggingFaceState } from '../../src/train/huggingface-state.ts';
-import { trainRun } from '../../src/train/run.ts';
-import type { RunOptions } from '../../src/train/run-events.ts';
-import { defaultSettings, type RunSettings } from '../../src/train/run-settings.ts';
-import { type SavedState, savedState } from '../../src/train/saved-state.ts';
+import type { TrainerCallback } from '../../src/train/run/callbacks.ts';
+import type { HuggingFaceState } from '../../src/train/run/huggingface-state.ts';
+import { trainRun } from '../../src/train/run/run.ts';
+import type { RunOptions } from '../../src/train/run/run-events.ts';
+import { defaultSettings, type RunSettings } from '../../src/train/run/run-settings.ts';
+import { type SavedState, savedState } from '../../src/train/run/saved-state.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';

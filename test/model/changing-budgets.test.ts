@@ -6,7 +6,7 @@ import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import type { Trainer } from '../../src/train/trainer.ts';
+import type { Trainer } from '../../src/train/step/trainer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { leading } from '../entry.ts';

@@ -5,8 +5,8 @@ import { KernelChoices } from '../../src/engine/compile/choices.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
-import { Classifier } from '../../src/train/classifier.ts';
-import { forwardActivations } from '../../src/train/inspect.ts';
+import { Classifier } from '../../src/train/inference/classifier.ts';
+import { forwardActivations } from '../../src/train/step/inspect.ts';
 import { collect, sourceOf } from '../../src/values/tensor-source.ts';
 import { testDevice } from '../harness.ts';
 

@@ -8,7 +8,7 @@ import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import { type Checkpoint, checkpointsOf, loadCheckpoint, saveCheckpoint } from '../../src/formats/checkpoint.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import type { BlockFile } from '../../src/runtime/host.ts';
-import type { StepMetrics, Trainer, TrainerState } from '../../src/train/trainer.ts';
+import type { StepMetrics, Trainer, TrainerState } from '../../src/train/step/trainer.ts';
 import { at } from '../../src/util/at.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { collect, type Values } from '../../src/values/tensor-source.ts';

@@ -7,7 +7,7 @@ import { ruleOf } from '../../src/formats/gguf/families/family.ts';
 import { ggufFamilyOf } from '../../src/formats/gguf/families/index.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
-import { Generator } from '../../src/train/generator.ts';
+import { Generator } from '../../src/train/inference/generator.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect, sourceOf, type Values } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';

@@ -3,7 +3,7 @@
 
 import { beforeAll, describe, expect, it, vi } from 'vitest';
 import type { Device } from '../../src/gpu/device.ts';
-import { traceStep } from '../../src/train/step-programs.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE, THOROUGH } from '../host.ts';

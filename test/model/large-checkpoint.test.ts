@@ -13,7 +13,7 @@ import { Backing } from '../../src/memory/tiers/backing.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { parameterCount } from '../../src/nn/model.ts';
 import type { BlockFile } from '../../src/runtime/host.ts';
-import { Generator } from '../../src/train/generator.ts';
+import { Generator } from '../../src/train/inference/generator.ts';
 import { formatBytes } from '../../src/util/bytes.ts';
 import type { TensorSource } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';

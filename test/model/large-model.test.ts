@@ -11,7 +11,7 @@ import { limitsOf, type MemoryOptions, optionsOf } from '../../src/engine/run/ar
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { makeModel } from '../../src/nn/index.ts';
-import type { StepMetrics } from '../../src/train/trainer.ts';
+import type { StepMetrics } from '../../src/train/step/trainer.ts';
 import type { TensorSource } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';

@@ -5,10 +5,10 @@
 import { expect, test } from 'vitest';
 import { defaultCorpus } from '../../src/data/corpus.ts';
 import { tokenizerOf } from '../../src/data/open-tokenizer.ts';
-import { Conversation } from '../../src/train/conversation.ts';
-import { Generator } from '../../src/train/generator.ts';
-import { withModel } from '../../src/train/open-model.ts';
-import { savedState } from '../../src/train/saved-state.ts';
+import { Conversation } from '../../src/train/inference/conversation.ts';
+import { Generator } from '../../src/train/inference/generator.ts';
+import { withModel } from '../../src/train/run/open-model.ts';
+import { savedState } from '../../src/train/run/saved-state.ts';
 import { Random } from '../../src/util/random.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { done } from '../cli/in-process.ts';

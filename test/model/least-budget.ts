@@ -7,8 +7,8 @@ import type { Device } from '../../src/gpu/device.ts';
 import { loadCase } from '../../src/parity/reference-case.ts';
 import { type ReplayResult, replay } from '../../src/parity/replay-case.ts';
 import { join } from '../../src/runtime/host.ts';
-import { traceStep } from '../../src/train/step-programs.ts';
-import { trainingWorkload } from '../../src/train/training-workload.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
+import { trainingWorkload } from '../../src/train/step/training-workload.ts';
 import { EVERY_CASE, THOROUGH, testHost } from '../host.ts';
 
 export const REFERENCE = 'test/fixtures/reference';

@@ -7,7 +7,7 @@ import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { trainedElementBytes } from '../../src/memory/layout/kinds.ts';
 import { computedIn, momentsIn } from '../../src/nn/model.ts';
-import { Trainer } from '../../src/train/trainer.ts';
+import { Trainer } from '../../src/train/step/trainer.ts';
 import { at } from '../../src/util/at.ts';
 import { collect, sourceOf, type Values } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';

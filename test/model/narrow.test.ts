@@ -17,7 +17,7 @@ import { type MomentDtype, type TrainingDtype, trainedElementBytes } from '../..
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { computedIn, type Model, momentsIn } from '../../src/nn/model.ts';
-import { Trainer } from '../../src/train/trainer.ts';
+import { Trainer } from '../../src/train/step/trainer.ts';
 import { at } from '../../src/util/at.ts';
 import { collect, sourceOf } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';

@@ -6,7 +6,7 @@ import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { computedIn, momentsIn, optimizedOn } from '../../src/nn/model.ts';
-import { chooseSplit, trainedTensors } from '../../src/train/optimizer-split.ts';
+import { chooseSplit, trainedTensors } from '../../src/train/step/optimizer-split.ts';
 import { at } from '../../src/util/at.ts';
 import { collect, sourceOf } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';

@@ -5,7 +5,7 @@ import { afterEach, expect, test, vi } from 'vitest';
 import { Staging } from '../../src/engine/run/staging.ts';
 import { ReadbackRing } from '../../src/gpu/readback.ts';
 import { loadCase } from '../../src/parity/reference-case.ts';
-import { Trainer } from '../../src/train/trainer.ts';
+import { Trainer } from '../../src/train/step/trainer.ts';
 import { deferred } from '../../src/util/deferred.ts';
 import { sourceOf } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';

@@ -18,7 +18,7 @@ import { ORDERS } from '../../src/memory/plan/policies.ts';
 import { checkTrace, slotsUnder, type Trace } from '../../src/memory/plan/trace.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { withLora } from '../../src/nn/lora.ts';
-import type { Trainer } from '../../src/train/trainer.ts';
+import type { Trainer } from '../../src/train/step/trainer.ts';
 import { at } from '../../src/util/at.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { chooseVariants } from '../choose-variants.ts';

@@ -10,7 +10,7 @@ import { makeTensor, onTensors, type Tensor } from '../../src/graph/program.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { onlyTokens } from '../../src/nn/inputs.ts';
 import { lookup, parameterTensors } from '../../src/nn/model.ts';
-import { traceGeneration } from '../../src/train/generation-workload.ts';
+import { traceGeneration } from '../../src/train/inference/generation-workload.ts';
 import { Random } from '../../src/util/random.ts';
 import { DECODERS } from '../families.ts';
 import { Memory } from '../interpret.ts';

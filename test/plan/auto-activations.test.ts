@@ -8,7 +8,7 @@ import { knownMachine } from '../../src/engine/simulate/hardware.ts';
 import { type Machine, machineLimits, machineOf } from '../../src/engine/simulate/machine.ts';
 import { configOfShape } from '../../src/formats/shape.ts';
 import { makeModel } from '../../src/nn/index.ts';
-import { compareActivations, OWN } from '../../src/train/activation-comparison.ts';
+import { compareActivations, OWN } from '../../src/train/plan/activation-comparison.ts';
 import { EVERY_CASE } from '../host.ts';
 
 /** Budgets, as shares of what lies between the smallest one and everything. */

@@ -8,7 +8,7 @@ import { FAMILY_NAMES } from '../../src/formats/families/index.ts';
 import { configOfShape } from '../../src/formats/shape.ts';
 import { sizeOf } from '../../src/nn/size.ts';
 import type { Host } from '../../src/runtime/host.ts';
-import { defaultSettings } from '../../src/train/run-settings.ts';
+import { defaultSettings } from '../../src/train/run/run-settings.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 
 async function plan(...args: string[]): Promise<string> {

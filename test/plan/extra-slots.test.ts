@@ -22,8 +22,8 @@ import {
   worthHaving,
 } from '../../src/memory/plan/extra-slots.ts';
 import { makeModel } from '../../src/nn/index.ts';
-import { traceStep } from '../../src/train/step-programs.ts';
-import { trainingWorkload } from '../../src/train/training-workload.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
+import { trainingWorkload } from '../../src/train/step/training-workload.ts';
 import { at } from '../../src/util/at.ts';
 import { EVERY_CASE } from '../host.ts';
 

@@ -8,8 +8,8 @@ import { HARDWARE, knownMachine } from '../../src/engine/simulate/hardware.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { sizeOf } from '../../src/nn/size.ts';
 import type { Host } from '../../src/runtime/host.ts';
-import { Predictor } from '../../src/train/prediction.ts';
-import type { Scenario } from '../../src/train/prediction-part.ts';
+import { Predictor } from '../../src/train/plan/prediction.ts';
+import type { Scenario } from '../../src/train/plan/prediction-part.ts';
 
 interface Output {
   text: string;

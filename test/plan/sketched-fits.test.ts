@@ -7,8 +7,8 @@ import type { Passes } from '../../src/engine/compile/pass.ts';
 import { DEFAULT_LIMITS, type Workload } from '../../src/engine/compile/workload.ts';
 import { ACTIVATION_MODES } from '../../src/graph/activations.ts';
 import { computedIn, optimizedOn } from '../../src/nn/model.ts';
-import { traceStep } from '../../src/train/step-programs.ts';
-import { trainingWorkload } from '../../src/train/training-workload.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
+import { trainingWorkload } from '../../src/train/step/training-workload.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MODELS } from '../model/runs.ts';
 

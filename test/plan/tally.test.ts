@@ -8,9 +8,9 @@ import { DEFAULT_LIMITS, type Workload } from '../../src/engine/compile/workload
 import { ACTIVATION_MODES } from '../../src/graph/activations.ts';
 import { bytesOf } from '../../src/graph/program.ts';
 import { type Model, momentsIn, optimizedOn } from '../../src/nn/model.ts';
-import { generationWorkload, traceGeneration } from '../../src/train/generation-workload.ts';
-import { type StepOptions, traceStep } from '../../src/train/step-programs.ts';
-import { trainingWorkload } from '../../src/train/training-workload.ts';
+import { generationWorkload, traceGeneration } from '../../src/train/inference/generation-workload.ts';
+import { type StepOptions, traceStep } from '../../src/train/step/step-programs.ts';
+import { trainingWorkload } from '../../src/train/step/training-workload.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MODELS } from '../model/runs.ts';
 

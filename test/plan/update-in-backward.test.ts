@@ -9,8 +9,8 @@ import { stepControl } from '../../src/kernels/step-control.ts';
 import { mapChunks } from '../../src/memory/layout/chunk-map.ts';
 import { checkTrace } from '../../src/memory/plan/trace.ts';
 import { computedIn } from '../../src/nn/model.ts';
-import { traceStep } from '../../src/train/step-programs.ts';
-import { trainingWorkload } from '../../src/train/training-workload.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
+import { trainingWorkload } from '../../src/train/step/training-workload.ts';
 import { at } from '../../src/util/at.ts';
 import { LARGEST, MODELS } from '../model/runs.ts';
 

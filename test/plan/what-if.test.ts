@@ -9,9 +9,9 @@ import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { ActivationMode } from '../../src/graph/activations.ts';
 import { makeModel } from '../../src/nn/index.ts';
-import { traceStep } from '../../src/train/step-programs.ts';
-import { trainingWorkload } from '../../src/train/training-workload.ts';
-import { whatIf } from '../../src/train/what-if.ts';
+import { whatIf } from '../../src/train/plan/what-if.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
+import { trainingWorkload } from '../../src/train/step/training-workload.ts';
 import { parseBytes } from '../../src/util/bytes.ts';
 
 const config = { model_type: 'gpt2', vocab_size: 300, n_positions: 32, n_embd: 64, n_layer: 3, n_head: 4 };

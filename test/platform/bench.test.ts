@@ -11,7 +11,7 @@ import { parseConfig } from '../../src/formats/config.ts';
 import type { Arrays, Kernel } from '../../src/kernels/kernel.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
-import { Trainer } from '../../src/train/trainer.ts';
+import { Trainer } from '../../src/train/step/trainer.ts';
 import { field } from '../entry.ts';
 import { runKernel, testDevice } from '../harness.ts';
 

@@ -21,8 +21,8 @@ import type { Device } from '../../src/gpu/device.ts';
 import { claimFolder, claimNextFolder } from '../../src/runtime/headless/folder-lock.ts';
 import { isGone, SELF } from '../../src/runtime/headless/processes.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
-import { trainRun } from '../../src/train/run.ts';
-import { defaultSettings } from '../../src/train/run-settings.ts';
+import { trainRun } from '../../src/train/run/run.ts';
+import { defaultSettings } from '../../src/train/run/run-settings.ts';
 import { Random } from '../../src/util/random.ts';
 import { EVERY_CASE } from '../host.ts';
 

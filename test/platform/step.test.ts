@@ -9,7 +9,7 @@ import { GPUBufferUsage } from '../../src/gpu/constants.ts';
 import { openDevice } from '../../src/gpu/device.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
-import { Trainer } from '../../src/train/trainer.ts';
+import { Trainer } from '../../src/train/step/trainer.ts';
 import { collect, sourceOf } from '../../src/values/tensor-source.ts';
 import { testDevice } from '../harness.ts';
 import { ADAPTER, testHost } from '../host.ts';

@@ -4,11 +4,11 @@
 import { expect, it } from 'vitest';
 import { ByteTokenizer } from '../../src/data/tokenizer.ts';
 import { makeModel } from '../../src/nn/index.ts';
-import { beginningFacts, checkAlike, settingsOn } from '../../src/train/ranks.ts';
-import { begin } from '../../src/train/run-beginning.ts';
-import { readText } from '../../src/train/run-text.ts';
-import type { SavedState } from '../../src/train/saved-state.ts';
-import type { Trainer } from '../../src/train/trainer.ts';
+import { beginningFacts, checkAlike, settingsOn } from '../../src/train/run/ranks.ts';
+import { begin } from '../../src/train/run/run-beginning.ts';
+import { readText } from '../../src/train/run/run-text.ts';
+import type { SavedState } from '../../src/train/run/saved-state.ts';
+import type { Trainer } from '../../src/train/step/trainer.ts';
 import { at } from '../../src/util/at.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { fileOf, floats } from '../formats/raw-tensors.ts';

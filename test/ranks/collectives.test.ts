@@ -11,8 +11,8 @@ import { indicesIn, lastingKinds } from '../../src/memory/layout/kinds.ts';
 import { checkTrace } from '../../src/memory/plan/trace.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { computedIn, momentsIn } from '../../src/nn/model.ts';
-import { traceStep } from '../../src/train/step-programs.ts';
-import { trainingWorkload } from '../../src/train/training-workload.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
+import { trainingWorkload } from '../../src/train/step/training-workload.ts';
 import { at } from '../../src/util/at.ts';
 import { MODELS } from '../model/runs.ts';
 

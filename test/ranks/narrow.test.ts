@@ -12,9 +12,9 @@ import type { MomentDtype, TrainingDtype } from '../../src/memory/layout/kinds.t
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { computedIn, momentsIn } from '../../src/nn/model.ts';
 import type { ReferenceCase } from '../../src/parity/reference-case.ts';
-import { traceStep } from '../../src/train/step-programs.ts';
-import { Trainer } from '../../src/train/trainer.ts';
-import { trainingWorkload } from '../../src/train/training-workload.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
+import { Trainer } from '../../src/train/step/trainer.ts';
+import { trainingWorkload } from '../../src/train/step/training-workload.ts';
 import { at } from '../../src/util/at.ts';
 import { Random } from '../../src/util/random.ts';
 import { CODECS } from '../../src/values/stored-elements.ts';

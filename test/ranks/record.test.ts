@@ -6,8 +6,8 @@ import { chromeTrace, type TraceEvent } from '../../src/engine/observe/timeline.
 import { parseConfig } from '../../src/formats/config.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
-import { rankRecord } from '../../src/train/rank-record.ts';
-import { Trainer } from '../../src/train/trainer.ts';
+import { rankRecord } from '../../src/train/run/rank-record.ts';
+import { Trainer } from '../../src/train/step/trainer.ts';
 import { at } from '../../src/util/at.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';

@@ -14,7 +14,7 @@ import { splitModel, wholeOf } from '../../src/nn/tensor-parallel.ts';
 import { loadCase, type ReferenceCase } from '../../src/parity/reference-case.ts';
 import { joinedMicroBatches } from '../../src/parity/replay-case.ts';
 import { compareWithReference } from '../../src/parity/verdict.ts';
-import { type StepMetrics, Trainer } from '../../src/train/trainer.ts';
+import { type StepMetrics, Trainer } from '../../src/train/step/trainer.ts';
 import { at } from '../../src/util/at.ts';
 import { collect, sourceOf, type TensorSource, type Values } from '../../src/values/tensor-source.ts';
 import { testHost } from '../host.ts';

@@ -12,8 +12,8 @@ import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.t
 import type { Device } from '../../src/gpu/device.ts';
 import { bytesBelow } from '../../src/memory/tiers/shares.ts';
 import type { ReferenceCase } from '../../src/parity/reference-case.ts';
-import { traceStep } from '../../src/train/step-programs.ts';
-import { trainingWorkload } from '../../src/train/training-workload.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
+import { trainingWorkload } from '../../src/train/step/training-workload.ts';
 import { at } from '../../src/util/at.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';

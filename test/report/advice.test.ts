@@ -2,8 +2,8 @@
 
 import { expect, test } from 'vitest';
 import { advice } from '../../src/report/advice.ts';
-import type { MemoryRecord } from '../../src/train/memory-record.ts';
-import type { Alternative } from '../../src/train/what-if.ts';
+import type { Alternative } from '../../src/train/plan/what-if.ts';
+import type { MemoryRecord } from '../../src/train/run/memory-record.ts';
 
 const BYTES = { h2d: 1e6, d2h: 1e6, diskRead: 0, diskWrite: 0 };
 const record = (change: Partial<MemoryRecord>): MemoryRecord => ({

@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'vitest';
 import type { ChunkHistory } from '../../src/engine/observe/chunk-codes.ts';
 import { type ReportContent, renderReport } from '../../src/report/report.ts';
-import type { MemoryRecord } from '../../src/train/memory-record.ts';
+import type { MemoryRecord } from '../../src/train/run/memory-record.ts';
 
 // Codes: tier * 5 + state; 6 is in use on the GPU, 7 held there, 12 held in staging, 17 held in host memory, 0 free. Of
 // activations: 25 absent, 27 and 28 kept and in use, 31 in host memory, 35 given up, 38 and 40 in use, made again and back.

@@ -4,7 +4,7 @@
 import { expect, test } from 'vitest';
 import { rankLines } from '../../src/report/rank-words.ts';
 import { renderReport } from '../../src/report/report.ts';
-import type { RankRecord, RankShare } from '../../src/train/rank-record.ts';
+import type { RankRecord, RankShare } from '../../src/train/run/rank-record.ts';
 
 const share = (rank: number, network: number): RankShare => ({
   ...{ rank, sentBytes: 2e6, receivedBytes: 2e6, planned: { sent: 1e6, received: 1e6 }, bound: 0.99e6 },

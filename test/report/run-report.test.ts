@@ -4,8 +4,8 @@ import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { REPORT_FILE, runReport, writeReport } from '../../src/report/run-report.ts';
-import type { RunSummary } from '../../src/train/run-events.ts';
-import { savedState } from '../../src/train/saved-state.ts';
+import type { RunSummary } from '../../src/train/run/run-events.ts';
+import { savedState } from '../../src/train/run/saved-state.ts';
 import { memoryHost } from '../memory-files.ts';
 import { CHECKPOINT, RUN, savedRun } from '../saved-run.ts';
 

@@ -24,11 +24,11 @@ import { exchangeSeconds, neighboursOf } from '../../src/engine/simulate/network
 import { simulate } from '../../src/engine/simulate/simulate.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { sizeOf } from '../../src/nn/size.ts';
-import { Predictor } from '../../src/train/prediction.ts';
-import type { Scenario } from '../../src/train/prediction-part.ts';
-import { scale } from '../../src/train/scaling.ts';
-import { traceStep } from '../../src/train/step-programs.ts';
-import { trainingWorkload } from '../../src/train/training-workload.ts';
+import { Predictor } from '../../src/train/plan/prediction.ts';
+import type { Scenario } from '../../src/train/plan/prediction-part.ts';
+import { scale } from '../../src/train/plan/scaling.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
+import { trainingWorkload } from '../../src/train/step/training-workload.ts';
 import { at } from '../../src/util/at.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MACHINE } from './a-machine.ts';

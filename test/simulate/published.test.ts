@@ -11,9 +11,9 @@ import { type Machine, usableMemory } from '../../src/engine/simulate/machine.ts
 import type { ActivationMode } from '../../src/graph/activations.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { sizeOf } from '../../src/nn/size.ts';
-import { Predictor } from '../../src/train/prediction.ts';
-import type { Scenario } from '../../src/train/prediction-part.ts';
-import { scale } from '../../src/train/scaling.ts';
+import { Predictor } from '../../src/train/plan/prediction.ts';
+import type { Scenario } from '../../src/train/plan/prediction-part.ts';
+import { scale } from '../../src/train/plan/scaling.ts';
 import { EVERY_CASE } from '../host.ts';
 
 const text = readFileSync(path.join(import.meta.dirname, '../../docs/scaling.md'), 'utf8');

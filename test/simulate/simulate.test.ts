@@ -15,8 +15,8 @@ import type { ActivationMode } from '../../src/graph/activations.ts';
 import { bytesBelow, sharesOf, stashHomes } from '../../src/memory/tiers/shares.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { optimizedOn } from '../../src/nn/model.ts';
-import { traceStep } from '../../src/train/step-programs.ts';
-import { trainingWorkload } from '../../src/train/training-workload.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
+import { trainingWorkload } from '../../src/train/step/training-workload.ts';
 import { MACHINE } from './a-machine.ts';
 
 const gpt2 = (fields: Record<string, number>) => makeModel(parseConfig({ model_type: 'gpt2', ...fields }, 'gpt2'));

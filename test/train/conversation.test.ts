@@ -6,8 +6,8 @@ import { expect, test } from 'vitest';
 import { BUILT_IN_TEMPLATES, ChatRenderer } from '../../src/data/records/chat-template.ts';
 import { endOfTurns } from '../../src/data/records/turns.ts';
 import { ByteTokenizer } from '../../src/data/tokenizer.ts';
-import type { GenerationOptions } from '../../src/train/continuation.ts';
-import { Conversation, type ConversationOptions } from '../../src/train/conversation.ts';
+import type { GenerationOptions } from '../../src/train/inference/continuation.ts';
+import { Conversation, type ConversationOptions } from '../../src/train/inference/conversation.ts';
 import { Random } from '../../src/util/random.ts';
 import { TEMPLATES } from '../data/chat-templates.ts';
 

@@ -3,10 +3,10 @@
 
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { EarlyStopping, staleness } from '../../src/train/callbacks.ts';
-import { Epochs } from '../../src/train/epochs.ts';
-import { RunLog } from '../../src/train/huggingface-state.ts';
-import type { RunHistory } from '../../src/train/saved-state.ts';
+import { EarlyStopping, staleness } from '../../src/train/run/callbacks.ts';
+import { Epochs } from '../../src/train/run/epochs.ts';
+import { RunLog } from '../../src/train/run/huggingface-state.ts';
+import type { RunHistory } from '../../src/train/run/saved-state.ts';
 import { SETTINGS } from '../saved-run.ts';
 
 const rows = [5, 7, 4];

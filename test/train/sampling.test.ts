@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { checkSampling, type SamplingOptions, sampleToken } from '../../src/train/sampling.ts';
+import { checkSampling, type SamplingOptions, sampleToken } from '../../src/train/inference/sampling.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { Random } from '../../src/util/random.ts';
 

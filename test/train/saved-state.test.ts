@@ -4,10 +4,10 @@
 import { describe, expect, test } from 'vitest';
 import { configOfShape } from '../../src/formats/shape.ts';
 import { runReport } from '../../src/report/run-report.ts';
-import { checkSettings } from '../../src/train/check-settings.ts';
-import { defaultSettings } from '../../src/train/run-settings.ts';
-import { tokenizerFor } from '../../src/train/run-text.ts';
-import { savedSettings, savedState } from '../../src/train/saved-state.ts';
+import { checkSettings } from '../../src/train/run/check-settings.ts';
+import { defaultSettings } from '../../src/train/run/run-settings.ts';
+import { tokenizerFor } from '../../src/train/run/run-text.ts';
+import { savedSettings, savedState } from '../../src/train/run/saved-state.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { vitCheckpoint } from '../formats/checkpoints.ts';
 import { memoryHost } from '../memory-files.ts';

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
-import { checkSchedule, type LearningRateSchedule, learningRate } from '../../src/train/schedule.ts';
+import { checkSchedule, type LearningRateSchedule, learningRate } from '../../src/train/step/schedule.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 
 const REFERENCE = new URL('../fixtures/reference/', import.meta.url);

@@ -2,7 +2,7 @@
 
 import { expect, test } from 'vitest';
 import { ByteTokenizer } from '../../src/data/tokenizer.ts';
-import { accuracyOn } from '../../src/train/solving.ts';
+import { accuracyOn } from '../../src/train/inference/solving.ts';
 
 /** Writes what it was told to behind each prompt. */
 const writer = (answers: Record<string, string>) => ({

@@ -3,7 +3,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { ByteTokenizer, type Tokenizer } from '../../src/data/tokenizer.ts';
-import { StopStrings, type WritingOptions, writeText } from '../../src/train/writing.ts';
+import { StopStrings, type WritingOptions, writeText } from '../../src/train/inference/writing.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { Random } from '../../src/util/random.ts';
 import { llama2, made } from '../data/tokenizers.ts';

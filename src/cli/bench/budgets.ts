@@ -9,14 +9,14 @@ import { parseConfig } from '../../formats/config.ts';
 import type { Device } from '../../gpu/device.ts';
 import { makeModel } from '../../nn/index.ts';
 import { initialWeights } from '../../nn/initialise.ts';
-import { traceStep } from '../../train/step-programs.ts';
-import { Trainer } from '../../train/trainer.ts';
-import { trainingWorkload } from '../../train/training-workload.ts';
+import { traceStep } from '../../train/step/step-programs.ts';
+import { Trainer } from '../../train/step/trainer.ts';
+import { trainingWorkload } from '../../train/step/training-workload.ts';
 import { at } from '../../util/at.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { median } from '../../util/median.ts';
 import { Random } from '../../util/random.ts';
-import { digits, percent, table } from './text.ts';
+import { digits, percentage, table } from './text.ts';
 
 /** Large enough that a chunk is worth moving, small enough for a CPU that runs shaders. */
 const SHAPE = { layers: 4, width: 128, heads: 4, vocabulary: 256, batch: 4, seq: 64 };
@@ -97,7 +97,7 @@ export async function measureBudgets(device: Device): Promise<BudgetFigure[]> {
 
 export function budgetTable(figures: readonly BudgetFigure[]): string {
   const rows = figures.map(({ share, recovery, gpuBytes, millisecondsPerStep, ratio, bytesPerStep, waits }) => [
-    share === 1 ? 'all' : percent(share),
+    share === 1 ? 'all' : percentage(share),
     share === 1 ? '' : recovery,
     formatBytes(gpuBytes),
     digits(millisecondsPerStep),

@@ -3,7 +3,7 @@
 
 import { instantiate, PAGE_BYTES } from '../../kernels/wasm-heap.ts';
 import { median } from '../../util/median.ts';
-import { digits, percent } from './text.ts';
+import { digits, percentage } from './text.ts';
 
 /** Of a kind: past a core's cache. */
 const ELEMENTS = 2 ** 22;
@@ -49,5 +49,5 @@ export function measureHostAdamW(): HostAdamWFigure {
 
 export function hostText({ parametersPerSecond, trafficPerSecond, ofTraffic }: HostAdamWFigure): string {
   const [update, traffic] = [parametersPerSecond, trafficPerSecond].map((rate) => digits(rate / 1e6));
-  return `AdamW on the host, one thread: ${update} million parameters/s, ${percent(ofTraffic)} of the same traffic without arithmetic, ${traffic} million/s\n`;
+  return `AdamW on the host, one thread: ${update} million parameters/s, ${percentage(ofTraffic)} of the same traffic without arithmetic, ${traffic} million/s\n`;
 }

@@ -7,7 +7,7 @@ import { attention } from '../../kernels/attention.ts';
 import { attentionBackwardKV, attentionBackwardQ, attentionDelta } from '../../kernels/attention-backward.ts';
 import type { Kernel, Variant } from '../../kernels/kernel.ts';
 import { type Layout, matmul } from '../../kernels/matmul.ts';
-import { digits, percent, table } from './text.ts';
+import { digits, percentage, table } from './text.ts';
 
 /** The projections whose three products are timed: (B T, C) times (C, 4C), the widest of a block. */
 const PROJECTIONS = [
@@ -94,7 +94,7 @@ export function figureTable(title: string, figures: readonly KernelFigure[], pea
   const rows = figures.map(({ kernel, shape, chosen, gflops, variants }) => [
     severalKernels ? `${shape}: ${kernel}` : shape,
     digits(gflops),
-    percent(gflops / peak.gflops),
+    percentage(gflops / peak.gflops),
     chosen,
     variants
       .slice(1)

@@ -13,7 +13,7 @@ import type { Device } from '../../gpu/device.ts';
 import { makeModel } from '../../nn/index.ts';
 import { initialWeights } from '../../nn/initialise.ts';
 import { type Host, join } from '../../runtime/host.ts';
-import { Trainer } from '../../train/trainer.ts';
+import { Trainer } from '../../train/step/trainer.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { Random } from '../../util/random.ts';
 

@@ -8,7 +8,7 @@ import { formatBytes } from '../../util/bytes.ts';
 import { finishing, HoldfastError } from '../../util/errors.ts';
 import { checkWritable } from '../options.ts';
 import { measureMachine } from './machine.ts';
-import { digits, percent, table } from './text.ts';
+import { digits, percentage, table } from './text.ts';
 
 /** What is asked of it. */
 export interface ShareFlags {
@@ -63,13 +63,13 @@ function machineText(machine: Machine, share: string): string {
   } = machine;
   const rate = (bytes: number) => `${formatBytes(bytes)}/s`;
   const kernels = Object.entries(reachedBy).sort(([, a], [, b]) => b - a);
-  const rows = kernels.map(([kernel, part]) => [kernel, percent(part)]);
+  const rows = kernels.map(([kernel, part]) => [kernel, percentage(part)]);
   return [
     title,
     `  ${digits(peakFlops / 1e9)} GFLOP/s, memory ${rate(memoryBytesPerSecond)}, ${digits(launchSeconds * 1e6)} us a dispatch`,
     `  to the GPU ${rate(link.upBytesPerSecond)}, back ${rate(link.downBytesPerSecond)}${disk ? `; disk, through the system’s cache: read ${rate(disk.readBytesPerSecond)}, write ${rate(disk.writeBytesPerSecond)}` : ''}`,
     ...(hostMemory ? [`  AdamW on the host reads and writes ${rate(hostMemory.bytesPerSecond)}`] : []),
-    `  kernels of a step reach ${percent(reached)} of what arithmetic and memory allow them`,
+    `  kernels of a step reach ${percentage(reached)} of what arithmetic and memory allow them`,
     table(['kernel', 'of what it could'], rows).trimEnd(),
     `${share}: holdfast plan --hardware ${share}`,
     '',

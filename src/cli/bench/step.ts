@@ -6,10 +6,10 @@ import { parseConfig } from '../../formats/config.ts';
 import type { Device } from '../../gpu/device.ts';
 import { makeModel } from '../../nn/index.ts';
 import { initialWeights } from '../../nn/initialise.ts';
-import { Trainer } from '../../train/trainer.ts';
+import { Trainer } from '../../train/step/trainer.ts';
 import { median } from '../../util/median.ts';
 import { Random } from '../../util/random.ts';
-import { digits, percent, table } from './text.ts';
+import { digits, percentage, table } from './text.ts';
 
 /** The GPT that all peers were measured on: tokens (B, T), two blocks of width C. */
 const PEERS = { layers: 2, width: 64, heads: 4, vocabulary: 65, batch: 4, seq: 64 };
@@ -95,10 +95,10 @@ export function stepText(step: StepFigures, peak: Peak): string {
   const rows = kernels.map((k) => [
     k.kernel,
     String(k.dispatches),
-    milliseconds && k.milliseconds !== undefined ? percent(k.milliseconds / milliseconds) : '',
+    milliseconds && k.milliseconds !== undefined ? percentage(k.milliseconds / milliseconds) : '',
     digits(k.milliseconds),
     digits(k.gflops),
-    k.gflops === undefined ? '' : percent(k.gflops / peak.gflops),
+    k.gflops === undefined ? '' : percentage(k.gflops / peak.gflops),
     k.milliseconds ? digits(k.bytes / k.milliseconds / 1e6) : '',
   ]);
   const header = ['kernel', 'dispatches', 'share', 'ms', 'GFLOP/s', 'of peak', 'GB/s'];

@@ -8,7 +8,7 @@ export function digits(value: number | undefined): string {
   return value >= 100 ? Math.round(value).toLocaleString('en') : String(Number(value.toPrecision(3)));
 }
 
-export const percent = (fraction: number): string => `${(fraction * 100).toFixed(1)} %`;
+export const percentage = (fraction: number): string => `${(fraction * 100).toFixed(1)} %`;
 
 /** Lines of columns two spaces apart; those in `right` (default: all but the first) are flush right. */
 export function table(

@@ -3,7 +3,7 @@
 
 import { usableMemory } from '../../engine/simulate/machine.ts';
 import type { Host } from '../../runtime/host.ts';
-import { type ComparedTraining, compareActivations, type PolicyStep } from '../../train/activation-comparison.ts';
+import { type ComparedTraining, compareActivations, type PolicyStep } from '../../train/plan/activation-comparison.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { changed, machineNamed } from './machine.ts';
 import { duration } from './words.ts';

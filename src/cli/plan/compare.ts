@@ -15,7 +15,7 @@ import { chunkCount, slotsUnder, type Trace } from '../../memory/plan/trace.ts';
 import { makeModel } from '../../nn/index.ts';
 import { momentsIn, parameterCount } from '../../nn/model.ts';
 import type { Host } from '../../runtime/host.ts';
-import { traceStep } from '../../train/step-programs.ts';
+import { traceStep } from '../../train/step/step-programs.ts';
 import { at } from '../../util/at.ts';
 import { median } from '../../util/median.ts';
 import { configFromFlags } from '../model-flags.ts';

@@ -7,10 +7,10 @@ import { type ExchangeWay, type Machine, usableMemory } from '../../engine/simul
 import type { SimulatedStep, Waited } from '../../engine/simulate/step.ts';
 import { renderSweep, type SweepLine } from '../../report/sweep.ts';
 import type { Host } from '../../runtime/host.ts';
-import { type Prediction, Predictor } from '../../train/prediction.ts';
-import type { Scenario } from '../../train/prediction-part.ts';
-import { rankText } from '../../train/ranks.ts';
-import { type Scaling, scale } from '../../train/scaling.ts';
+import { type Prediction, Predictor } from '../../train/plan/prediction.ts';
+import type { Scenario } from '../../train/plan/prediction-part.ts';
+import { type Scaling, scale } from '../../train/plan/scaling.ts';
+import { rankText } from '../../train/run/ranks.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { describeOrder } from '../accumulate-order.ts';

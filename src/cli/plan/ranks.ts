@@ -7,8 +7,8 @@ import type { ZeroStage } from '../../engine/ranks/sharding.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';
 import { parameterCount } from '../../nn/model.ts';
 import type { Host } from '../../runtime/host.ts';
-import { planRanks, type RankPlan, type RanksPlan } from '../../train/rank-plan.ts';
-import { rankText } from '../../train/ranks.ts';
+import { planRanks, type RankPlan, type RanksPlan } from '../../train/plan/rank-plan.ts';
+import { rankText } from '../../train/run/ranks.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { oneDevice, type PlanFlags, plannedModel, plannedName, writesIn } from './flags.ts';
 

@@ -1,7 +1,7 @@
 // `holdfast plan --scaling`: a line for each number of ranks, with what a step takes there and what it waits for.
 
 import type { Waited } from '../../engine/simulate/step.ts';
-import type { Scaling, ScalingRow } from '../../train/scaling.ts';
+import type { Scaling, ScalingRow } from '../../train/plan/scaling.ts';
 import { count, duration, percent } from './words.ts';
 
 export function scalingLines(rows: readonly ScalingRow[], how: Scaling): string[] {

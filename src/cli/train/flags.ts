@@ -9,7 +9,7 @@ import type { ActivationDtype } from '../../graph/narrow-activations.ts';
 import type { OptimizerDeviceChoice, Update } from '../../graph/operators/optimizer.ts';
 import type { MadeElement } from '../../kernels/stored.ts';
 import type { MomentDtype, TrainingDtype } from '../../memory/layout/kinds.ts';
-import { BASE_DTYPES } from '../../train/base-dtype.ts';
+import { BASE_DTYPES } from '../../train/run/base-dtype.ts';
 import {
   defaultSettings,
   EARLY_STOPPING_RANGES,
@@ -17,7 +17,7 @@ import {
   LORA_RANGES,
   RANGES,
   type RunSettings,
-} from '../../train/run-settings.ts';
+} from '../../train/run/run-settings.ts';
 import { addMemoryOptions, type MemoryFlags } from '../memory-flags.ts';
 import {
   activationDtypeOption,

@@ -22,9 +22,14 @@ import { findTokenizer } from '../../formats/tokenizer-files.ts';
 import { completeLora } from '../../nn/lora.ts';
 import { headModules } from '../../nn/modules-to-save.ts';
 import type { Host } from '../../runtime/host.ts';
-import { headFor } from '../../train/class-data.ts';
-import { fineTuningSettings } from '../../train/fine-tuning.ts';
-import { defaultSettings, type LoraSettings, type RunSettings, VALIDATION_SHARE } from '../../train/run-settings.ts';
+import { headFor } from '../../train/run/class-data.ts';
+import { fineTuningSettings } from '../../train/run/fine-tuning.ts';
+import {
+  defaultSettings,
+  type LoraSettings,
+  type RunSettings,
+  VALIDATION_SHARE,
+} from '../../train/run/run-settings.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { describeRange, inRange } from '../../util/range.ts';
 import { checkInputFlags, configFromFlags, imagesInPatches } from '../model-flags.ts';

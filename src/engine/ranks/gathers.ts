@@ -2,7 +2,7 @@
 // again in its backward pass, a chunk is there from its first use to its last. Pure.
 //
 // Invariant: between two such uses a chunk has a value on its owner alone. The order of gathers follows the order of uses,
-// which is the same on all ranks that treat activations alike (train/ranks.ts has them compared).
+// which is the same on all ranks that treat activations alike (train/run/ranks.ts has them compared).
 
 import type { Phase } from '../../graph/program.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';

@@ -1,6 +1,6 @@
 // Policy for activations: a program rewritten so that its activations take less room, by one published rule. It says
 // what becomes of which activation and nothing else: how they are placed, how chunks share the memory with them and
-// what a step then takes is worked out alike for all (train/activation-comparison.ts). Pure, as every policy is.
+// what a step then takes is worked out alike for all (train/plan/activation-comparison.ts). Pure, as every policy is.
 //
 // Invariant: a policy changes no result: what it makes again is made by the same kernels from the same values.
 

@@ -12,7 +12,7 @@ import type { AnyConfig } from '../../../src/formats/gguf/families/index.ts';
 import { openDevice } from '../../../src/gpu/device.ts';
 import { makeModel } from '../../../src/nn/index.ts';
 import { completeLora } from '../../../src/nn/lora.ts';
-import { defaultSettings } from '../../../src/train/run-settings.ts';
+import { defaultSettings } from '../../../src/train/run/run-settings.ts';
 import { collect } from '../../../src/values/tensor-source.ts';
 import { chooseVariants } from '../../choose-variants.ts';
 import { done, inProcess } from '../../cli/in-process.ts';

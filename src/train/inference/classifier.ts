@@ -1,0 +1,101 @@
+// A classifier that is asked for one example at a time: how likely each class is. Forward alone, within a budget like all
+// else. What the examples are is data/'s; how much of a set is told right, the evaluator's.
+//
+// Invariant: the logits are those of the forward pass that the model is trained with, given the same kernel choices, to the bit.
+
+import type { Batch } from '../../data/batches.ts';
+import { type ChoiceRecord, KernelChoices } from '../../engine/compile/choices.ts';
+import { type Pass, readingPass } from '../../engine/compile/pass.ts';
+import { NO_READBACK } from '../../engine/compile/workload.ts';
+import type { MemoryOptions } from '../../engine/run/arrangement.ts';
+import { Session } from '../../engine/run/session.ts';
+import type { Device } from '../../gpu/device.ts';
+import { Graph } from '../../graph/graph.ts';
+import { logits as logitsOf } from '../../graph/operators/cross-entropy.ts';
+import { makeTensor, type Tensor } from '../../graph/program.ts';
+import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
+import { BatchInputs } from '../../nn/inputs.ts';
+import { lookup, type Model, parameterTensors } from '../../nn/model.ts';
+import { at } from '../../util/at.ts';
+import { finishing } from '../../util/errors.ts';
+import type { TensorSource } from '../../values/tensor-source.ts';
+
+type ClassifierPasses = { readonly classify: Pass };
+
+export interface ClassifierOptions {
+  /** Kernel choices to start from. @default none */
+  readonly choices?: ChoiceRecord;
+  /** Budgets, tiers and policy. @default all model data stays on the GPU */
+  readonly memory?: MemoryOptions;
+}
+
+/** A model whose word on one example at a time is asked for. */
+export class Classifier {
+  readonly #session: Session<ClassifierPasses>;
+  readonly #inputs: BatchInputs;
+  readonly #logits: Tensor;
+
+  /** Errors: HoldfastError for a budget that is too small. */
+  static async open(
+    device: Device,
+    model: Model,
+    weights: TensorSource,
+    { choices: given, memory }: ClassifierOptions = {},
+  ): Promise<Classifier> {
+    const { context, classes } = model.shape;
+    const inputs = new BatchInputs(model.inputs(context, false), 1, context);
+    const g = new Graph('classify');
+    const logits = makeTensor('logits', [1, classes], 'persistent');
+    const { hidden, head } = model.forward(g, inputs, lookup(parameterTensors(model, false)), {});
+    logitsOf(g, hidden, head, logits);
+    const program = g.program();
+    const workload = {
+      parameters: model.parameters,
+      training: false,
+      programs: [program],
+      passes: (map: ChunkMap) => ({ classify: readingPass(program, map) }),
+      readback: NO_READBACK,
+    };
+    const session = await Session.open(device, workload, new KernelChoices(device, given), memory);
+    try {
+      await session.values.set('parameter', weights);
+      return new Classifier(session, inputs, logits);
+    } catch (error) {
+      return finishing(
+        () => Promise.reject(error),
+        () => session.close(),
+      );
+    }
+  }
+
+  private constructor(session: Session<ClassifierPasses>, inputs: BatchInputs, logits: Tensor) {
+    this.#session = session;
+    this.#inputs = inputs;
+    this.#logits = logits;
+  }
+
+  /** The device in use: another one after the first was lost. */
+  get device(): Device {
+    return this.#session.device;
+  }
+
+  /** The probability of each class, in their order, of a batch of one example. */
+  async tell(given: Batch): Promise<Float64Array> {
+    this.#inputs.check(given);
+    const session = this.#session;
+    session.values.check();
+    const logits = await session.runWithRetry('an example', async () => {
+      await session.run(session.fit.passes.classify, this.#inputs.values(given));
+      return session.read(this.#logits);
+    });
+    const most = logits.reduce((a, b) => Math.max(a, b));
+    const weights = Float64Array.from(logits, (logit) => Math.exp(logit - most));
+    const sum = weights.reduce((a, b) => a + b, 0);
+    return weights.map((_, i) => at(weights, i) / sum);
+  }
+
+  /** Frees every buffer. The device stays open. */
+  close(): Promise<void> {
+    return this.#session.close();
+  }
+}

@@ -1,0 +1,73 @@
+// The continuation of a prompt, token by token, whatever feeds the model: by itself (generator.ts) or among others
+// (batch-generator.ts).
+
+import { adapterInUse } from '../../nn/lora.ts';
+import type { Model } from '../../nn/model.ts';
+import { HoldfastError } from '../../util/errors.ts';
+import type { Random } from '../../util/random.ts';
+import { checkSampling, type SamplingOptions, sampleToken } from './sampling.ts';
+
+/** Tokens in the order in which they went through the model, together or one by one, and the adapter in use. */
+export interface Fed {
+  readonly adapter: string | undefined;
+  readonly parts: (readonly number[])[];
+}
+
+/** How text is written. */
+export interface GenerationOptions {
+  /**
+   * The adapter in use, by its name, or 'none': the model without, to the bit. @default the one that trains, 'default',
+   * where the model has it
+   */
+  readonly adapter?: string | undefined;
+}
+
+/** A text of which nothing went through the model. Errors: HoldfastError for an adapter that the model does not have. */
+export const nothingFed = (model: Model, { adapter }: GenerationOptions): Fed => ({
+  adapter: adapterInUse(model, adapter),
+  parts: [],
+});
+
+/** Errors: HoldfastError for an empty prompt, and for a token that the model does not have. */
+export function checkPrompt({ shape: { vocabulary } }: Pick<Model, 'shape'>, prompt: Int32Array): void {
+  if (prompt.length === 0) throw new HoldfastError('the prompt is empty; give at least one token');
+  const stranger = prompt.find((id) => id < 0 || id >= vocabulary);
+  if (stranger !== undefined) {
+    throw new HoldfastError(`the prompt has token ${stranger}, the model's vocabulary ends at ${vocabulary - 1}`);
+  }
+}
+
+/** A model with room for so many tokens, and the way of a text through it. */
+export interface Feeder {
+  readonly model: Model;
+  readonly capacity: number;
+  /** Runs tokens through the model behind those that were fed; returns the logits (V) after the last. */
+  feed(fed: Fed, ids: readonly number[]): Promise<Float32Array>;
+}
+
+/** Yields `count` token ids that continue `prompt`. Past the context's end it goes on from the last half of what there is. */
+export async function* continuation(
+  { model, capacity, feed }: Feeder,
+  prompt: Int32Array,
+  count: number,
+  sampling: SamplingOptions,
+  random: Random,
+  options: GenerationOptions,
+): AsyncGenerator<number> {
+  checkSampling(sampling);
+  checkPrompt(model, prompt);
+  let text = [...prompt].slice(-capacity);
+  let fed = nothingFed(model, options);
+  let logits = await feed(fed, text);
+  for (let i = 0; i < count; i++) {
+    const id = sampleToken(logits, sampling, random);
+    yield id;
+    if (i === count - 1) return;
+    text.push(id);
+    if (text.length > capacity) {
+      text = text.slice(-Math.max(1, Math.floor(capacity / 2)));
+      fed = nothingFed(model, options);
+      logits = await feed(fed, text);
+    } else logits = await feed(fed, [id]);
+  }
+}

@@ -1,0 +1,162 @@
+// Text from a model, token by token, with the keys and values of what came before kept in a cache. Two
+// programs serve any prompt: one takes BLOCK tokens at a time, one takes a single token.
+
+import { type ChoiceRecord, KernelChoices } from '../../engine/compile/choices.ts';
+import type { MemoryOptions } from '../../engine/run/arrangement.ts';
+import { Session } from '../../engine/run/session.ts';
+import type { Device } from '../../gpu/device.ts';
+import type { Model } from '../../nn/model.ts';
+import { assert, finishing } from '../../util/errors.ts';
+import type { Random } from '../../util/random.ts';
+import type { TensorSource } from '../../values/tensor-source.ts';
+import { checkPrompt, continuation, type Fed, type GenerationOptions, nothingFed } from './continuation.ts';
+import {
+  type Generation,
+  type GenerationInputs,
+  type GenerationPasses,
+  generationWorkload,
+  passNameOf,
+  traceGeneration,
+} from './generation-workload.ts';
+import type { SamplingOptions } from './sampling.ts';
+
+/** How a generator of its own is made. */
+export interface GeneratorOptions {
+  /** Kernel choices to start from. @default none */
+  readonly choices?: ChoiceRecord;
+  /**
+   * Budgets, tiers and policy; `activations`: of the cache of each layer, `keep` on the GPU, or `offload` below it. @default all
+   * stays on the GPU
+   */
+  readonly memory?: MemoryOptions;
+  /** Tokens that it sees: positions in the cache. @default the model's context */
+  readonly capacity?: number;
+}
+
+/** What generation runs on: a session with its passes and the weights. Errors: as `Generator.open`. */
+export async function openGeneration(
+  device: Device,
+  model: Model,
+  weights: TensorSource,
+  options: GeneratorOptions,
+  sequences = 1,
+): Promise<{ session: Session<GenerationPasses>; generation: Generation }> {
+  const generation = traceGeneration(model, options.capacity ?? model.shape.context, undefined, sequences);
+  const workload = generationWorkload(model, generation, options.memory?.activations);
+  const choices = new KernelChoices(device, options.choices);
+  const session = await Session.open(device, workload, choices, options.memory);
+  try {
+    await session.values.set('parameter', weights);
+    return { session, generation };
+  } catch (error) {
+    return finishing(
+      () => Promise.reject(error),
+      () => session.close(),
+    );
+  }
+}
+
+/** Writes text with a model, token by token, over a cache of keys and values. */
+export class Generator {
+  readonly #session: Session<GenerationPasses>;
+  readonly #model: Model;
+  readonly #generation: Generation;
+  /** Whose keys and values are in the cache, and since which move of the session. */
+  #cached: { readonly fed: Fed; readonly epoch: number } | undefined;
+
+  /** A generator of its own, with these weights and nothing else. */
+  static async open(
+    device: Device,
+    model: Model,
+    weights: TensorSource,
+    options: GeneratorOptions = {},
+  ): Promise<Generator> {
+    const { session, generation } = await openGeneration(device, model, weights, options);
+    return new Generator(session, model, generation);
+  }
+
+  /** `session` has the passes of this generation, and the weights. */
+  constructor(session: Session<GenerationPasses>, model: Model, generation: Generation) {
+    this.#session = session;
+    this.#model = model;
+    this.#generation = generation;
+  }
+
+  /** Tokens that it sees: a longer text is cut at its beginning. */
+  get capacity(): number {
+    return this.#generation.capacity;
+  }
+
+  /** The device in use; of a trainer, another one after the first was lost. */
+  get device(): Device {
+    return this.#session.device;
+  }
+
+  /**
+   * Yields `count` token ids that continue `prompt` (one token at least). Past the context's end it goes on
+   * from the last half of what there is. The weights may change between tokens; another text begun meanwhile,
+   * or a device that a trainer replaces, costs time only: what was fed is fed again. By itself it ends with the error of a lost device.
+   */
+  generate(
+    prompt: Int32Array,
+    count: number,
+    sampling: SamplingOptions,
+    random: Random,
+    options: GenerationOptions = {},
+  ): AsyncGenerator<number> {
+    const feeder = { model: this.#model, capacity: this.capacity, feed: this.#feed.bind(this) };
+    return continuation(feeder, prompt, count, sampling, random, options);
+  }
+
+  /** The logits (V) of the token after `prompt`. */
+  async next(prompt: Int32Array, options: GenerationOptions = {}): Promise<Float32Array> {
+    checkPrompt(this.#model, prompt);
+    return this.#feed(nothingFed(this.#model, options), [...prompt].slice(-this.#generation.capacity));
+  }
+
+  /** Runs tokens through the model behind those that were fed; returns the logits after the last. */
+  #feed(fed: Fed, ids: readonly number[]): Promise<Float32Array> {
+    fed.parts.push([...ids]);
+    this.#session.values.check();
+    return this.#session.runWithRetry('the writing of text', async () => {
+      const { epoch } = this.#session;
+      const isThere = this.#cached?.fed === fed && this.#cached.epoch === epoch;
+      this.#cached = undefined;
+      const before = fed.parts.slice(0, -1).flat().length;
+      if (isThere) await this.#run(ids, before, fed.adapter);
+      else {
+        let position = 0;
+        for (const part of fed.parts) {
+          await this.#run(part, position, fed.adapter);
+          position += part.length;
+        }
+      }
+      const logits = await this.#session.read(this.#generation.logits);
+      this.#cached = { fed, epoch };
+      return logits;
+    });
+  }
+
+  /** Runs tokens through the model from a position on. */
+  async #run(ids: readonly number[], position: number, adapter: string | undefined): Promise<void> {
+    const { inputs, capacity } = this.#generation;
+    assert(position + ids.length <= capacity, 'the cache is full');
+    const session = this.#session;
+    for (let done = 0; done < ids.length; ) {
+      const tokens = inputs.find(({ seq }) => seq <= ids.length - done) as GenerationInputs;
+      const { seq } = tokens;
+      const pass = session.fit.passes[passNameOf({ tokens, adapter })];
+      assert(pass, `no pass takes ${seq} tokens`);
+      await session.run(pass, [
+        [tokens.ids, Int32Array.from(ids.slice(done, done + seq))],
+        [tokens.position, Uint32Array.of(position + done)],
+      ]);
+      done += seq;
+    }
+  }
+
+  /** Frees every buffer of a generator that was opened by itself. */
+  close(): Promise<void> {
+    return this.#session.close();
+  }
+}

@@ -1,0 +1,277 @@
+// Plan of what each of several ranks holds, needs and exchanges, worked out as each of them will: the fit of every
+// rank's own part of a step, with the chunks that rank 0 chooses. Pure; needs no GPU and no MPI.
+//
+// Invariant: bytes are those that the run counts; a budget that is called the smallest works on every rank.
+
+import { isAllOnGPU, needBelow } from '../../engine/compile/candidate.ts';
+import { fitMemory } from '../../engine/compile/fit.ts';
+import type { Fit } from '../../engine/compile/fitted.ts';
+import { smallestBudget } from '../../engine/compile/least.ts';
+import { flopsOf, offloadedBytes } from '../../engine/compile/pass.ts';
+import { schedule } from '../../engine/compile/schedule.ts';
+import { type AdapterLimits, DEFAULT_LIMITS, type Workload } from '../../engine/compile/workload.ts';
+import {
+  collectivesIn,
+  type Exchanged,
+  exchangedOverLink,
+  exchangesIn,
+  gridBound,
+  type NetworkBytes,
+} from '../../engine/ranks/collectives.ts';
+import { exchangeMemory } from '../../engine/ranks/exchange-memory.ts';
+import { type GridAxis, type GridPlaces, type GridShape, gridPlacesOf, rankAt } from '../../engine/ranks/grid.ts';
+import { onlyOwnerOf, ownerOf, type ZeroStage } from '../../engine/ranks/sharding.ts';
+import type { ActivationMode } from '../../graph/activations.ts';
+import type { ActivationDtype } from '../../graph/narrow-activations.ts';
+import type { OptimizerDevice } from '../../graph/operators/optimizer.ts';
+import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
+import { KINDS, type Kind } from '../../memory/layout/kinds.ts';
+import { bytesBelow } from '../../memory/tiers/shares.ts';
+import { type Model, optimizedOn } from '../../nn/model.ts';
+import { at } from '../../util/at.ts';
+import { formatBytes } from '../../util/bytes.ts';
+import { HoldfastError } from '../../util/errors.ts';
+import { traceGeneration } from '../inference/generation-workload.ts';
+import { type StepPart, stepPart, writesText } from '../step/rank-part.ts';
+import { type TrainingPasses, trainingWorkload } from '../step/training-workload.ts';
+
+/** What would be trained, and by how many in what grid. */
+export interface SharedStep extends GridShape {
+  readonly batch: number;
+  readonly context: number;
+  /** Micro-batches of a step on each rank. */
+  readonly accumulate: number;
+  readonly activations: ActivationMode | 'auto';
+  /** What they are kept as. @default 'f32' */
+  readonly activationDtype?: ActivationDtype | undefined;
+  /** Where AdamW runs. @default 'gpu' */
+  readonly optimizerDevice?: OptimizerDevice | undefined;
+  /** Whether text is written between steps. @default false */
+  readonly generates?: boolean | undefined;
+  readonly size: number;
+  /** Whether those that share layers each have some of the rows between them. @default false */
+  readonly sequenceParallel?: boolean | undefined;
+  /** What copies of the model shard; one alone has nothing to shard. */
+  readonly stage: ZeroStage;
+}
+
+/** One of them. */
+export interface RankPlan {
+  readonly rank: number;
+  /** Among the copies of the model, among those that share its layers, and among its stages. */
+  readonly place: Readonly<Record<GridAxis, number>>;
+  /** Bytes of chunks that have a value here between two steps, by kind. */
+  readonly held: Readonly<Partial<Record<Kind, number>>>;
+  /** Chunks of each kind of what trains whose owner it is. */
+  readonly owned: number;
+  /** Bytes of GPU memory: at its peak, of which activations and everything else that is no chunk, and with all that it holds. */
+  readonly peak: number;
+  readonly activations: number;
+  readonly other: number;
+  readonly whole: number;
+  readonly smallest: number;
+  readonly slots: number;
+  readonly residents: number;
+  /** Bytes that lie below the GPU at most. */
+  readonly below: number;
+  /** Bytes of host memory beside that, for what is exchanged, at most. */
+  readonly exchangeMemory: number;
+  /** Bytes of a step over the link between host and GPU: chunks, activations that are moved, and what is exchanged. */
+  readonly link: {
+    readonly h2d: number;
+    readonly d2h: number;
+    readonly activations: number;
+    readonly exchanged: { readonly down: number; readonly up: number };
+  };
+  readonly network: NetworkBytes;
+  /** The same by axis of the grid and by what is exchanged. */
+  readonly exchanges: readonly Exchanged[];
+  readonly flops: number;
+  readonly fit: Fit<TrainingPasses>;
+}
+
+export interface RanksPlan {
+  readonly budget: number;
+  /** Works on every rank. */
+  readonly smallest: number;
+  /** With it nothing moves below the GPU on any rank. */
+  readonly comfortable: number;
+  readonly chunkBytes: number;
+  /** Of all ranks; of many, of each stage those that differ in how many chunks they own. */
+  readonly ranks: readonly RankPlan[];
+  /** Of all ranks together, in a step: as many are sent as got. */
+  readonly exchangedBytes: number;
+  /** See `gridBound`: for each rank, on average. */
+  readonly bound: number;
+}
+
+/** More of them are alike but for the number of chunks that they own. */
+const MOST_FITTED = 16;
+/** Budgets that are tried for one that works on all: a larger one may make rank 0 choose other chunks. */
+const MOST_BUDGETS = 8;
+const OPTIONS = { recovery: 'checkpoint' } as const;
+
+/** A stage, and in it one of the copies of the model: those that share its layers differ in nothing that a fit goes by. */
+interface Fitted {
+  readonly stage: number;
+  readonly copy: number;
+}
+
+/** Errors: HoldfastError for a budget that is too small for one of them, naming the smallest for all; for a grid that is none. */
+export function planRanks(
+  model: Model,
+  step: SharedStep,
+  budgetFor: BudgetFor,
+  limits: AdapterLimits = DEFAULT_LIMITS,
+): RanksPlan {
+  const { size, batch, context, accumulate, activations, tensor, pipeline } = step;
+  const { activationDtype, optimizerDevice = 'gpu', sequenceParallel, generates = false } = step;
+  const ways = { activationDtype, sequenceParallel };
+  const optimized = optimizedOn(model, optimizerDevice);
+  const first = gridPlacesOf({ rank: 0, size }, { tensor, pipeline });
+  const zero = zeroIn(step, first);
+  const placesAt = ({ stage, copy }: Fitted, tensor = 0) =>
+    gridPlacesOf({ rank: rankAt(first, { pipeline: stage, data: copy, tensor }), size }, step);
+  const parts = new Map<number, StepPart>();
+  const partOf = (stage: number): StepPart => {
+    const found = parts.get(stage) ?? stepPart(optimized, batch, context, placesAt({ stage, copy: 0 }), ways);
+    parts.set(stage, found);
+    return found;
+  };
+  const known = new Map<string, Workload<TrainingPasses>>();
+  /** Chunks are those that rank 0 chooses. */
+  const workloadOf = (one: Fitted, chunkBytes?: number): Workload<TrainingPasses> => {
+    const { layers, part, programs } = partOf(one.stage);
+    const key = `${one.stage} ${one.copy} ${chunkBytes}`;
+    const grid = placesAt(one);
+    const sharding = { ...grid.data, stage: zero, chunkBytes };
+    const writes = generates && writesText({ rank: rankAt(grid), sharding, grid });
+    const generation = writes ? traceGeneration(layers, context, programs.stages) : undefined;
+    const options = { activations, accumulateOrder: 'batch', sharding } as const;
+    const workload = known.get(key) ?? trainingWorkload(part, programs, accumulate, generation, options);
+    known.set(key, workload);
+    return workload;
+  };
+  const own = workloadOf({ stage: 0, copy: 0 });
+  const whole = fitMemory(own, limits, undefined);
+  const wholeOf = (one: Fitted) =>
+    isFirst(one) ? whole : fitMemory(workloadOf(one, whole.map.chunkBytes), limits, undefined);
+  const fitted = Array.from({ length: first.pipeline.size }, (_, stage) =>
+    fittedCopies(wholeOf({ stage, copy: 0 }).map, first.data.size).map((copy): Fitted => ({ stage, copy })),
+  ).flat();
+  const chunksWithin = (budget: number) => fitMemory(own, limits, budget, OPTIONS).map.chunkBytes;
+  const leastOf = (one: Fitted, chunkBytes: number) => smallestBudget(workloadOf(one, chunkBytes), limits, OPTIONS);
+  const needed = (chunkBytes: number) => Math.max(...fitted.slice(1).map((one) => leastOf(one, chunkBytes)));
+
+  let smallest = smallestBudget(own, limits, OPTIONS);
+  for (let i = 0; i < MOST_BUDGETS; i++) {
+    const more = needed(chunksWithin(smallest));
+    if (more <= smallest) break;
+    smallest = more;
+  }
+  const comfortable = Math.max(...fitted.map((one) => wholeOf(one).peak));
+  const budget = budgetFor({ smallest, comfortable });
+  const isTooSmall = budget < smallest || needed(chunksWithin(budget)) > budget;
+  if (isTooSmall) {
+    throw new HoldfastError(
+      `--gpu-memory ${formatBytes(budget)} is too little for a rank of ${size}: ${smallest} bytes (${formatBytes(smallest)}) is the ` +
+        'smallest budget that works on all of them; give that much, or use a smaller batch or context',
+    );
+  }
+  const within = fitMemory(own, limits, budget, OPTIONS);
+  const { chunkBytes } = within.map;
+  const smallestChunks = chunksWithin(smallest);
+  const isAll = size <= MOST_FITTED;
+  const ranks = fitted.flatMap((one): RankPlan[] => {
+    const fit = isFirst(one) ? within : fitMemory(workloadOf(one, chunkBytes), limits, budget, OPTIONS);
+    const needs = { smallest: leastOf(one, smallestChunks), whole: wholeOf(one).peak };
+    const shown = Array.from({ length: isAll ? first.tensor.size : 1 }, (_, rank) => placesAt(one, rank));
+    return shown.map((places) => rankPlan(places, zero, fit, needs));
+  });
+  checkExchanges(ranks);
+  // Collectives are the same on all ranks of a stage.
+  const each = size / first.pipeline.size;
+  const stages = ranks.filter(({ place }) => place.data === 0 && place.tensor === 0);
+  const sums = stages.map(({ place: { pipeline }, fit: { map, passes } }) => {
+    const { operations } = passes.step;
+    const places = Array.from({ length: each }, (_, i) =>
+      placesAt({ stage: pipeline, copy: Math.floor(i / first.tensor.size) }, i % first.tensor.size),
+    );
+    const sent = places.reduce((bytes, one) => bytes + total(exchangesIn(operations, map, one)).sent, 0);
+    return { sent, bound: gridBound(operations, map, at(places, 0), zero, accumulate) };
+  });
+  return {
+    ...{ budget, smallest, comfortable, chunkBytes, ranks: ranks.toSorted((a, b) => a.rank - b.rank) },
+    exchangedBytes: sums.reduce((bytes, { sent }) => bytes + sent, 0),
+    bound: sums.reduce((bytes, { bound }) => bytes + bound, 0) / stages.length,
+  };
+}
+
+const isFirst = ({ stage, copy }: Fitted): boolean => stage === 0 && copy === 0;
+
+/** One copy of the model has nothing to shard. */
+const zeroIn = ({ stage }: SharedStep, { data }: GridPlaces): ZeroStage => (data.size > 1 ? stage : 0);
+
+const total = (exchanges: readonly Exchanged[]): NetworkBytes => {
+  const sum = (way: keyof NetworkBytes) => exchanges.reduce((bytes, each) => bytes + each[way], 0);
+  return { sent: sum('sent'), received: sum('received') };
+};
+
+/** The budget to plan with, from those that are known. */
+export type BudgetFor = (known: Pick<RanksPlan, 'smallest' | 'comfortable'>) => number;
+
+/** All, or of many those around the ends of the lists of chunks. */
+function fittedCopies(map: ChunkMap, size: number): number[] {
+  if (size <= MOST_FITTED) return Array.from({ length: size }, (_, rank) => rank);
+  const lastOwner = ownerOf(Math.max(0, map.trainable.chunks - 1), map, { size });
+  return [...new Set([0, lastOwner, Math.min(lastOwner + 1, size - 1), size - 1])].sort((a, b) => a - b);
+}
+
+function rankPlan(
+  places: GridPlaces,
+  stage: ZeroStage,
+  fit: Fit<TrainingPasses>,
+  { smallest, whole }: Pick<RankPlan, 'smallest' | 'whole'>,
+): RankPlan {
+  const { map, passes, slots, residents, nonModel, peak } = fit;
+  const { step } = passes;
+  const sharding = { ...places.data, stage };
+  const held: { [K in Kind]?: number } = {};
+  for (const { kind, first, chunks } of map.lists) {
+    if (KINDS[kind].between === 'FREE') continue;
+    const own = Array.from({ length: chunks }, (_, i) => onlyOwnerOf(first + i, map, sharding) ?? sharding.rank);
+    held[kind] = own.filter((owner) => owner === sharding.rank).length * map.chunkBytes;
+  }
+  const { h2d, d2h } = schedule(step.trace, slots, 'planned', step.extra).moved;
+  const exchanges = exchangesIn(step.operations, map, places);
+  const owned = Array.from({ length: map.trainable.chunks }, (_, i) => ownerOf(i, map, sharding));
+  return {
+    ...{ rank: rankAt(places), held, peak, whole, smallest, slots, residents, fit },
+    place: { data: places.data.rank, tensor: places.tensor.rank, pipeline: places.pipeline.rank },
+    owned: owned.filter((owner) => owner === sharding.rank).length,
+    activations: nonModel.arenas,
+    other: nonModel.persistent,
+    below: isAllOnGPU(fit) ? 0 : bytesBelow(needBelow(fit)),
+    exchangeMemory: exchangeMemory(Object.values(passes), places),
+    link: { h2d, d2h, activations: offloadedBytes(step), exchanged: exchangedOverLink(step.operations, places) },
+    network: total(exchanges),
+    exchanges,
+    flops: flopsOf(step),
+  };
+}
+
+/** Where parameters are gathered for use, what becomes of activations decides when: all copies of a stage must do the same. */
+function checkExchanges(ranks: readonly RankPlan[]): void {
+  const exchanged = ({ fit }: RankPlan) =>
+    collectivesIn(fit.passes.step.operations)
+      .map(({ label }) => label)
+      .join('\n');
+  for (const rank of ranks) {
+    const first = ranks.find(({ place }) => place.pipeline === rank.place.pipeline);
+    if (!first || exchanged(rank) === exchanged(first)) continue;
+    throw new HoldfastError(
+      `--activations auto: within this budget ranks ${first.rank} and ${rank.rank} would treat activations differently, and so gather ` +
+        'parameters in another order; say what becomes of them (--activations keep or recompute)',
+    );
+  }
+}

@@ -1,0 +1,103 @@
+// Steps of a run under other settings, worked out by the planner that planned the run: bytes that a step moves and what
+// it computes. Pure; no time is guessed, and nothing is advised that does not fit.
+
+import { needBelow } from '../../engine/compile/candidate.ts';
+import { fitMemory } from '../../engine/compile/fit.ts';
+import type { Fit } from '../../engine/compile/fitted.ts';
+import { flopsOf, offloadedBytes } from '../../engine/compile/pass.ts';
+import { type Policy, schedule } from '../../engine/compile/schedule.ts';
+import { type AdapterLimits, heldByUpdate } from '../../engine/compile/workload.ts';
+import { type MemoryOptions, optionsOf } from '../../engine/run/arrangement.ts';
+import { BLOCK_MODES } from '../../graph/activations.ts';
+import { bytesBelow } from '../../memory/tiers/shares.ts';
+import { HoldfastError } from '../../util/errors.ts';
+import type { TrainingPasses } from '../step/training-workload.ts';
+
+/** What a step would be with another setting. */
+export interface Alternative {
+  /** On the command line. */
+  readonly flag: string;
+  /** Bytes over the link, both ways: chunks and activations, copies for recovery left out. */
+  readonly moved: number;
+  /** Arithmetic, as a share of that of a step as it is; below 0, less. */
+  readonly moreArithmetic: number;
+}
+
+/** Of a run within a budget. */
+export interface WhatIf {
+  /** As `moved` of an alternative: of a step as it is planned. */
+  readonly moved: number;
+  /** That move less, those that move least first. */
+  readonly alternatives: readonly Alternative[];
+  /** Bytes of host memory with which nothing lies on disk. */
+  readonly hostEnough: number;
+}
+
+/** Chunks of staging, where everything else is on the GPU. */
+const UNDER_WAY = 4;
+/** Planning a longer step several times takes seconds. */
+const MOST_MOMENTS = 4000;
+/** Less than this share of what moves is not worth another setting. */
+const WORTH_SAYING = 0.05;
+
+/** Undefined for a step that takes long to plan. */
+export function whatIf(
+  fit: Fit<TrainingPasses>,
+  limits: AdapterLimits,
+  memory: Pick<MemoryOptions, 'gpu' | 'host' | 'disk' | 'recovery' | 'policy'>,
+): WhatIf | undefined {
+  const { workload, passes, map } = fit;
+  const { gpu, policy = 'planned' } = memory;
+  if (typeof gpu !== 'number' || passes.step.operations.length > MOST_MOMENTS) return undefined;
+  const options = optionsOf(memory, heldByUpdate(workload));
+  const moved = movedIn(fit, policy);
+  const flops = flopsOf(passes.step);
+  const alternatives: Alternative[] = [];
+  const consider = (flag: string, fitted: () => Fit<TrainingPasses>) => {
+    const found = unlessRefused(fitted);
+    if (!found) return;
+    const then = movedIn(found, policy);
+    if (then > (1 - WORTH_SAYING) * moved) return;
+    alternatives.push({ flag, moved: then, moreArithmetic: flopsOf(found.passes.step) / flops - 1 });
+  };
+  const { activations } = workload;
+  for (const mode of activations ? BLOCK_MODES : []) {
+    if (!activations || activations.modes.every((now) => now === mode)) continue;
+    // This one and no other.
+    const modes = activations.modes.map(() => mode);
+    const { order } = workload;
+    const only = {
+      ...activations.with(modes),
+      activations: { ...activations, modes, menu: [mode], sparing: undefined },
+      ...(order && { order: { ...order, menu: [order.order] } }),
+    };
+    consider(`--activations ${mode}`, () => fitMemory(only, limits, gpu, options));
+  }
+  const [most] = activations?.menu ?? [];
+  const kept = activations && most ? activations.with(activations.modes.map(() => most)) : workload;
+  const whole = fitMemory(kept, limits, undefined);
+  // And what is under way beside it.
+  const megabytes = Math.ceil((whole.peak + UNDER_WAY * whole.map.chunkBytes) / 1e6);
+  consider(`--gpu-memory ${megabytes}MB`, () => fitMemory(workload, limits, 1e6 * megabytes, options));
+  return {
+    moved,
+    alternatives: alternatives.toSorted((a, b) => a.moved - b.moved),
+    hostEnough: bytesBelow(needBelow(fit)) + map.largestPut * map.chunkBytes,
+  };
+}
+
+/** Bytes that a step is planned to move over the link, both ways. */
+function movedIn({ passes: { step }, slots }: Fit<TrainingPasses>, policy: Policy): number {
+  const { h2d, d2h } = schedule(step.trace, slots, policy, step.extra).moved;
+  return h2d + d2h + 2 * offloadedBytes(step);
+}
+
+/** Undefined for what does not fit. */
+function unlessRefused<T>(fitted: () => T): T | undefined {
+  try {
+    return fitted();
+  } catch (error) {
+    if (error instanceof HoldfastError) return undefined;
+    throw error;
+  }
+}

@@ -1,0 +1,356 @@
+// `RunPart`: the part of a run on one device, from the run's start, or a checkpoint, to its end or the loss of the device. It
+// trains, validates, samples and saves when each is due. Starting over after a loss is in run.ts, what a checkpoint holds in
+// run-checkpoints.ts.
+//
+// Invariant: what is due at a step belongs to the run, not to the part: wherever parts begin and end, the history, the
+// weights and the checkpoints of the whole run are those of a run in one part, bit for bit.
+
+import { taskOf } from '../../data/tasks.ts';
+import { offloadedBytes } from '../../engine/compile/pass.ts';
+import type { Recording } from '../../engine/observe/recording.ts';
+import { chromeTrace } from '../../engine/observe/timeline.ts';
+import { limitsOf } from '../../engine/run/arrangement.ts';
+import type { Device } from '../../gpu/device.ts';
+import { parameterCount } from '../../nn/model.ts';
+import { HoldfastError } from '../../util/errors.ts';
+import type { SamplingOptions } from '../inference/sampling.ts';
+import { accuracyOn } from '../inference/solving.ts';
+import { writeText } from '../inference/writing.ts';
+import { whatIf } from '../plan/what-if.ts';
+import { writeTogether } from '../step/rank-part.ts';
+import { STEPS_AHEAD } from '../step/stepper.ts';
+import type { StepMetrics, Trainer } from '../step/trainer.ts';
+import { Callbacks, EarlyStopping } from './callbacks.ts';
+import { Epochs } from './epochs.ts';
+import { RunLog } from './huggingface-state.ts';
+import { memoryBound } from './memory-bound.ts';
+import { type MemoryRecord, memoryRecord } from './memory-record.ts';
+import { type RankRecord, rankRecord } from './rank-record.ts';
+import { microBatchesOf } from './ranks.ts';
+import { type Beginning, begin, type RunSetting, settled } from './run-beginning.ts';
+import { RunCheckpoints } from './run-checkpoints.ts';
+import type { RunEvents, RunOptions, RunSummary } from './run-events.ts';
+import type { Validation } from './saved-state.ts';
+import { StepClock } from './step-clock.ts';
+
+/** Of a task, solved at each validation. */
+const PROBLEMS = 64;
+const SAMPLE: SamplingOptions = { temperature: 0.7, topP: 0.95 };
+/** Skipped steps in a row that end a run. */
+const MOST_SKIPPED = 10;
+/** For the optimum over whole chunks, where the plan is not at the bound: a tenth of the run, a minute at most. */
+const exactSeconds = (spentMs: number): number => Math.min(60, Math.max(10, spentMs / 10_000));
+
+/** Trains on this device until the run's end, or as long as it may. `made` gets the trainer, which the caller destroys. */
+export async function trainPart(
+  setting: RunSetting,
+  device: Device,
+  options: RunOptions,
+  made: (trainer: Trainer) => void,
+): Promise<RunSummary> {
+  const beginning = await begin(setting, device, options, made);
+  return new RunPart(settled(setting, beginning.trainer), options, beginning).train();
+}
+
+/** A run on one device, in training once. */
+class RunPart {
+  readonly #setting: RunSetting;
+  readonly #options: RunOptions;
+  readonly #events: RunEvents;
+  readonly #beginning: Beginning;
+  readonly #callbacks: Callbacks;
+  readonly #epochs: Epochs;
+  readonly #log: RunLog;
+  readonly #checkpoints: RunCheckpoints;
+  readonly #problems;
+  /** Rank 0 alone emits events and writes files. */
+  readonly #isFirst: boolean;
+  readonly #timeline: string | undefined;
+  readonly #began = performance.now();
+  /** It runs over training alone: validation, samples and saving are taken out. */
+  readonly #clock: StepClock;
+  /** Steps that were started, in their order. */
+  readonly #underWay: Promise<void>[] = [];
+  #skippedInARow = 0;
+  #isSaveOwed = false;
+  /** The best validation's checkpoint, which takes no other's place. */
+  #isBestOwed = false;
+  /** On any rank: an interrupt comes to each at another step. */
+  #isAborted = false;
+  /** Of the run's last step, where its report shows it. */
+  #lastStep: Recording | undefined;
+
+  constructor(setting: RunSetting, options: RunOptions, beginning: Beginning) {
+    const { settings, out } = setting;
+    const { earlyStoppingPatience: patience, earlyStoppingThreshold: threshold, batch, seq } = settings;
+    const { dataset, history } = beginning;
+    const { ranks, callbacks = [] } = options;
+    this.#setting = setting;
+    this.#options = options;
+    this.#beginning = beginning;
+    this.#isFirst = ranks === undefined || ranks.rank === 0;
+    this.#events = (this.#isFirst && options.events) || {};
+    this.#timeline = this.#isFirst ? options.timeline : undefined;
+    this.#callbacks = new Callbacks([
+      ...(patience === undefined ? [] : [new EarlyStopping(patience, threshold)]),
+      ...callbacks,
+    ]);
+    this.#epochs = new Epochs(dataset, batch * microBatchesOf(settings));
+    this.#log = new RunLog(settings, this.#epochs, out, history, beginning.checkpoints);
+    this.#clock = new StepClock(batch * seq * microBatchesOf(settings));
+    this.#problems = settings.task && taskOf(settings.task).unseen(settings.seed, PROBLEMS);
+    for (const { loss, gradNorm } of history.steps) {
+      // In JSON they are null.
+      this.#countSkipped(!Number.isFinite(loss) || !Number.isFinite(gradNorm));
+    }
+    this.#checkpoints = new RunCheckpoints(setting, ranks, beginning, this.#log, this.#skippedInARow > 0);
+  }
+
+  get #trainer(): Trainer {
+    return this.#beginning.trainer;
+  }
+
+  /** To the end of the run, or as far as it may go: then it is saved, to be resumed. */
+  async train(): Promise<RunSummary> {
+    const { host, settings, out, text, tokenizer } = this.#setting;
+    const { until = settings.steps } = this.#options;
+    const { dataset } = this.#beginning;
+    const trainer = this.#trainer;
+    if (this.#isFirst) await host.files.makeFolder(out);
+    this.#events.ready?.({
+      model: trainer.model,
+      corpus: text.corpus,
+      tokenizer,
+      notes: dataset.notes,
+      trainer,
+      firstStep: trainer.step,
+      save: () => this.#save(),
+      state: () => this.#checkpoints.state(),
+    });
+    const end = Math.min(until, settings.steps);
+    try {
+      await this.#callbacks.emit('onTrainBegin', this.#log.state);
+      this.#clock.start();
+      await this.#steps(end);
+      await this.#settle();
+      return await this.#conclude(end);
+    } finally {
+      await Promise.allSettled(this.#underWay);
+    }
+  }
+
+  /** Steps up to that one, and between them what is due. */
+  async #steps(end: number): Promise<void> {
+    const { settings } = this.#setting;
+    const { intermission } = this.#options;
+    const trainer = this.#trainer;
+    const callbacks = this.#callbacks;
+    // What is asked for behind a step comes before the next one.
+    const ahead = this.#handlesEachStep ? 0 : STEPS_AHEAD;
+    while (trainer.step < end && !callbacks.control.shouldTrainingStop && (await this.#goesOn())) {
+      if (intermission?.wanted) {
+        await this.#settle();
+        await intermission.run();
+        this.#clock.start();
+        if (!(await this.#goesOn())) break;
+      }
+      await this.#start(end);
+      if (this.#underWay.length > ahead) await this.#underWay.shift();
+      this.#isSaveOwed = callbacks.take('shouldSave') || this.#isDue(settings.saveEvery) || this.#isSaveOwed;
+      const validates = callbacks.take('shouldEvaluate') || this.#isDue(settings.evalEvery);
+      if (!validates && !this.#isDue(settings.sampleEvery) && !this.#isSaveOwed) continue;
+      await this.#settle();
+      if (validates) await this.#validate();
+      if (this.#isDue(settings.sampleEvery)) await this.#sample();
+      // A run that diverges leaves the checkpoints from before. What ends or pauses it saves all the same.
+      if (this.#isBestOwed || (this.#isSaveOwed && this.#skippedInARow === 0)) {
+        await this.#save();
+        this.#isBestOwed = false;
+        this.#isSaveOwed = false;
+      }
+      this.#clock.start();
+    }
+  }
+
+  /** Of the whole run's course, wherever this part of it ends: what is due at an early end belongs to the run. */
+  #isDue(every: number): boolean {
+    const { step } = this.#trainer;
+    return every > 0 && step % every === 0 && step < this.#setting.settings.steps;
+  }
+
+  get #handlesEachStep(): boolean {
+    return this.#callbacks.handles('onStepEnd', 'onLog', 'onEpochEnd');
+  }
+
+  async #goesOn(): Promise<boolean> {
+    const { ranks, signal } = this.#options;
+    const asked = signal?.aborted ?? false;
+    this.#isAborted = ranks ? await ranks.control.any('whether to stop', asked) : asked;
+    return !this.#isAborted;
+  }
+
+  /** All steps that were started are done, and the clock stands. */
+  async #settle(): Promise<void> {
+    await Promise.all(this.#underWay.splice(0));
+    this.#clock.stop();
+  }
+
+  async #start(end: number): Promise<void> {
+    const { memory = {}, observer, ranks } = this.#options;
+    const { settings } = this.#setting;
+    const { dataset } = this.#beginning;
+    const trainer = this.#trainer;
+    const { step } = trainer;
+    const isSeen = memory.gpu !== undefined || this.#timeline !== undefined || ranks !== undefined;
+    const isReported = step === end - 1 && isSeen;
+    const isObserved = observer?.wanted ?? false;
+    const recorded = (recording: Recording, arrived: Promise<void>) => {
+      if (isReported) this.#lastStep = recording;
+      if (isObserved) observer?.recorded(step, recording, arrived);
+    };
+    if (this.#epochs.beginsWith(step)) await this.#callbacks.emit('onEpochBegin', this.#log.state);
+    await this.#callbacks.emit('onStepBegin', this.#log.state);
+    const micro = Array.from({ length: microBatchesOf(settings) }, () => dataset.next());
+    const done = this.#finish(trainer.start(micro, isReported || isObserved ? { recorded } : {}));
+    this.#underWay.push(done);
+    // Its rejection is thrown where it is awaited; until then it is no unhandled one.
+    done.catch(() => {});
+  }
+
+  /** What comes behind a step. */
+  async #finish(pending: Promise<StepMetrics>): Promise<void> {
+    const { skipped, ...figures } = await pending;
+    const tokensPerSecond = this.#clock.tick();
+    this.#beginning.history.steps.push({ ...figures, tokensPerSecond });
+    this.#events.step?.({ ...figures, skipped, tokensPerSecond });
+    this.#countSkipped(skipped);
+    const entry = this.#log.stepped({ ...figures, tokensPerSecond });
+    if (this.#handlesEachStep) {
+      await this.#callbacks.emit('onStepEnd', this.#log.state);
+      if (entry) await this.#callbacks.emit('onLog', this.#log.state, entry);
+      if (this.#epochs.endsWith(figures.step)) await this.#callbacks.emit('onEpochEnd', this.#log.state);
+    }
+    if (this.#skippedInARow >= MOST_SKIPPED) {
+      throw new HoldfastError(
+        `${this.#skippedInARow} steps in a row gave a loss or gradient that is not finite (step ${figures.step}); lower --lr or --clip`,
+      );
+    }
+  }
+
+  #countSkipped(isSkipped: boolean): void {
+    this.#skippedInARow = isSkipped ? this.#skippedInARow + 1 : 0;
+  }
+
+  async #validate(): Promise<Validation> {
+    const { settings, tokenizer } = this.#setting;
+    const { dataset, history } = this.#beginning;
+    const { generator, step } = this.#trainer;
+    const { loss, accuracy: told } = await this.#trainer.score(dataset.validation);
+    const accuracy = this.#problems && generator ? await accuracyOn(this.#problems, generator, tokenizer) : told;
+    const found = { step, loss, ...(accuracy !== undefined && { accuracy }) };
+    history.validations.push(found);
+    this.#events.validation?.(step, loss, accuracy);
+    const { entry, isBest } = this.#log.evaluated(found);
+    this.#isBestOwed = isBest && settings.keepBest === true;
+    await this.#callbacks.emit('onEvaluate', this.#log.state, entry);
+    return found;
+  }
+
+  async #sample(): Promise<void> {
+    const { settings, tokenizer } = this.#setting;
+    const { ranks } = this.#options;
+    const { dataset, history, sampling } = this.#beginning;
+    const { generator, step } = this.#trainer;
+    // Where a forward pass exchanges something all ranks write, the same.
+    if (!generator || settings.sampleTokens === 0 || !(this.#isFirst || (ranks && writeTogether(ranks)))) return;
+    // A task's lines begin its windows: there, what comes before the first one is not known.
+    const [problem] = this.#problems ?? [];
+    const prompt = problem?.prompt ?? dataset.prompt ?? (tokenizer.addsBos ? '' : '\n');
+    const options = { ...SAMPLE, tokens: settings.sampleTokens };
+    let written = problem?.prompt ?? (dataset.prompt ? tokenizer.decode(dataset.prompt) : '');
+    for await (const piece of writeText(generator, tokenizer, prompt, options, sampling)) written += piece;
+    history.samples.push({ step, text: written });
+    this.#events.sample?.(step, written);
+  }
+
+  async #save(): Promise<void> {
+    const folder = await this.#checkpoints.save(this.#skippedInARow === 0);
+    this.#events.saved?.(folder);
+    await this.#callbacks.emit('onSave', this.#log.state, folder);
+  }
+
+  /** What is done when no step follows: validation, a last sample, a checkpoint, the summary. */
+  async #conclude(end: number): Promise<RunSummary> {
+    const { host, settings } = this.#setting;
+    const { history } = this.#beginning;
+    const trainer = this.#trainer;
+    const stopped = this.#callbacks.control.shouldTrainingStop && !this.#isAborted;
+    const interrupted = trainer.step < end && !stopped;
+    // What an early end shows besides is no part of the run: it is saved without, as it would go on by itself.
+    const isEarly = trainer.step < settings.steps;
+    if (isEarly && !this.#checkpoints.isSaved) await this.#save();
+    const last = history.validations.at(-1);
+    const validated = last?.step === trainer.step || interrupted ? last : await this.#validate();
+    // A model that has diverged may fail to write: it is saved before.
+    if (!isEarly && this.#skippedInARow > 0) await this.#save();
+    if (!interrupted && history.samples.at(-1)?.step !== trainer.step) await this.#sample();
+    if (!isEarly) await this.#save();
+    const { ranks } = this.#options;
+    const shared = ranks && (await rankRecord(ranks, trainer, this.#lastStep));
+    if (this.#timeline && this.#lastStep) {
+      const others = (shared?.each ?? []).flatMap(({ rank, step }) => (step && rank > 0 ? [step] : []));
+      await host.files.writeAtomic(this.#timeline, JSON.stringify(chromeTrace([this.#lastStep], others)));
+    }
+    const summary = await this.#summary(validated, interrupted, stopped, shared);
+    await this.#events.over?.(summary, await this.#checkpoints.state());
+    await this.#callbacks.emit('onTrainEnd', this.#log.state);
+    return summary;
+  }
+
+  async #summary(
+    validated: Validation | undefined,
+    interrupted: boolean,
+    stopped: boolean,
+    ranks: RankRecord | undefined,
+  ): Promise<RunSummary> {
+    const { memory = {} } = this.#options;
+    const { history } = this.#beginning;
+    const trainer = this.#trainer;
+    const { best_global_step, best_metric, best_model_checkpoint } = this.#log.state;
+    return {
+      steps: trainer.step,
+      finalLoss: history.steps.at(-1)?.loss ?? Number.NaN,
+      validationLoss: validated?.loss ?? Number.NaN,
+      ...(validated?.accuracy !== undefined && { accuracy: validated.accuracy }),
+      tokensPerSecond: this.#clock.average,
+      parameters: parameterCount(trainer.model),
+      peakGpuBytes: trainer.device.allocator.peak,
+      skippedSteps: await trainer.skipped(),
+      adapter: trainer.device.adapter.name,
+      checkpoint: this.#checkpoints.last,
+      interrupted,
+      ...(stopped && { stopped }),
+      ...(best_model_checkpoint !== null && {
+        best: { step: best_global_step ?? 0, loss: best_metric ?? Number.NaN, checkpoint: best_model_checkpoint },
+      }),
+      ...(this.#timeline !== undefined && this.#lastStep && { timeline: this.#timeline }),
+      ...(memory.gpu === undefined || !this.#isFirst ? {} : { memory: await this.#memory() }),
+      ...(ranks && { ranks }),
+    };
+  }
+
+  async #memory(): Promise<MemoryRecord> {
+    const { session, device } = this.#trainer;
+    const { step } = session.fit.passes;
+    return memoryRecord({
+      report: session.report(),
+      gpuPeak: device.allocator.peak,
+      fit: session.fit,
+      planned: session.scheduleOf(step).moved,
+      offloaded: offloadedBytes(step),
+      recordings: this.#lastStep ? [this.#lastStep] : [],
+      bound: await memoryBound(session, exactSeconds(performance.now() - this.#began)),
+      ...(!this.#options.ranks && { whatIf: whatIf(session.fit, limitsOf(device), session.memory) }),
+    });
+  }
+}

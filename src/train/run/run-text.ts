@@ -1,0 +1,118 @@
+// The text of a run: what its settings say it learns from, as tokens, documents, images or labelled texts, and the batches that
+// come of them.
+
+import { openText, type TextIdentity, type TextSource } from '../../data/corpus.ts';
+import { type Dataset, type DocumentSets, documentDataset, textDataset } from '../../data/dataset.ts';
+import { imageDataset } from '../../data/image-dataset.ts';
+import { labelledDataset } from '../../data/labelled-texts.ts';
+import { type Masking, maskedDataset, maskingOf } from '../../data/masking.ts';
+import { tokenizerOf } from '../../data/open-tokenizer.ts';
+import { readDocuments } from '../../data/records/read-records.ts';
+import { isSynthetic, syntheticTokens } from '../../data/synthetic.ts';
+import { type TokenizedText, type TokenizingOptions, tokenizedText } from '../../data/tokenized-text.ts';
+import type { Tokenizer } from '../../data/tokenizer.ts';
+import { familyOf, labelsIn, shapeOf } from '../../formats/families/index.ts';
+import { findTokenizer, type TokenizerFiles } from '../../formats/tokenizer-files.ts';
+import type { Files, Host } from '../../runtime/host.ts';
+import { HoldfastError } from '../../util/errors.ts';
+import { type ClassContent, readExamples } from './class-data.ts';
+import { microBatchesOf } from './ranks.ts';
+import type { RunSettings } from './run-settings.ts';
+
+/** What a run learns from. */
+export interface RunText {
+  /** Where it comes from. */
+  readonly corpus: Omit<TextSource, 'pieces'>;
+  readonly identity: TextIdentity;
+  /** Its tokens, and how some are hidden where they are to be told from both sides; its records as documents; what has a class. */
+  readonly content:
+    | { readonly kind: 'text'; readonly tokens: TokenizedText; readonly masking?: Masking | undefined }
+    | ClassContent
+    | { readonly kind: 'records'; readonly documents: DocumentSets };
+}
+
+/**
+ * Tokenizes what a run learns from and validates on. Errors: HoldfastError where there is no text, and naming the place of a
+ * record that cannot be used.
+ */
+export async function readText(
+  host: Host,
+  settings: RunSettings,
+  tokenizer: Tokenizer,
+  options: TokenizingOptions = {},
+): Promise<RunText> {
+  const { config, images, records, data, validationFile, validationShare, seed, seq } = settings;
+  const { vocabulary } = shapeOf(config);
+  const corpusOf = ({ identity, names }: { readonly identity: TextIdentity; readonly names: readonly string[] }) => ({
+    corpus: { bytes: identity.bytes, files: names.length, names, skipped: 0 },
+    identity,
+  });
+  const other = validationFile === undefined ? undefined : [validationFile];
+  const labels = labelsIn(config);
+  if (labels) {
+    const content = await readExamples(host, { config, labels, data, other, seq, images, tokenizer }, options);
+    return { ...corpusOf(content.kind === 'images' ? content.images : content.texts.train), content };
+  }
+  const masking = familyOf(config).writes ? undefined : maskingOf(tokenizer);
+  if (isSynthetic(data)) {
+    const tokens = await syntheticTokens(host, vocabulary, seq + 1);
+    const corpus = { bytes: tokens.identity.bytes, files: 1, names: data, skipped: 0 };
+    return {
+      corpus,
+      identity: tokens.identity,
+      content: { kind: 'text', tokens, masking: masking && { ...masking, vocabulary } },
+    };
+  }
+  if (records) {
+    const train = await readDocuments(host, data, tokenizer, records, options);
+    const validation = other && (await readDocuments(host, other, tokenizer, records, options));
+    return { ...corpusOf(train), content: { kind: 'records', documents: { train, validation } } };
+  }
+  const corpus = await openText(host, settings);
+  const heldBack = other ? await openText(host, { data: other, seed }) : validationShare;
+  const tokens = await tokenizedText(host, corpus, tokenizer, { ...options, heldBack });
+  return { corpus, identity: tokens.identity, content: { kind: 'text', tokens, masking } };
+}
+
+/**
+ * The tokenizer of a run, made of the files that its checkpoint or its model carries; where there are none, of those that
+ * its settings name. Errors: HoldfastError where they are not those of the settings, and for a vocabulary that is not the
+ * tokenizer's.
+ */
+export async function tokenizerFor(
+  files: Files,
+  { config, tokenizer, data }: RunSettings,
+  model = 'the model',
+  carried?: TokenizerFiles,
+): Promise<Tokenizer> {
+  const found =
+    tokenizer?.kind === 'huggingface' ? (carried ?? (await findTokenizer(files, tokenizer.path))) : undefined;
+  const { vocabulary } = shapeOf(config);
+  // Problems are made as tokens: nothing is read in it, and nothing written.
+  return tokenizerOf(tokenizer, found, !found && isSynthetic(data) ? 0 : vocabulary, model);
+}
+
+/** Batches from the first on. Errors: HoldfastError for text too short. */
+export function datasetOf(settings: RunSettings, { content }: RunText): Dataset {
+  if (content.kind === 'images') return imageDataset(content.images, settings);
+  if (content.kind === 'labelled') return labelledDataset(content.texts, settings);
+  if (content.kind === 'text') {
+    const dataset = textDataset(content.tokens, settings);
+    return content.masking ? maskedDataset(dataset, content.masking, settings.seed) : dataset;
+  }
+  return documentDataset(content.documents, settings, settings.records?.pack === 'yes');
+}
+
+/** The settings of a run of so many passes over its data. */
+export function withEpochs(settings: RunSettings, text: RunText, epochs: number): RunSettings {
+  const rows = datasetOf(settings, text).rowsIn(epochs);
+  return { ...settings, epochs, steps: Math.ceil(rows / (settings.batch * microBatchesOf(settings))) };
+}
+
+/** Errors: HoldfastError where `found` is not the text that a checkpoint in `from` was trained on. */
+export function checkText(found: TextIdentity, saved: TextIdentity, from: string): void {
+  if (found.sha256 === saved.sha256) return;
+  throw new HoldfastError(
+    `${from}: trained on a corpus of ${saved.bytes} bytes, this one has ${found.bytes} or other text; give the same --data`,
+  );
+}

@@ -1,0 +1,96 @@
+// A run: a corpus, a model, a trainer, validation, samples and checkpoints, from the first step or from where
+// a checkpoint left off. It shows nothing; it tells what happens through events. Invariant: a run that was
+// stopped and resumed yields the losses and weights of one that was not, bit for bit.
+
+import { LostForGood } from '../../engine/run/device-mutex.ts';
+import { checkpointsOf, loadTokenizer } from '../../formats/checkpoint.ts';
+import type { Device } from '../../gpu/device.ts';
+import type { Host } from '../../runtime/host.ts';
+import { finishing, messageOf } from '../../util/errors.ts';
+import type { Trainer } from '../step/trainer.ts';
+import { checkSettings } from './check-settings.ts';
+import { checkAlike, runFacts, settingsOn } from './ranks.ts';
+import { settled } from './run-beginning.ts';
+import type { RunOptions, RunSummary } from './run-events.ts';
+import { trainPart } from './run-part.ts';
+import type { RunSettings } from './run-settings.ts';
+import { type RunText, readText, tokenizerFor } from './run-text.ts';
+
+/** Devices that a run may lose, when it has to go back, before it has saved one step more than it had. */
+const MOST_LOSSES = 3;
+
+/**
+ * Trains into the folder `out`, which no other process may write to meanwhile. With `resume`, goes on from its latest
+ * checkpoint. Stopped by `until` or `signal` it is saved, to be resumed. Errors: HoldfastError; whatever was saved
+ * stays whole.
+ */
+export async function trainRun(
+  host: Host,
+  device: Device,
+  given: RunSettings,
+  out: string,
+  options: RunOptions = {},
+): Promise<RunSummary> {
+  const { ranks } = options;
+  const settings = settingsOn(given, ranks?.grid);
+  checkSettings(settings);
+  const isFirst = ranks === undefined || ranks.rank === 0;
+  const claim = options.claim ?? (isFirst ? await host.claimFolder?.(out) : undefined);
+  let current = device;
+  let resume = options.resume ?? false;
+  let saved: number | undefined;
+  let losses = 0;
+  try {
+    // Steps may have been counted by what they learn from: other data is told as that, not as another number of steps.
+    const known = options.text && dataFact(options.text);
+    if (ranks) await checkAlike(ranks, { ...known, ...(await runFacts(host, ranks, settings, device.adapter.name)) });
+    if (resume) saved = await lastSaved(host, out);
+    const carried = resume ? await loadTokenizer(host.files, out) : undefined;
+    const tokenizer = options.tokenizer ?? (await tokenizerFor(host.files, settings, out, carried));
+    const { signal, events } = options;
+    const text =
+      options.text ?? (await readText(host, settings, tokenizer, { signal, onProgress: events?.tokenizing }));
+    if (ranks) await checkAlike(ranks, dataFact(text));
+    let setting = { host, settings, out, text, tokenizer };
+    for (;;) {
+      let trainer: Trainer | undefined;
+      const made = (found: Trainer) => {
+        trainer = found;
+        setting = settled(setting, found);
+      };
+      const inUse = () => trainer?.device ?? current;
+      try {
+        return await finishing(
+          () => trainPart(setting, current, { ...options, resume }, made),
+          () => trainer?.destroy(),
+          () => inUse() !== current && inUse().close(),
+        );
+      } catch (error) {
+        // The others cannot go back: the job ends, and is resumed as a whole.
+        if (inUse().status !== 'lost' || error instanceof LostForGood || ranks) throw error;
+        const before = saved;
+        saved = await lastSaved(host, out);
+        losses = saved === before ? losses + 1 : 1;
+        if (losses > MOST_LOSSES) {
+          const where = trainer ? '' : ', while the run was made ready';
+          const since = saved === undefined ? 'the start' : `the checkpoint of step ${saved}`;
+          throw new LostForGood(`${messageOf(error)}${where} (${losses} times in a row since ${since})`);
+        }
+        // Nothing but the last checkpoint is left of the run.
+        options.events?.lost?.(messageOf(error));
+        current = await current.reopen();
+        resume = saved !== undefined;
+      }
+    }
+  } finally {
+    if (current !== device) current.close();
+    if (!options.claim) await claim?.release();
+  }
+}
+
+/** The step of the latest checkpoint. */
+const lastSaved = async ({ files }: Host, out: string): Promise<number | undefined> =>
+  (await checkpointsOf(files, out)).at(-1)?.step;
+
+/** What must be the same on all ranks of what is learned. */
+const dataFact = ({ identity: { bytes, sha256 } }: RunText) => ({ data: `${bytes} bytes (${sha256})` });

@@ -1,0 +1,391 @@
+// Training: a model, its state in memory tiers, and steps. All of it is traced, placed, compiled and planned before
+// step 1; a step then writes its data (tokens, learning rate, scale), follows its schedule, and reads eight numbers
+// back without waiting for the GPU.
+
+import type { Batch } from '../../data/batches.ts';
+import { KernelChoices } from '../../engine/compile/choices.ts';
+import { measuredLimits } from '../../engine/observe/bandwidths.ts';
+import type { Ranks } from '../../engine/ranks/ranks.ts';
+import { autoBudget, limitsOf, type MemoryOptions } from '../../engine/run/arrangement.ts';
+import type { OtherPart } from '../../engine/run/model-values.ts';
+import { type Inputs, Session } from '../../engine/run/session.ts';
+import type { Device } from '../../gpu/device.ts';
+import type { GridPlace } from '../../graph/grid-place.ts';
+import { backwardPassesOf, decayWords } from '../../graph/operators/optimizer.ts';
+import { keyNumbers } from '../../kernels/moments.ts';
+import { HYPER, ROUNDING, STATE } from '../../kernels/step-control.ts';
+import type { Kind } from '../../memory/layout/kinds.ts';
+import { type Model, optimizedOn } from '../../nn/model.ts';
+import { stageMap, stageOf } from '../../nn/pipeline-parallel.ts';
+import { partsOf, wholeOf } from '../../nn/tensor-parallel.ts';
+import type { Threads } from '../../runtime/host.ts';
+import { at } from '../../util/at.ts';
+import { finishing, HoldfastError } from '../../util/errors.ts';
+import { Random } from '../../util/random.ts';
+import { joined, type TensorSource } from '../../values/tensor-source.ts';
+import { type Generation, traceGeneration } from '../inference/generation-workload.ts';
+import { Generator } from '../inference/generator.ts';
+import { chooseSplit, type SplitSearch } from './optimizer-split.ts';
+import { stepPart } from './rank-part.ts';
+import { learningRate } from './schedule.ts';
+import { shardWriters } from './shard-writers.ts';
+import type { StepPrograms } from './step-programs.ts';
+import { type StepHooks, Stepper } from './stepper.ts';
+import { ADAMW_DEFAULTS, checkOptions, type FullOptions, memoryOf, type TrainerOptions } from './trainer-options.ts';
+import { type TrainingPasses, trainingWorkload } from './training-workload.ts';
+
+/** What came of a training step. */
+export interface StepMetrics {
+  /** From 0. */
+  readonly step: number;
+  /** Mean over the valid targets of the step, before its update. */
+  readonly loss: number;
+  /** The learning rate of the step. */
+  readonly lr: number;
+  /** Global L2 norm before clipping. */
+  readonly gradNorm: number;
+  /** Nothing was changed: the loss or the norm is not finite. */
+  readonly skipped: boolean;
+}
+
+/** The state of the optimizer besides the moments. */
+export interface TrainerState {
+  /** The next step's number. */
+  step: number;
+  /** The step-control numbers, exactly. */
+  control: number[];
+}
+
+const ALONE: GridPlace = { rank: 0, size: 1 };
+
+/** A model in training on a device: weights, gradients and moments in their tiers, and steps. */
+export class Trainer {
+  /** What is trained. */
+  readonly model: Model;
+  /** What shares the device's memory; `session.report()` tells of it. */
+  readonly session: Session<TrainingPasses>;
+  /** The kernel choices; `choices.record()` is what another trainer takes to compute the same bits. */
+  readonly choices: KernelChoices;
+  /** What it was made with, defaults filled in. */
+  readonly options: FullOptions;
+  /** Writes text with the weights as they are; there when the trainer was made with `generates`. */
+  readonly generator: Generator | undefined;
+  /** The processes that train together. */
+  readonly ranks: Ranks | undefined;
+  /** What of its layers is here: all of each, where ranks do not share them. */
+  readonly #layers: Model;
+  readonly #programs: StepPrograms;
+  readonly #stepper: Stepper;
+  #step = 0;
+
+  /** Makes everything that a step needs. Weights must be set; moments are zero. */
+  static async create(device: Device, model: Model, options: TrainerOptions): Promise<Trainer> {
+    checkOptions(model, options);
+    const { choices, generates = false, threads, ranks, signal, optimizerSplit, ...rest } = options;
+    const memory = memoryOf(options);
+    const optimizer = { ...ADAMW_DEFAULTS, ...options.optimizer };
+    const plain = { accumulate: 1, packed: false, seed: 1 };
+    const ways = { optimizerDevice: 'gpu', activationDtype: 'f32', update: 'at-end' } as const;
+    const given = { ...plain, ...ways, ...rest, optimizer };
+    const passes = backwardPassesOf(given.update, optimizer);
+    const { batch, seq, packed, optimizerDevice, activationDtype } = given;
+    const how = { packed, activationDtype, passes, sequenceParallel: ranks?.sequenceParallel };
+    const sharding = ranks && { ...ranks.sharding, chunkBytes: ranks.chunkBytes };
+    const madeOf = (model: Model) => {
+      const { layers, part, programs } = stepPart(model, batch, seq, ranks?.grid, how);
+      const generation = generates ? traceGeneration(layers, seq, programs.stages) : undefined;
+      const workload = trainingWorkload(part, programs, given.accumulate, generation, { ...memory, sharding });
+      return { layers, programs, generation, workload };
+    };
+    const search = { model, memory, workloadOf: (model: Model) => madeOf(model).workload };
+    const split = optimizerDevice === 'auto' ? (optimizerSplit ?? (await splitOn(device, search, threads))) : undefined;
+    const full = { ...given, optimizerSplit: split };
+    const { layers, programs, generation, workload } = madeOf(optimizedOn(model, optimizerDevice, split));
+    const kernelChoices = new KernelChoices(device, choices);
+    kernelChoices.signal = signal;
+    const session = await Session.open(device, workload, kernelChoices, memory, threads, ranks);
+    kernelChoices.signal = undefined;
+    try {
+      return new Trainer(model, layers, session, kernelChoices, full, programs, generation, ranks);
+    } catch (error) {
+      return finishing(
+        () => Promise.reject(error),
+        () => session.close(),
+      );
+    }
+  }
+
+  private constructor(
+    model: Model,
+    layers: Model,
+    session: Session<TrainingPasses>,
+    choices: KernelChoices,
+    options: FullOptions,
+    programs: StepPrograms,
+    generation: Generation | undefined,
+    ranks: Ranks | undefined,
+  ) {
+    this.ranks = ranks;
+    this.model = model;
+    this.#layers = layers;
+    this.session = session;
+    this.choices = choices;
+    this.options = options;
+    this.#programs = programs;
+    this.#stepper = new Stepper(session, programs.scalars.state);
+    const decay = decayWords([...programs.gradients.values()], programs.numbers);
+    session.hold(programs.decayMask, () => decay);
+    this.generator = generation && new Generator(session, model, generation);
+  }
+
+  /** The device in use: another one after the first was lost. */
+  get device(): Device {
+    return this.session.device;
+  }
+
+  /** The next step's number: steps done so far, skipped ones included. */
+  get step(): number {
+    return this.#step;
+  }
+
+  /** Devices that were lost on the way. */
+  get recoveries(): number {
+    return this.#stepper.recoveries;
+  }
+
+  /** Dispatches of one step. */
+  get dispatches(): number {
+    return this.session.fit.passes.step.operations.length;
+  }
+
+  /** Sets every parameter. Errors: HoldfastError naming one that `source` lacks, or has in another length. */
+  async setWeights(source: TensorSource): Promise<void> {
+    const given = new Set(source.names);
+    const missing = this.model.parameters.find(({ name }) => !given.has(name));
+    if (missing) throw new HoldfastError(`the weights have no ${missing.name}; give every parameter of the model`);
+    await this.setValues('parameter', source);
+  }
+
+  /**
+   * Sets tensors of a kind, by the names of their parameters. Ranks are all given whole ones. Errors: HoldfastError naming one
+   * of another length.
+   */
+  setValues(kind: Kind, source: TensorSource): Promise<void> {
+    const { size } = this.ranks?.grid.tensor ?? ALONE;
+    return this.session.values.set(kind, size > 1 ? partsOf(this.#layers, source) : source);
+  }
+
+  /** The tensors of a kind, as they are when they are read. What only other ranks have is read in `collect`. */
+  values(kind: Kind): TensorSource {
+    const { stages } = this.#programs;
+    if (!stages) return this.#valuesOf(kind, this.#layers);
+    const sources = Array.from({ length: stages.size }, (_, stage) => {
+      const layers = stageOf(this.#layers, stages, stage);
+      if (stage === stages.place.rank) return this.#valuesOf(kind, layers);
+      const map = stageMap(layers, this.session.map.chunkBytes);
+      return this.#valuesOf(kind, layers, { stage, map });
+    });
+    return joined(...sources);
+  }
+
+  #valuesOf(kind: Kind, layers: Model, part: OtherPart = {}): TensorSource {
+    const { size } = this.ranks?.grid.tensor ?? ALONE;
+    const { values } = this.session;
+    if (size === 1) return values.of(kind, part);
+    return wholeOf(
+      layers,
+      Array.from({ length: size }, (_, tensor) => values.of(kind, { ...part, tensor })),
+    );
+  }
+
+  /**
+   * Starts one step on `accumulate` micro-batches (of several ranks, on so many for each: all of them are given to all
+   * ranks, in one order); the promise resolves when the GPU has done it. Up to
+   * STEP_READS steps may be started before the first is awaited.
+   */
+  async start(batches: readonly Batch[], hooks: StepHooks = {}): Promise<StepMetrics> {
+    const { accumulate, schedule, batch } = this.options;
+    const { rank, size } = this.ranks?.grid.data ?? ALONE;
+    if (batches.length !== accumulate * size) {
+      throw new HoldfastError(
+        `a step of this trainer takes ${accumulate * size} micro-batches (accumulate${size > 1 ? ' x ranks' : ''}), not ${batches.length}`,
+      );
+    }
+    for (const given of batches) this.#programs.inputs.check(given, batch);
+    this.session.values.check();
+    const step = this.#step++;
+    const lr = learningRate(schedule, step);
+    const valid = batches.reduce((sum, given) => sum + this.model.objective.count(given), 0);
+    const lossScale = 1 / Math.max(1, valid);
+    const { scalars } = this.#programs;
+    const state = await this.#stepper.start({
+      step,
+      scalars: [
+        [scalars.hyper, this.#hyper(step, lr, lossScale)],
+        [scalars.lossScale, Float32Array.of(lossScale)],
+      ],
+      micro: batches.flatMap((given, i) =>
+        i % size === rank ? [[...this.#programs.inputs.values(given), ...this.#dropout(step, i)]] : [],
+      ),
+      ...hooks,
+    });
+    const found = {
+      step,
+      lr,
+      loss: at(state, STATE.loss),
+      gradNorm: at(state, STATE.gradNorm),
+      skipped: state[STATE.skip] !== 0,
+    };
+    if (!found.skipped && !Number.isFinite(found.gradNorm)) this.#fail(found);
+    return found;
+  }
+
+  /**
+   * Mean loss over the valid targets of any number of sequences (a multiple of `batch` is fastest; the rest
+   * is padded with ignored targets). Changes nothing.
+   */
+  async evaluate(windows: Batch): Promise<number> {
+    return (await this.score(windows)).loss;
+  }
+
+  /** As `evaluate`; of a classifier also the share of labels that are told right. */
+  async score(windows: Batch): Promise<{ readonly loss: number; readonly accuracy?: number }> {
+    const { batch } = this.options;
+    const { inputs, hits } = this.#programs;
+    inputs.check(windows);
+    const { session } = this;
+    session.values.check();
+    const { lossSum } = this.#programs.scalars;
+    const [sum, right] = await session.runWithRetry('an evaluation', async () => {
+      session.write(lossSum, new Float32Array(1));
+      if (hits) session.write(hits, new Float32Array(1));
+      for (let row = 0; row < windows.batch; row += batch) {
+        await session.run(session.fit.passes.evaluate, this.#programs.inputs.values(inputs.part(windows, row)));
+      }
+      const { evaluated } = session.fit.passes;
+      if (evaluated) await session.run(evaluated, []);
+      return [at(await session.read(lossSum), 0), hits && at(await session.read(hits), 0)] as const;
+    });
+    const count = Math.max(1, this.model.objective.count(windows));
+    return { loss: sum / count, ...(right !== undefined && { accuracy: right / count }) };
+  }
+
+  /** See `ModelValues.collect`: how rank 0 saves what only other ranks have. */
+  async collect<T>(work: () => Promise<T>): Promise<T | undefined> {
+    await this.settle();
+    return this.session.values.collect(work);
+  }
+
+  /** See `ModelValues.share`: how all ranks save, each the tensors that `writers` gives it. */
+  async share<T>(work: () => Promise<T>): Promise<T> {
+    await this.settle();
+    return this.session.values.share(work);
+  }
+
+  /** The rank that writes each tensor of a checkpoint, the same on all ranks. */
+  writers(ranks: Ranks): ReadonlyMap<string, number> {
+    const { stages } = this.#programs;
+    const { map } = this.session;
+    const parts = Array.from({ length: stages?.size ?? 1 }, (_, stage) => {
+      const layers = stages ? stageOf(this.#layers, stages, stage) : this.#layers;
+      return { layers, map: !stages || stage === stages.place.rank ? map : stageMap(layers, map.chunkBytes) };
+    });
+    return shardWriters(parts, ranks);
+  }
+
+  /** Whether `setBudget` would take it. */
+  fits(bytes: number): boolean {
+    const { memory, leastBudget } = this.session;
+    return memory.gpu !== undefined && bytes >= leastBudget;
+  }
+
+  /**
+   * Goes on within another GPU budget, in bytes: the same losses, more or less traffic. Only for a trainer that was
+   * made with a budget. Errors: see `Session.setBudget`.
+   */
+  async setBudget(bytes: number): Promise<void> {
+    if (this.session.memory.gpu === undefined) {
+      throw new HoldfastError('this trainer has no GPU budget; give it one when it is made, if only the whole memory');
+    }
+    await this.session.setBudget(bytes);
+  }
+
+  /** All steps so far are done; what they changed is final. */
+  settle(): Promise<void> {
+    return this.#stepper.settle();
+  }
+
+  /** What a checkpoint keeps beside weights and moments; waits for the steps under way. */
+  async state(): Promise<TrainerState> {
+    await this.settle();
+    return { step: this.#step, control: [...this.#stepper.state] };
+  }
+
+  /** Steps skipped since the first, those before a resume included. */
+  async skipped(): Promise<number> {
+    await this.settle();
+    return at(this.#stepper.state, STATE.skipped);
+  }
+
+  /**
+   * Goes on from where `state` was taken; weights and moments are set with `setValues`. Errors: HoldfastError while steps are
+   * under way.
+   */
+  restore(state: TrainerState): void {
+    this.#stepper.restore(state.control);
+    this.#step = state.step;
+  }
+
+  /** Frees every buffer and removes the slow tier's file; what is called later fails. The device stays open. */
+  destroy(): Promise<void> {
+    return this.session.close();
+  }
+
+  /** It was used up before the norm was known: nothing may go on from what that made, and nothing saves it. */
+  #fail({ step }: StepMetrics): never {
+    const error = new HoldfastError(
+      `step ${step} gave a gradient that is not finite, a part of which the update in the backward pass has used up; go on from the ` +
+        'last checkpoint with --update at-end, which skips such a step, or with --clip, or a lower --lr',
+    );
+    this.session.end(error);
+    throw error;
+  }
+
+  /** Of a micro-batch: a function of its place in the run, so that a step that is done again is the same one. */
+  #dropout(step: number, micro: number): Inputs {
+    const { dropoutKey } = this.#programs;
+    if (!dropoutKey) return [];
+    const random = new Random(this.options.seed, `dropout ${step} ${micro}`);
+    return [[dropoutKey, Uint32Array.of(random.uint32(), random.uint32())]];
+  }
+
+  #hyper(step: number, lr: number, lossScale: number): Float32Array<ArrayBuffer> {
+    const { beta1, beta2, epsilon, weightDecay, clip } = this.options.optimizer;
+    const hyper = new Float32Array(this.#programs.scalars.hyper.size);
+    if (hyper.length === ROUNDING.size) {
+      // A function of the step alone, so that one that is done again, or behind a resume, is the same.
+      const random = new Random(this.options.seed, `moments ${step}`);
+      hyper.set(keyNumbers([random.uint32(), random.uint32()]), ROUNDING.roundingKey);
+    }
+    hyper[HYPER.learningRate] = lr;
+    hyper[HYPER.oneMinusBeta1] = 1 - beta1;
+    hyper[HYPER.oneMinusBeta2] = 1 - beta2;
+    hyper[HYPER.epsilon] = epsilon;
+    hyper[HYPER.weightDecay] = weightDecay;
+    hyper[HYPER.maxNorm] = clip;
+    hyper[HYPER.lossScale] = lossScale;
+    return hyper;
+  }
+}
+
+/** The split that takes the least time within the budget, by what this device and this host reach. */
+async function splitOn(
+  device: Device,
+  { memory: { gpu, ...rest }, ...search }: Omit<SplitSearch, 'limits' | 'memory'> & { readonly memory: MemoryOptions },
+  threads: Threads | undefined,
+): Promise<number> {
+  const budget = gpu === 'auto' ? await autoBudget(device, search.workloadOf(search.model)) : gpu;
+  const memory = budget === undefined ? rest : { ...rest, gpu: budget };
+  const limits = budget === undefined ? limitsOf(device) : await measuredLimits(device, threads);
+  return chooseSplit({ ...search, memory, limits });
+}

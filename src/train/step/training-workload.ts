@@ -1,0 +1,199 @@
+// The programs of training as one workload: a step, an evaluation and what generation needs, in each order that the
+// micro-batches may go in and with whatever becomes of activations. It needs no device: `holdfast plan` works out what a
+// trainer then runs. Invariant: every choice among the orders and activation modes gives the same bits.
+
+import { type Pass, readingPass, type StepPasses, stepPass } from '../../engine/compile/pass.ts';
+import type { OrderChoice, Workload } from '../../engine/compile/workload.ts';
+import { mostChunkFor, type Sharding } from '../../engine/ranks/sharding.ts';
+import {
+  type ActivationMode,
+  BLOCK_MODES,
+  blocksOf,
+  bytesWith,
+  withActivations,
+  withSlices,
+} from '../../graph/activations.ts';
+import type { GridPlace } from '../../graph/grid-place.ts';
+import { ACCUMULATE_ORDERS, type AccumulateOrder, layerMajor, reorderedGradient } from '../../graph/layer-major.ts';
+import { microBatchesAtOnce, oneForwardOneBackward } from '../../graph/pipeline.ts';
+import type { Program } from '../../graph/program.ts';
+import { withSharedTables } from '../../graph/shared-table.ts';
+import { withDecision } from '../../graph/update-in-backward.ts';
+import { trainedKindsOf } from '../../memory/layout/chunk-map.ts';
+import { indicesTogether } from '../../memory/layout/kinds.ts';
+import { bytesHeld } from '../../memory/layout/layout.ts';
+import type { Model } from '../../nn/model.ts';
+import { at } from '../../util/at.ts';
+import { HoldfastError } from '../../util/errors.ts';
+import { type Generation, type GenerationPasses, generationPasses } from '../inference/generation-workload.ts';
+import type { StepPrograms } from './step-programs.ts';
+import { stepReadback } from './stepper.ts';
+
+/** Those of generation where the trainer generates. */
+export type TrainingPasses = StepPasses & { readonly evaluate: Pass; readonly evaluated?: Pass } & GenerationPasses;
+
+/** Each is a moment of the plan, or several: some kilobytes. */
+const MOST_OPERATORS = 2 ** 18;
+
+/** What may be left to the budget, or said. */
+export interface WorkloadOptions {
+  /** What becomes of the activations of each block. @default 'auto' */
+  readonly activations?: ActivationMode | 'auto' | undefined;
+  /** See MemoryOptions. @default 'auto' */
+  readonly accumulateOrder?: AccumulateOrder | 'auto' | undefined;
+  /** Of several ranks: this one's place, and what they share. @default it is alone */
+  readonly sharding?: WorkloadSharding | undefined;
+  /** Of a stage on paper: the one of a longer pipeline whose order of micro-batches it has. @default its own */
+  readonly inPipeline?: GridPlace | undefined;
+}
+
+/**
+ * The programs of training, as one workload: what `holdfast plan` works out and what a trainer runs. Errors: HoldfastError
+ * for a step of more operators than can be planned, and for an order of micro-batches that would change its results.
+ */
+export function trainingWorkload(
+  model: Model,
+  programs: StepPrograms,
+  accumulate: number,
+  generation?: Generation,
+  { activations = 'auto', accumulateOrder = 'auto', sharding, inPipeline }: WorkloadOptions = {},
+): Workload<TrainingPasses> {
+  checkOperators(programs, accumulate);
+  const orders = ordersOf(programs, accumulate, accumulateOrder);
+  const known = new Map<AccumulateOrder, Workload<TrainingPasses>>();
+  const inOrder = (order: AccumulateOrder): Workload<TrainingPasses> => {
+    const found =
+      known.get(order) ??
+      workloadInOrder(model, programs, accumulate, generation, activations, choiceOf(order), sharding, inPipeline);
+    known.set(order, found);
+    return found;
+  };
+  const choiceOf = (order: AccumulateOrder): OrderChoice<TrainingPasses> => ({ order, menu: orders, with: inOrder });
+  return inOrder(at(orders, 0));
+}
+
+const ONE_BY_ONE =
+  '--update in-backward: micro-batches one after the other hold the gradients of all chunks from one to the next';
+
+/** The orders that micro-batches may go in, the one that needs the least memory first. */
+function ordersOf(
+  programs: StepPrograms,
+  accumulate: number,
+  asked: AccumulateOrder | 'auto',
+): readonly AccumulateOrder[] {
+  if (accumulate === 1 || programs.stages) return ['batch'];
+  const { inBackward } = programs;
+  if (asked === 'batch') {
+    if (inBackward)
+      throw new HoldfastError(`${ONE_BY_ONE}; let them go layer by layer (--accumulate-order layer, or auto)`);
+    return [asked];
+  }
+  const reordered = reorderedGradient(withSharedTables(programs))?.name;
+  if (reordered === undefined) return asked === 'auto' && !inBackward ? ACCUMULATE_ORDERS : ['layer'];
+  if (inBackward)
+    throw new HoldfastError(`${ONE_BY_ONE}, and two parts of this model share ${reordered}; use --accumulate 1`);
+  if (asked === 'auto') return ['batch'];
+  throw new HoldfastError(
+    `micro-batches layer by layer: two parts of this model share ${reordered}, and its gradient would add up in another ` +
+      'order; let them go one after the other (--accumulate-order batch, or auto)',
+  );
+}
+
+/** In one order, whatever becomes of activations. */
+function workloadInOrder(
+  model: Model,
+  programs: StepPrograms,
+  accumulate: number,
+  generation: Generation | undefined,
+  activations: ActivationMode | 'auto',
+  order: OrderChoice<TrainingPasses>,
+  sharding: WorkloadSharding | undefined,
+  inPipeline: GridPlace | undefined,
+): Workload<TrainingPasses> {
+  const { update, inBackward, evaluate, evaluated, inputs, dropoutKey, stages } = programs;
+  const blocks = blocksOf(programs.first);
+  const menu = activations === 'auto' ? [...BLOCK_MODES] : [activations];
+  const isByLayer = order.order === 'layer';
+  const place = stages && (inPipeline ?? stages.place);
+  /** Micro-batches whose activations are there at once. */
+  const alive = isByLayer ? accumulate : place ? microBatchesAtOnce(place, accumulate) : 1;
+  let isSliced: boolean | undefined;
+  const sparing = () => {
+    isSliced ??= withSlices(evaluate, () => 'slice') !== evaluate;
+    return isSliced ? 'slice' : undefined;
+  };
+  const known = new Map<string, Workload<TrainingPasses>>();
+  const workloadWith = (modes: readonly ActivationMode[]): Workload<TrainingPasses> => {
+    const key = modes.join();
+    const before = known.get(key);
+    if (before) return before;
+    const modeOf = (block: string) => modes[blocks.indexOf(block)] ?? 'keep';
+    const decided = (program: Program) => (inBackward ? withDecision(program, inBackward) : program);
+    const evaluation = withSlices(evaluate, modeOf);
+    const once = withActivations(programs.first, modeOf);
+    const next = accumulate > 1 ? withActivations(programs.next, modeOf) : once;
+    const brought = [...inputs.all, ...(dropoutKey ? [dropoutKey] : [])];
+    const together = place
+      ? oneForwardOneBackward({ first: once, next }, place, accumulate, { inputs: brought, tied: programs.tied })
+      : isByLayer
+        ? layerMajor(withSharedTables({ first: once, next }), accumulate, brought)
+        : undefined;
+    const all = together && { ...together, program: decided(together.program) };
+    const first = all ? once : decided(once);
+    const micro = all ? [all.program] : accumulate > 1 ? [first, next] : [first];
+    const sharded = sharding && { ...sharding, squares: programs.squares, lossSum: programs.scalars.lossSum };
+    const step = { first, next, inOne: all, update, inBackward, sharded };
+    const workload: Workload<TrainingPasses> = {
+      parameters: model.parameters,
+      training: true,
+      ...(inBackward && { inBackward }),
+      ...(sharding && { isShared: true, chunkLimits: chunkLimitsOf(model, sharding, stages !== undefined) }),
+      programs: [...micro, update, evaluation, ...(evaluated ? [evaluated] : []), ...(generation?.programs ?? [])],
+      passes: (map, most = accumulate) => ({
+        step: stepPass(step, map, Math.min(accumulate, most)),
+        evaluate: readingPass(evaluation, map, sharding),
+        ...(evaluated && { evaluated: readingPass(evaluated, map) }),
+        ...(generation && generationPasses(generation, map, sharding)),
+      }),
+      readback: stepReadback(programs.scalars.state.size),
+      activations: {
+        modes,
+        menu,
+        ...(activations === 'auto' && !sharding && !stages && { sparing }),
+        with: workloadWith,
+        mainOf: (passes) => passes.step,
+        rounds: isByLayer ? 1 : accumulate,
+        keptBytes: (mode) => alive * bytesWith(programs.first, mode, 'keep').reduce((a, b) => a + b, 0),
+      },
+      ...(accumulate > 1 && { order }),
+    };
+    known.set(key, workload);
+    return workload;
+  };
+  const [most = 'keep'] = menu;
+  return workloadWith(blocks.map(() => most));
+}
+
+/** How a workload is shared by several ranks. */
+export interface WorkloadSharding extends Sharding {
+  /** As rank 0 has chosen it. @default what every rank would choose */
+  readonly chunkBytes?: number | undefined;
+}
+
+function chunkLimitsOf({ parameters }: Model, { chunkBytes, ...sharding }: WorkloadSharding, isStaged: boolean) {
+  const fixed = isStaged ? { isFixed: true } : {};
+  if (chunkBytes !== undefined) return { leastChunk: chunkBytes, mostChunk: chunkBytes, ...fixed };
+  const trained = parameters.filter(({ trainable }) => trainable !== false);
+  const together = indicesTogether(trainedKindsOf(trained));
+  return { mostChunk: mostChunkFor(bytesHeld(trained), sharding, together), ...fixed };
+}
+
+function checkOperators({ first, next }: StepPrograms, accumulate: number): void {
+  const operators = first.instructions.length + (accumulate - 1) * next.instructions.length;
+  if (operators <= MOST_OPERATORS) return;
+  const most = 1 + Math.floor((MOST_OPERATORS - first.instructions.length) / next.instructions.length);
+  throw new HoldfastError(
+    `a step of ${accumulate} micro-batches of this model has ${operators} operators, ${MOST_OPERATORS} at most are planned; ` +
+      (most > 0 ? `accumulate at most ${most}` : 'use fewer layers'),
+  );
+}

@@ -49,3 +49,13 @@ export const oneLine = (text: string): string =>
 /** A name in a message: one that a damaged file brings may be of any length, and have anything in it. */
 export const shortened = (name: string): string =>
   (name.length <= 200 ? name : `${name.slice(0, 200)}...`).replace(CONTROL, ' ');
+
+/** What `work` makes, or undefined where it is refused: a HoldfastError. Other errors are thrown on. */
+export function unlessRefused<T>(work: () => T): T | undefined {
+  try {
+    return work();
+  } catch (error) {
+    if (error instanceof HoldfastError) return undefined;
+    throw error;
+  }
+}

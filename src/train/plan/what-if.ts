@@ -10,7 +10,7 @@ import { type AdapterLimits, heldByUpdate } from '../../engine/compile/workload.
 import { type MemoryOptions, optionsOf } from '../../engine/run/arrangement.ts';
 import { BLOCK_MODES } from '../../graph/activations.ts';
 import { bytesBelow } from '../../memory/tiers/shares.ts';
-import { HoldfastError } from '../../util/errors.ts';
+import { unlessRefused } from '../../util/errors.ts';
 import type { TrainingPasses } from '../step/training-workload.ts';
 
 /** What a step would be with another setting. */
@@ -90,14 +90,4 @@ export function whatIf(
 function movedIn({ passes: { step }, slots }: Fit<TrainingPasses>, policy: Policy): number {
   const { h2d, d2h } = schedule(step.trace, slots, policy, step.extra).moved;
   return h2d + d2h + 2 * offloadedBytes(step);
-}
-
-/** Undefined for what does not fit. */
-function unlessRefused<T>(fitted: () => T): T | undefined {
-  try {
-    return fitted();
-  } catch (error) {
-    if (error instanceof HoldfastError) return undefined;
-    throw error;
-  }
 }

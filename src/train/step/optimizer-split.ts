@@ -13,7 +13,7 @@ import { priceOf } from '../../engine/simulate/price.ts';
 import { elementBytesOf, optimizerKinds } from '../../memory/layout/kinds.ts';
 import { type Model, optimizedOn } from '../../nn/model.ts';
 import { at } from '../../util/at.ts';
-import { HoldfastError } from '../../util/errors.ts';
+import { unlessRefused } from '../../util/errors.ts';
 import type { TrainingPasses } from './training-workload.ts';
 
 /** Of the room that is left on the GPU, the part that stays free: a chunk ends where its tensors do. */
@@ -89,13 +89,4 @@ function fastest(some: readonly Tried[]): Tried | undefined {
   let best: Tried | undefined;
   for (const one of some) if (!best || one.seconds <= best.seconds) best = one;
   return best;
-}
-
-function unlessRefused<T>(fitted: () => T): T | undefined {
-  try {
-    return fitted();
-  } catch (error) {
-    if (error instanceof HoldfastError) return undefined;
-    throw error;
-  }
 }

@@ -57,6 +57,9 @@ function reviews(count: number): string {
 
 const TRAINING = { batch: 6, steps: 30, warmup: 2, evalEvery: 10, evalWindows: 16, saveEvery: 30 };
 
+/** Waits until the run that is shown is the first in the list, which is read again behind its end: until then its model is. */
+const newestListed = (page: Page): Promise<void> => page.locator('#runs > li:first-child.shown').waitFor();
+
 /** The model of the newest run, as it is exported, in a folder called `name`. */
 async function taken(page: Page, name: string): Promise<void> {
   await (await row(page)).getByRole('button', { name: 'Export model' }).click();
@@ -93,9 +96,10 @@ test('a BERT learns to tell texts apart, with a new head; its model does so else
   for (const width of [360, 1280]) expect(await overflow(page, width), `${width} pixels`).toBeLessThanOrEqual(0);
   await page.click('#train');
   await says(page, /^Done after 30 steps/);
-  expect(await page.textContent('#now-validated')).toBe('100 % of unseen right');
-  expect(await page.locator('#chart-accuracy').isVisible()).toBe(true);
+  await expect.poll(() => page.textContent('#now-validated')).toBe('100 % of unseen right');
+  await page.locator('#chart-accuracy').waitFor();
   expect(await page.locator('#writing').isVisible()).toBe(false);
+  await newestListed(page);
   await taken(page, 'told');
   expect(await measured('told', 'reviews.jsonl')).toContain('accuracy 100.00 % (120 of 120 texts)');
   await page.context().close();
@@ -201,7 +205,8 @@ test.runIf(EVERY_CASE)(
     expect(await page.locator('#field-context').isVisible()).toBe(false);
     await page.click('#train');
     await says(page, /^Done after 30 steps/);
-    expect(await page.textContent('#now-validated')).toBe('100 % of unseen right');
+    await expect.poll(() => page.textContent('#now-validated')).toBe('100 % of unseen right');
+    await newestListed(page);
     const list = page.locator('#runs > li');
     const remove = async () => {
       const before = await list.count();
@@ -215,6 +220,7 @@ test.runIf(EVERY_CASE)(
     await page.locator('#dialog').getByLabel('Steps in all').fill('33');
     await page.locator('#dialog').getByRole('button', { name: 'Fork' }).click();
     await says(page, /^“further” goes on from step 30/);
+    await list.first().locator('.name', { hasText: 'further' }).waitFor();
     const further = await row(page);
     const zip = path.join(folder, 'elsewhere.zip');
     writeFileSync(zip, await download(page, further));

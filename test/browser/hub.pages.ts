@@ -85,6 +85,8 @@ test('reloaded in the middle of a download, a page asks for the rest of it alone
     .toContainEqual([expect.stringMatching(/2\.saf.*\.incoming$/), after]);
   hub.behaviour.stall = undefined;
   await page.reload();
+  // The worker from before holds its place until it has ended.
+  await expect.poll(() => page.evaluate(async () => (await navigator.locks.query()).held)).toEqual([]);
   await start(page);
   const kept = await page.evaluate(async (source) => {
     const { trainer } = window.holdfast;
@@ -140,7 +142,7 @@ test('what is chosen while a model is fetched is not trained in its name, and no
   await page.click('#stop:enabled');
   await says(page, /^Stopped/);
   const names = () => page.locator('#runs .name').allTextContents();
-  const [former] = await names();
+  const former = await page.locator('#runs .name').textContent();
   await page.locator('label:has(#own-name)').click();
   const note = page.locator('#own-note', { hasText: /^[\d.]+ \wB to keep here; .* are free\.$/ });
   const lookUp = async () => {

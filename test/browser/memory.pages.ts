@@ -75,7 +75,12 @@ test('a picture of a step has every moment of every chunk, and the bytes that th
     const stepped = async () => {
       const heard = window.events.length;
       await trainer.step();
-      await window.until(() => window.events.slice(heard).some(({ type }) => type === 'memory'));
+      // Behind the step: the memory of the one before may come only now.
+      await window.until(() => {
+        const since = window.events.slice(heard);
+        const at = since.findIndex(({ type }) => type === 'step');
+        return at >= 0 && since.slice(at).some(({ type }) => type === 'memory');
+      });
       return window.events.findLast(({ type }) => type === 'memory');
     };
     const before = await stepped();
@@ -146,9 +151,8 @@ test('another budget on the way, and another policy: no bit changes; one that is
       };
       // Too little for all chunks, whatever activations leave.
       const budget = least + 2 * chunkBytes;
-      await trainer.unpause();
-      await trainer.setMemory({ gpu: budget });
-      await trainer.pause();
+      // Asked for at once: a run that goes on meanwhile is soon at its end.
+      await Promise.all([trainer.unpause(), trainer.setMemory({ gpu: budget }), trainer.pause()]);
       const smaller = await picture();
       const live = readied();
       const refused = await trainer.setMemory({ gpu: 1000 }).catch((error: Error) => error.message);

@@ -80,6 +80,8 @@ test('of two that go on at the same time one does, and the other is as it was', 
     await Promise.allSettled(ids.map((id) => trainer.resume(id, { steps: 1000, paused: true })));
     const runs = (await trainer.runs()).filter(({ id }) => ids.includes(id));
     await trainer.stop();
+    // Heard here, it is not taken for the end of a run that follows.
+    await window.until(() => window.events.some(({ type }) => type === 'stopped' || type === 'ended'));
     return runs.map(({ open, status, settings }) => ({ open, status, steps: settings?.steps }));
   }, ids);
   expect(found).toHaveLength(2);

@@ -64,8 +64,15 @@ export async function says(page: Page, pattern: RegExp): Promise<string> {
   return (await status.textContent()) ?? '';
 }
 
+/** Waits until the figures are of what the page has heard by now: they are written once a frame. */
+async function figuresWritten(page: Page): Promise<void> {
+  await page.evaluate(() => new Promise(requestAnimationFrame));
+}
+
 /** Waits until so many steps are shown as done. */
 export async function steps(page: Page, least: number): Promise<void> {
+  // Until then they may be those of the run that was shown before.
+  await figuresWritten(page);
   await page.waitForFunction(
     (least) => Number(document.querySelector('#now-step')?.textContent?.replaceAll(',', '')) >= least,
     least,
@@ -73,6 +80,7 @@ export async function steps(page: Page, least: number): Promise<void> {
 }
 
 export async function shownStep(page: Page): Promise<number> {
+  await figuresWritten(page);
   return Number((await page.textContent('#now-step'))?.replaceAll(',', ''));
 }
 
@@ -115,6 +123,11 @@ export async function row(page: Page, index = 0): Promise<Locator> {
   return found;
 }
 
+/** Waits until the list says that the run which is shown, the newest, is over: it is read again behind its end. */
+export async function listed(page: Page): Promise<void> {
+  await page.locator('#runs > li:first-child.shown .hint', { hasText: /^(finished|stopped) · / }).waitFor();
+}
+
 /** What a run's zip holds, as it is downloaded. */
 export async function download(page: Page, run: Locator): Promise<Buffer> {
   const [file] = await Promise.all([
@@ -124,8 +137,9 @@ export async function download(page: Page, run: Locator): Promise<Buffer> {
   return readFileSync(await file.path());
 }
 
-/** Loss by step, from the zip of the newest run. */
+/** Loss by step, from the zip of the newest run, which is shown and over. */
 export async function losses(page: Page): Promise<Map<number, number>> {
+  await listed(page);
   const { 'trainer_state.json': state = new Uint8Array() } = unzipSync(await download(page, await row(page)));
   const { history } = JSON.parse(strFromU8(state)) as SavedState;
   return new Map(history.steps.map(({ step, loss }) => [step, loss]));

@@ -14,6 +14,9 @@ const APART = [
   ...['model/head-rows', 'model/large-checkpoint', 'cli/sizes', 'formats/zip'].map((name) => `test/${name}.test.ts`),
 ];
 
+/** By it the bundle that the doors share is named: else any of its files may be. */
+const isRun = (id: string): boolean => id.endsWith('/src/train/run/run.ts');
+
 // Three bundles in dist/: the library, the headless runtime beside it, and the command line. Shaders are
 // inlined as text. Everything from npm stays an import, so that a lock file decides its version.
 export default defineConfig({
@@ -40,7 +43,7 @@ export default defineConfig({
         'valibot',
         /^@(sparticuz|zip\.js|huggingface)\//,
       ],
-      output: { chunkFileNames: '[name].js' },
+      output: { chunkFileNames: ({ moduleIds }) => (moduleIds.some(isRun) ? 'run.js' : '[name].js') },
     },
   },
   // An address, not a name: a minimal system may not know "localhost".

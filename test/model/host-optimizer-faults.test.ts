@@ -52,15 +52,21 @@ function memoryOver(file: (bytes: number) => BlockFile, own = work): MemoryOptio
 
 const stride = EVERY_CASE ? 1 : 71;
 
-const LOST: readonly (readonly [string, TrainingDtype])[] = [
-  ['one budget', 'f32'],
-  ['no budget', 'f32'],
-  ['one budget', 'bf16'],
-  ['no budget', 'f16'],
+const ALL = { optimizerDevice: 'cpu' } as const;
+const SOME = { optimizerDevice: 'auto', optimizerSplit: 4 } as const;
+
+/** Updated on the host: all of it, or what is not on the GPU. */
+const LOST: readonly (readonly [string, TrainingDtype, typeof ALL | typeof SOME])[] = [
+  ['one budget', 'f32', ALL],
+  ['no budget', 'f32', ALL],
+  ['one budget', 'bf16', ALL],
+  ['no budget', 'f16', ALL],
+  ['one budget', 'f32', SOME],
+  ['one budget', 'bf16', SOME],
 ];
 
-test.each(LOST)('the device is lost at the n-th call, within %s, in %s', async (budget, dtype) => {
-  const own: Work = { ...work, model: computedIn(SMALLEST, dtype) };
+test.each(LOST)('the device is lost at the n-th call, within %s, in %s, %o', async (budget, dtype, where) => {
+  const own: Work = { ...work, model: computedIn(SMALLEST, dtype), ...where };
   const { outcome: wanted, choices } = await run(device, own);
   let n = 0;
   for (let struck = true; struck; n += stride) {

@@ -13,7 +13,6 @@ import { chooseVariants } from '../choose-variants.ts';
 import { entry, leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE, testHost } from '../host.ts';
-import { fragileDevice } from './fragile.ts';
 import {
   batchesOf,
   budgetFor,
@@ -25,7 +24,6 @@ import {
   openTrainer,
   run,
   SMALLEST,
-  train,
   type Work,
   workloadOf,
 } from './runs.ts';
@@ -131,43 +129,6 @@ test('what the GPU updates stays there, and what the host updates never comes: b
   expect(after.h2dBytes - before.h2dBytes).toBe(onHost);
   expect(after.d2hBytes - before.d2hBytes).toBe(onHost);
   await trainer.destroy();
-});
-
-const LOST = [
-  ['f32', 'step'],
-  ['bf16', 'step'],
-] as const;
-
-test.each(LOST)('in %s, the device is lost at the n-th call, recovery by %s', async (dtype, recovery) => {
-  const own: Work = {
-    ...{ model: computedIn(SMALLEST, dtype), batch: 1, seq: 8, accumulate: 1, steps: 4 },
-    ...{ optimizerDevice: 'auto', optimizerSplit: 4 },
-  };
-  chooseVariants(1);
-  const { outcome: wanted, choices } = await run(device, own);
-  const gpu = leastBudget(device, own);
-  const host = leastHostUnder(device, own, { gpu });
-  const stride = EVERY_CASE ? 1 : 97;
-  let n = 0;
-  for (let struck = true; struck; n += stride) {
-    struck = false;
-    const fragile = await fragileDevice(device);
-    const trainer = await openTrainer(fragile.device, own, {
-      memory: { gpu, recovery, host, disk: memoryDisk() },
-      choices,
-    });
-    let calls = 0;
-    fragile.before = () => {
-      if (calls++ !== n) return;
-      struck = true;
-      fragile.lose();
-    };
-    expectSame(await train(trainer, own), wanted, `lost at call ${n}`);
-    expect(trainer.recoveries).toBe(Number(struck));
-    fragile.before = undefined;
-    await trainer.destroy();
-  }
-  expect(n).toBeGreaterThan(stride);
 });
 
 describe('the split, where it is left to the trainer', () => {

@@ -39,6 +39,7 @@ export default defineConfig({
           include: [
             ...['kernels', 'reference', 'matmul', 'host-adamw'].map((name) => `test/kernels/${name}.test.ts`),
             'test/model/host-threads.test.ts',
+            'test/data/encoding-threads.test.ts',
             'test/browser/*.test.ts',
           ],
           fileParallelism: false,

@@ -49,6 +49,7 @@ const RUNTIME_SUITES = [
   ...['archive', 'checkpoint', 'files', 'kept-checkpoints', 'living-run'].map((name) => `test/formats/${name}.test.ts`),
   ...['power-loss', 'remote', 'zip'].map((name) => `test/formats/${name}.test.ts`),
   ...['collectives', 'launcher', 'mpiexec'].map((name) => `test/ranks/${name}.test.ts`),
+  'test/data/encoding-threads.test.ts',
 ];
 
 check('lint', bin('biome'), ['check', '--error-on-warnings']);

@@ -1,14 +1,16 @@
 // A text as token ids: nine tenths of its bytes to train on (or another share, or all beside a second text), the rest to
 // validate with, each tokenized by itself. It is read
-// piece by piece and cut where the tokenizer says that it is safe, with pauses in which other work is done: neither text nor
-// ids are ever in memory twice. What was tokenized once is kept in the host's cache (token-cache.ts).
+// piece by piece and cut where the tokenizer says that it is safe, with pauses in which other work is done, and a large one encoded
+// by threads (encoding-threads.ts): neither text nor ids are ever in memory twice. What was tokenized once is kept in the host's
+// cache (token-cache.ts).
 //
 // Invariant: the ids are those of each part tokenized as a whole.
 
 import type { Host } from '../runtime/host.ts';
-import { HoldfastError, Stopped } from '../util/errors.ts';
+import { assert, HoldfastError, Stopped } from '../util/errors.ts';
 import type { TokenIds } from './batches.ts';
 import { borderOf, split, type TextIdentity, type TextSource, wholeText } from './corpus.ts';
+import { type PartEncoder, partEncoder } from './encoding-threads.ts';
 import { TokenCache } from './token-cache.ts';
 import type { Tokenizer } from './tokenizer.ts';
 
@@ -106,24 +108,22 @@ async function tokenize(
   const sum = await host.files.sha256();
   const writer = await cache.writer();
   let done = 0;
-  let length = 0;
-  const pause = (share: number) => pauseBetween(Math.floor(done + share * length), source.bytes, options);
-  const parts = { train: new Parts(tokenizer, pause), validation: new Parts(tokenizer, pause) };
+  const encoder = await partEncoder(host, tokenizer, source.bytes);
+  const pause = (bytes: number) => pauseBetween(bytes, source.bytes, options);
+  const parts = { train: new Parts(tokenizer, encoder, pause), validation: new Parts(tokenizer, encoder, pause) };
   try {
     for await (const piece of source.pieces()) {
       sum.update(piece);
-      length = piece.length;
       // A character that lies across the border is trained on.
       let at = Math.min(Math.max(border - done, 0), piece.length);
       while (done + at >= border && parts.validation.empty && at < piece.length && ((piece[at] ?? 0) & 0xc0) === 0x80)
         at++;
-      await parts.train.add(piece.subarray(0, at), writer.train);
+      await parts.train.add(piece.subarray(0, at), done, writer.train);
       if (at < piece.length) {
         await parts.train.end(writer.train);
-        await parts.validation.add(piece.subarray(at), writer.validation);
+        await parts.validation.add(piece.subarray(at), done + at, writer.validation);
       }
       done += piece.length;
-      length = 0;
     }
     await parts.train.end(writer.train);
     await parts.validation.end(writer.validation);
@@ -133,6 +133,8 @@ async function tokenize(
   } catch (error) {
     await writer.abort();
     throw error;
+  } finally {
+    await encoder.end();
   }
 }
 
@@ -168,33 +170,42 @@ export async function pauseBetween(
 
 type Take = (ids: Int32Array) => Promise<void>;
 
-/** A text that comes in bytes, encoded in parts as soon as there is a place to cut. */
+/** A text that comes in bytes, encoded in parts as soon as there is a place to cut, some of them at once. */
 class Parts {
   readonly #tokenizer: Tokenizer;
-  readonly #pause: (share: number) => Promise<void>;
+  readonly #encoder: PartEncoder;
+  /** With the bytes of the text that are encoded. */
+  readonly #pause: (done: number) => Promise<void>;
   readonly #decoder = new TextDecoder('utf-8', { ignoreBOM: true });
+  /** In the order of the text; `end`: about so many bytes of it are before the next. */
+  readonly #underWay: { readonly ids: Promise<Int32Array>; readonly end: number }[] = [];
   #text = '';
   /** Up to here there is no place to cut behind the first part. */
   #searched = 0;
+  /** Where what was added ends. */
+  #end = 0;
   #ended = false;
   empty = true;
 
-  constructor(tokenizer: Tokenizer, pause: (share: number) => Promise<void>) {
+  constructor(tokenizer: Tokenizer, encoder: PartEncoder, pause: (done: number) => Promise<void>) {
     this.#tokenizer = tokenizer;
+    this.#encoder = encoder;
     this.#pause = pause;
   }
 
-  async add(bytes: Uint8Array, take: Take): Promise<void> {
+  /** `first`: the bytes of the text before these. */
+  async add(bytes: Uint8Array, first: number, take: Take): Promise<void> {
     if (bytes.length === 0) return;
     this.empty = false;
+    this.#end = first + bytes.length;
     this.#text += this.#decoder.decode(bytes, { stream: true });
     let begin = 0;
     while (this.#text.length - begin > PART) {
       const cut = this.#tokenizer.nextCut?.(this.#text, Math.max(begin + PART, this.#searched));
       if (!cut) break;
-      await take(this.#tokenizer.encode(this.#text.slice(begin, cut.end)));
+      const part = this.#text.slice(begin, cut.end);
       begin = cut.begin;
-      await this.#pause(begin / this.#text.length);
+      await this.#encode(part, first + Math.floor((begin / this.#text.length) * bytes.length), take);
     }
     this.#text = this.#text.slice(begin);
     // What a place is, is seen from the character before it to two behind it.
@@ -209,8 +220,23 @@ class Parts {
   async end(take: Take): Promise<void> {
     if (this.#ended || this.empty) return;
     this.#ended = true;
-    await take(this.#tokenizer.encode(this.#text + this.#decoder.decode()));
+    await this.#encode(this.#text + this.#decoder.decode(), this.#end, take);
     this.#text = '';
-    await this.#pause(1);
+    while (this.#underWay.length > 0) await this.#takeFirst(take);
+  }
+
+  async #encode(text: string, end: number, take: Take): Promise<void> {
+    const ids = this.#encoder.encode(text);
+    // Its rejection is thrown where it is awaited; until then it is no unhandled one.
+    ids.catch(() => {});
+    this.#underWay.push({ ids, end });
+    if (this.#underWay.length >= this.#encoder.atOnce) await this.#takeFirst(take);
+  }
+
+  async #takeFirst(take: Take): Promise<void> {
+    const first = this.#underWay.shift();
+    assert(first, 'a part is under way');
+    await take(await first.ids);
+    await this.#pause(first.end);
   }
 }

@@ -13,7 +13,7 @@ import { withNudges } from './browser/firefox-polls.ts';
 import { finishRenames } from './browser/opfs.ts';
 import { fileAt, OpfsFiles } from './browser/opfs-files.ts';
 import { type DiskRoom, roomOnDisk } from './browser/room.ts';
-import type { GPUSource, Host, Threads } from './host.ts';
+import type { GPUSource, Host, Threads, ThreadWorker } from './host.ts';
 
 export interface BrowserHost extends Host {
   /** Whether the page is cross-origin isolated: without, every block moved is copied once more. */
@@ -107,10 +107,16 @@ async function fetchExample(): Promise<Uint8Array<ArrayBuffer>> {
 
 // ---- Threads -------------------------------------------------------------------------------------------------
 
+/** Spelled out: a bundler looks for these words. */
+const workers: Record<ThreadWorker, () => Worker> = {
+  optimizer: () => new Worker(new URL('../../workers/optimizer.ts', import.meta.url), { type: 'module' }),
+  tokenizing: () => new Worker(new URL('../../workers/tokenizing.ts', import.meta.url), { type: 'module' }),
+};
+
 const threads: Threads = {
   count: navigator.hardwareConcurrency,
-  async start({ message, failed }) {
-    const worker = new Worker(new URL('../../workers/optimizer.ts', import.meta.url), { type: 'module' });
+  async start(name, { message, failed }) {
+    const worker = workers[name]();
     worker.onmessage = ({ data }) => message(data);
     worker.onerror = (event) => failed(new Error(event.message));
     return {

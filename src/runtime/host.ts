@@ -189,7 +189,10 @@ export interface ProcessName {
   readonly machine: string;
 }
 
-/** A thread that runs workers/optimizer.ts. */
+/** What a thread may run: the file of that name in workers/. */
+export type ThreadWorker = 'optimizer' | 'tokenizing';
+
+/** A thread that runs one of them. */
 export interface Thread {
   /** What is sent is copied, but for shared memory, which is shared. */
   post(message: unknown): void;
@@ -204,7 +207,7 @@ export interface Threads {
   /** As many as can run at once. */
   readonly count: number;
   /** `message` is called with what it sends, `failed` when it cannot go on, or has ended. */
-  start(told: { message(message: unknown): void; failed(error: unknown): void }): Promise<Thread>;
+  start(worker: ThreadWorker, told: { message(message: unknown): void; failed(error: unknown): void }): Promise<Thread>;
 }
 
 /** All that the library needs of the place it runs in. */
@@ -242,7 +245,7 @@ export interface Host {
   claimNextFolder?(parent: string, prefix: string): Promise<FolderClaim>;
   /** A file at a path that is written in several goes. Absent where none is kept. Errors: as `Files`. */
   resumeFile?(path: string): Promise<ResumedFile>;
-  /** Threads that share memory. Absent where there are none. */
+  /** Threads, which share memory where the place lets them. Absent where there are none. */
   readonly threads?: Threads;
   /** All bytes of standard input, until its end. */
   readStandardInput(): Promise<Uint8Array<ArrayBuffer>>;

@@ -77,8 +77,8 @@ test.each(Object.entries(faults).slice(0, inBrowser ? 1 : 2))(
     let started = 0;
     const failing: Threads = {
       count: 2,
-      start: async (told) => {
-        const thread = await own.start(told);
+      start: async (worker, told) => {
+        const thread = await own.start(worker, told);
         const isLast = ++started === 2;
         return { ...thread, post: (message) => (isLast ? fail(thread, message) : thread.post(message)) };
       },

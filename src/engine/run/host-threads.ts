@@ -89,7 +89,7 @@ export class HostThreads implements HostUpdater {
     const count = Math.max(1, Math.min(MOST_THREADS, this.#threads.count));
     return Promise.all(
       Array.from({ length: count }, async () => {
-        const thread = await this.#threads.start({
+        const thread = await this.#threads.start('optimizer', {
           message: (reply) => this.#answered(reply as ThreadReply),
           failed: (error) => this.#failed(error),
         });

@@ -1,32 +1,37 @@
-// Threads for Node and Deno: workers/optimizer.ts, built into one script, in a worker of its own.
+// Threads for Node and Deno: a file of workers/, built into one script, in a worker of its own.
 
 import os from 'node:os';
 import { Worker } from 'node:worker_threads';
-import type { Threads } from '../host.ts';
+import type { Threads, ThreadWorker } from '../host.ts';
 
-/** The globals of a browser that the script uses. */
+/** The globals of a browser that the scripts use. */
 const PRELUDE = `const { parentPort } = require('node:worker_threads');
-globalThis.self = { postMessage: (message) => parentPort.postMessage(message) };
+globalThis.self = { postMessage: (message, options) => parentPort.postMessage(message, options?.transfer) };
 parentPort.on('message', (data) => globalThis.self.onmessage({ data }));
 `;
 
+const scripts: Record<ThreadWorker, () => Promise<{ readonly default: string }>> = {
+  optimizer: () => import('../../../workers/optimizer.ts?script'),
+  tokenizing: () => import('../../../workers/tokenizing.ts?script'),
+};
+
 export const threads: Threads = {
   count: os.availableParallelism(),
-  async start({ message, failed }) {
-    const { default: script } = await import('../../../workers/optimizer.ts?script');
-    const worker = new Worker(PRELUDE + script, { eval: true });
-    worker.on('message', message);
-    worker.on('error', failed);
-    worker.on('exit', (code) => failed(new Error(`it ended with status ${code}`)));
+  async start(worker, { message, failed }) {
+    const { default: script } = await scripts[worker]();
+    const thread = new Worker(PRELUDE + script, { eval: true });
+    thread.on('message', message);
+    thread.on('error', failed);
+    thread.on('exit', (code) => failed(new Error(`it ended with status ${code}`)));
     // An idle thread keeps no process alive.
-    worker.unref();
+    thread.unref();
     return {
       post(data) {
-        worker.postMessage(data);
+        thread.postMessage(data);
       },
-      keepAlive: (busy) => (busy ? worker.ref() : worker.unref()),
+      keepAlive: (busy) => (busy ? thread.ref() : thread.unref()),
       async end() {
-        await worker.terminate();
+        await thread.terminate();
       },
     };
   },

@@ -7,9 +7,10 @@ import { openText, type TextIdentity } from '../data/corpus.ts';
 import { tokenizerOf } from '../data/open-tokenizer.ts';
 import { Pieces } from '../data/packing.ts';
 import { holdRecords, readDocuments, TRAIN_ON, type TrainOn } from '../data/records/read-records.ts';
-import { stridedWindows, windowCount } from '../data/strided-windows.ts';
+import { readStridedWindows, windowCount } from '../data/strided-windows.ts';
+import { runBehind } from '../data/token-run.ts';
 import { tokenizedText } from '../data/tokenized-text.ts';
-import { joinedIds, type Tokenizer } from '../data/tokenizer.ts';
+import type { Tokenizer } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
 import { checkWriter, labelsIn, shapeOf } from '../formats/families/index.ts';
 import { preparationIn } from '../formats/preprocessor.ts';
@@ -48,7 +49,7 @@ interface EvaluationData {
   readonly facts: Readonly<Record<string, number | string>>;
   /** Tokens a byte, where every token counts. */
   readonly tokensPerByte?: number;
-  batches(): Iterable<Batch>;
+  batches(): Iterable<Batch> | AsyncIterable<Batch>;
 }
 
 export function evalCommand(host: Host): Command {
@@ -142,7 +143,7 @@ export function evalCommand(host: Host): Command {
 /** Sums over all batches: nats, what they are of, and how many were told right. */
 async function lossOfAll({ terminal }: Host, evaluator: Evaluator, data: EvaluationData, shows: boolean) {
   let [nats, targets, done, told] = [0, 0, 0, 0];
-  for (const batch of data.batches()) {
+  for await (const batch of data.batches()) {
     const part = await evaluator.lossOf(batch);
     nats += part.nats;
     targets += part.targets;
@@ -201,7 +202,7 @@ async function textData(host: Host, flags: Flags, tokenizer: Tokenizer, most: nu
   const source = await openText(host, { data: flags.data, seed: 0 });
   const { identity, train } = await tokenizedText(host, source, tokenizer, { heldBack: 0 });
   const { bos } = tokenizer.specials;
-  const tokens = bos !== undefined && tokenizer.addsBos ? joinedIds([bos], train) : train;
+  const tokens = bos !== undefined && tokenizer.addsBos ? runBehind(bos, train) : train;
   const context = Math.max(1, Math.min(most, tokens.length - 1));
   const { stride = Math.max(1, Math.floor(context / 2)) } = flags;
   if (stride > most)
@@ -212,7 +213,7 @@ async function textData(host: Host, flags: Flags, tokenizer: Tokenizer, most: nu
     rows: windowCount(tokens.length, options),
     ...{ word: 'window', seq: context, packed: false, facts: { stride: options.stride } },
     tokensPerByte: train.length / identity.bytes,
-    batches: () => stridedWindows(tokens, options),
+    batches: () => readStridedWindows(tokens, options),
   };
 }
 

@@ -111,7 +111,7 @@ async function trainOn(
     if (epochs !== undefined) {
       const options = { signal: abort.signal, onProgress: progress.events.tokenizing };
       text = await readText(host, settings, tokenizer, options);
-      settings = withEpochs(settings, text, epochs);
+      settings = await withEpochs(settings, text, epochs);
     }
     if (tunes) settings = { ...settings, ...paceOf(settings), ...numbersIn(flags) };
     checkSettings(settings);

@@ -1,10 +1,12 @@
-// Batches cut from a run of tokens: windows at random offsets to train on, windows spread evenly to validate.
+// Batches cut from a run of tokens, in memory or in a file: windows at random offsets to train on, windows spread evenly to
+// validate.
 //
 // A window of T tokens needs T + 1 of them: the target of each position is the token after it. Invariant: a
-// RandomWindows restored from state() yields the batches that the original would have yielded.
+// RandomWindows, or RandomOffsets, restored from state() yields what the original would have yielded.
 
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
+import type { TokenIds, TokenRange, TokenRun } from './token-run.ts';
 
 /** An array of a batch: numbers that are counted, or measured. */
 export type BatchArray = Int32Array<ArrayBuffer> | Float32Array<ArrayBuffer>;
@@ -35,9 +37,6 @@ export function arrayOf(batch: Batch, name: string, type: 'i32' | 'f32'): BatchA
   throw new HoldfastError(`a batch has no ${name}: give them as ${wanted.name}`);
 }
 
-/** A run of token ids: as wide as they need. */
-export type TokenIds = Int32Array | Uint8Array | Uint16Array | Uint32Array;
-
 /** Of one batch: what every adapter binds at once (128 MiB). The host holds their ids and their targets. */
 const MOST_TOKENS = 2 ** 25;
 
@@ -51,31 +50,26 @@ export function checkTokens(what: string, windows: number, tokens: number): void
   );
 }
 
-/** Batches to train on: windows at random offsets of a run of tokens, from a seed. */
-export class RandomWindows {
-  readonly #tokens: TokenIds;
+/** Where the windows of a batch begin in so many tokens: at random, each independently, from a seed. */
+export class RandomOffsets {
   readonly #random: Random;
+  readonly #offsets: number;
   readonly #stride: number;
-  /** Windows in a batch. */
-  readonly batch: number;
-  /** Tokens in a window. */
-  readonly context: number;
+  readonly #batch: number;
 
-  /** Windows begin at multiples of `stride`. Errors: HoldfastError when `tokens` is shorter than context + 1. */
-  constructor(tokens: TokenIds, batch: number, context: number, seed: number, stride = 1) {
+  /** Windows begin at multiples of `stride`. Errors: HoldfastError for fewer than context + 1 tokens. */
+  constructor(tokens: number, batch: number, context: number, seed: number, stride = 1) {
     checkTokens('batch', batch, context);
     checkLength(tokens, context, 'training');
-    this.#tokens = tokens;
     this.#random = new Random(seed, 'batches');
+    this.#offsets = Math.ceil((tokens - context) / stride);
     this.#stride = stride;
-    this.batch = batch;
-    this.context = context;
+    this.#batch = batch;
   }
 
-  /** `batch` windows, each at a uniformly random offset, independently. */
-  next(): TokenBatch {
-    const offsets = Math.ceil((this.#tokens.length - this.context) / this.#stride);
-    return cut(this.#tokens, this.context, this.batch, () => this.#random.below(offsets) * this.#stride);
+  /** One for each window. */
+  next(): number[] {
+    return Array.from({ length: this.#batch }, () => this.#random.below(this.#offsets) * this.#stride);
   }
 
   /** Plain JSON. */
@@ -89,36 +83,88 @@ export class RandomWindows {
   }
 }
 
+/** Batches to train on: windows at random offsets of a run of tokens, from a seed. */
+export class RandomWindows {
+  readonly #tokens: TokenIds;
+  readonly #offsets: RandomOffsets;
+  /** Windows in a batch. */
+  readonly batch: number;
+  /** Tokens in a window. */
+  readonly context: number;
+
+  /** Windows begin at multiples of `stride`. Errors: HoldfastError when `tokens` is shorter than context + 1. */
+  constructor(tokens: TokenIds, batch: number, context: number, seed: number, stride = 1) {
+    this.#tokens = tokens;
+    this.#offsets = new RandomOffsets(tokens.length, batch, context, seed, stride);
+    this.batch = batch;
+    this.context = context;
+  }
+
+  /** `batch` windows, each at a uniformly random offset, independently. */
+  next(): TokenBatch {
+    return cut(this.#tokens, this.context, this.#offsets.next());
+  }
+
+  /** Plain JSON. */
+  state(): number[] {
+    return this.#offsets.state();
+  }
+
+  /** Goes on from where `state` was taken. */
+  restore(state: readonly number[]): void {
+    this.#offsets.restore(state);
+  }
+}
+
 /**
  * `count` windows from the first token to the last, spread evenly, each at a multiple of `stride`; they overlap where
  * tokens are few.
  */
 export function evenWindows(tokens: TokenIds, context: number, count: number, stride = 1): TokenBatch {
+  return cut(tokens, context, evenOffsets(tokens.length, context, count, stride));
+}
+
+/** Where those of so many tokens begin. Errors: HoldfastError for too few. */
+export function evenOffsets(tokens: number, context: number, count: number, stride = 1): number[] {
   checkTokens('validation', count, context);
   checkLength(tokens, context, 'validation');
-  const last = tokens.length - context - 1;
-  return cut(tokens, context, count, (row) => {
+  const last = tokens - context - 1;
+  return Array.from({ length: count }, (_, row) => {
     const offset = Math.floor((row * last) / Math.max(1, count - 1));
     return offset - (offset % stride);
   });
 }
 
-function cut(tokens: TokenIds, seq: number, batch: number, offset: (row: number) => number): TokenBatch {
+/** The windows that begin at these offsets. */
+export async function readWindows(tokens: TokenRun, seq: number, offsets: readonly number[]): Promise<TokenBatch> {
+  return batchOf(await tokens.read(offsets.map((offset) => windowAt(offset, seq))), seq);
+}
+
+const cut = (tokens: TokenIds, seq: number, offsets: readonly number[]): TokenBatch =>
+  batchOf(
+    offsets.map((offset) => tokens.subarray(...windowAt(offset, seq))),
+    seq,
+  );
+
+/** A window, and the target of its last token. */
+const windowAt = (offset: number, seq: number): TokenRange => [offset, offset + seq + 1];
+
+function batchOf(windows: readonly TokenIds[], seq: number): TokenBatch {
+  const batch = windows.length;
   const ids = new Int32Array(batch * seq);
   const targets = new Int32Array(batch * seq);
-  for (let row = 0; row < batch; row++) {
-    const begin = offset(row);
-    ids.set(tokens.subarray(begin, begin + seq), row * seq);
-    targets.set(tokens.subarray(begin + 1, begin + 1 + seq), row * seq);
+  for (const [row, window] of windows.entries()) {
+    ids.set(window.subarray(0, seq), row * seq);
+    targets.set(window.subarray(1), row * seq);
   }
   return { ids, targets, batch, seq };
 }
 
-function checkLength(tokens: TokenIds, context: number, part: 'training' | 'validation'): void {
-  if (tokens.length > context) return;
-  const shorter = tokens.length > 1 ? ` or a context of at most ${tokens.length - 1}` : '';
+function checkLength(tokens: number, context: number, part: 'training' | 'validation'): void {
+  if (tokens > context) return;
+  const shorter = tokens > 1 ? ` or a context of at most ${tokens - 1}` : '';
   throw new HoldfastError(
-    `${part} text: ${tokens.length} tokens, a context of ${context} needs at least ${context + 1}; ` +
+    `${part} text: ${tokens} tokens, a context of ${context} needs at least ${context + 1}; ` +
       `use a longer text${shorter}`,
   );
 }

@@ -6,7 +6,7 @@
 
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
-import { type Batch, checkTokens, evenWindows, RandomWindows, type TokenBatch } from './batches.ts';
+import { type Batch, checkTokens, evenOffsets, RandomOffsets, readWindows, type TokenBatch } from './batches.ts';
 import type { TextIdentity } from './corpus.ts';
 import { Pieces, permutation, ShuffledRows } from './packing.ts';
 import type { ReadDocuments } from './records/read-records.ts';
@@ -17,8 +17,8 @@ export interface Dataset<B extends Batch = Batch> {
   readonly identity: TextIdentity;
   /** Held back, and always the same. */
   readonly validation: B;
-  /** The next batch to train on. */
-  next(): B;
+  /** The next batch to train on. It is drawn when this is called, and read then. Errors: HoldfastError where it cannot be read. */
+  next(): Promise<B>;
   /** Plain JSON. */
   state(): number[];
   /** Goes on from where `state` was taken. Errors: HoldfastError for what is no state of it. */
@@ -53,17 +53,17 @@ export interface DocumentOptions extends WindowOptions {
  * Windows of a text, those to train on and those to validate with apart; they begin with a line where lines are all of one
  * length, in tokens too. Errors: HoldfastError for text too short.
  */
-export function textDataset(
+export async function textDataset(
   { identity, train, validation, stride }: TokenizedText,
   { batch, seq, seed, evalWindows }: WindowOptions,
-): Dataset<TokenBatch> {
-  const windows = new RandomWindows(train, batch, seq, seed, stride);
+): Promise<Dataset<TokenBatch>> {
+  const offsets = new RandomOffsets(train.length, batch, seq, seed, stride);
   return {
     identity,
-    validation: evenWindows(validation, seq, evalWindows, stride),
-    next: () => windows.next(),
-    state: () => windows.state(),
-    restore: (state) => windows.restore(state),
+    validation: await readWindows(validation, seq, evenOffsets(validation.length, seq, evalWindows, stride)),
+    next: () => readWindows(train, seq, offsets.next()),
+    state: () => offsets.state(),
+    restore: (state) => offsets.restore(state),
     rowsIn: (epochs) => Math.ceil((epochs * train.length) / seq),
     rowsOf: () => Math.ceil(train.length / seq),
     notes: [],
@@ -118,7 +118,7 @@ export function documentDataset(
   return {
     identity: train.identity,
     validation: validated.batch(evenly(validated.rows(), evalWindows)),
-    next: () => rows.next(batch),
+    next: async () => rows.next(batch),
     state: () => rows.state(),
     restore: (state) => rows.restore(state),
     rowsIn: (epochs) => rows.count(epochs),

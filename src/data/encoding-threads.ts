@@ -5,7 +5,6 @@
 
 import type { Host, Thread, Threads } from '../runtime/host.ts';
 import { type Deferred, deferred } from '../util/deferred.ts';
-import { assert } from '../util/errors.ts';
 import type { EncodingReply, EncodingWork } from './encoding-thread.ts';
 import type { Tokenizer } from './tokenizer.ts';
 
@@ -102,7 +101,8 @@ class EncodingThreads implements PartEncoder {
 
   #answered(parts: Hand['parts'], { id, ids }: EncodingReply): void {
     const part = parts.get(id);
-    assert(part, `a thread encodes what it was given, and no part ${id}`);
+    // A thread that has failed may answer still: what it had was encoded here.
+    if (!part) return;
     parts.delete(id);
     if (ids) part.ids.resolve(ids);
     else this.#encodeHere(part);
@@ -111,6 +111,7 @@ class EncodingThreads implements PartEncoder {
   /** Whoever waits for its parts goes on; a second word of the same end finds nothing to do. */
   #failed(hand: Hand): void {
     if (!this.#hands.delete(hand)) return;
+    void hand.thread.end();
     for (const part of hand.parts.values()) this.#encodeHere(part);
     hand.parts.clear();
   }

@@ -68,7 +68,7 @@ export function exampleDataset(sets: ExampleSets, options: ExampleOptions): Data
   return {
     identity,
     validation: (test ?? train).batch(validated),
-    next: () => train.batch(Array.from({ length: batch }, next)),
+    next: async () => train.batch(Array.from({ length: batch }, next)),
     state: () => [epoch, at],
     restore([savedEpoch = -1, savedAt = -1]) {
       if (savedEpoch < 0 || savedAt < 0 || savedAt > trained.length)

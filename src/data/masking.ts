@@ -56,9 +56,9 @@ export function maskedDataset(dataset: Dataset<TokenBatch>, masking: Masking, se
   return {
     ...dataset,
     validation: masked(dataset.validation, masking, new Random(0, 'validation masks')),
-    next() {
+    async next() {
       const random = new Random(seed, `masks ${dataset.state().join(' ')}`);
-      return masked(dataset.next(), masking, random);
+      return masked(await dataset.next(), masking, random);
     },
   };
 }

@@ -13,8 +13,9 @@ import { wholeNumber } from '../util/range.ts';
 import { piecesOf, type TextIdentity } from './corpus.ts';
 import { MarkedTexts } from './marked-texts.ts';
 import { type RecordFile, recordFilesOf } from './records/lines.ts';
+import { PART } from './text-parts.ts';
 import { TokenFile, type TokenFileWriter } from './token-files.ts';
-import { PART, pauseBetween, type TokenizingOptions, untilStopped } from './tokenized-text.ts';
+import { pauseBetween, type TokenizingOptions, untilStopped } from './tokenized-text.ts';
 
 /** How a file of the cache is divided. */
 interface PartSizes {
@@ -102,7 +103,7 @@ async function identify(
 /** Undefined where there are none, or none that are whole. */
 async function cached<F>(file: TokenFile<F & PartSizes>, vocabulary: number): Promise<RecordTexts<F> | undefined> {
   const found = await file.read();
-  if (!found) return undefined;
+  if (!found?.bytes) return undefined;
   const { bytes, figures } = found;
   const { tokenBytes, count } = figures;
   if (tokenBytes > bytes.length || (bytes.length - tokenBytes) % 4 > 0) return undefined;

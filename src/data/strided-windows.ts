@@ -5,8 +5,10 @@
 // first window has at least `context - stride` tokens in front of it in its window, beside the one that predicts it.
 
 import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
+import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
-import type { TokenBatch, TokenIds } from './batches.ts';
+import type { TokenBatch } from './batches.ts';
+import type { TokenIds, TokenRun } from './token-run.ts';
 
 /** How a text is cut. */
 export interface StrideOptions {
@@ -23,28 +25,59 @@ export function windowCount(tokens: number, { context, stride }: Pick<StrideOpti
   return 1 + Math.max(0, Math.ceil((tokens - 1 - context) / stride));
 }
 
+/** A row of a batch: from `begin` on, with targets from `next` up to before `end`. */
+interface Row {
+  readonly begin: number;
+  readonly next: number;
+  readonly end: number;
+}
+
 /** Errors: HoldfastError for fewer than two tokens, and for a stride over which tokens would be left out. */
 export function* stridedWindows(tokens: TokenIds, options: StrideOptions): Generator<TokenBatch> {
+  for (const rows of batchesOf(tokens.length, options)) {
+    const parts = rows.map(({ begin, end }) => tokens.subarray(begin, end));
+    yield batchOf(rows, parts, options.context);
+  }
+}
+
+/** The same of tokens that need not be in memory. */
+export async function* readStridedWindows(tokens: TokenRun, options: StrideOptions): AsyncGenerator<TokenBatch> {
+  for (const rows of batchesOf(tokens.length, options)) {
+    const parts = await tokens.read(rows.map(({ begin, end }) => [begin, end]));
+    yield batchOf(rows, parts, options.context);
+  }
+}
+
+function* batchesOf(tokens: number, options: StrideOptions): Generator<Row[]> {
   const { context, stride, batch } = options;
-  if (tokens.length < 2)
-    throw new HoldfastError(`the text has ${tokens.length} tokens; there is nothing to predict, use a longer one`);
+  if (tokens < 2)
+    throw new HoldfastError(`the text has ${tokens} tokens; there is nothing to predict, use a longer one`);
   if (stride < 1 || stride > context)
     throw new HoldfastError(`a stride of ${stride} tokens: it must be from 1 to the context, ${context}`);
-  const count = windowCount(tokens.length, options);
+  const count = windowCount(tokens, options);
   /** The first token that is no target yet. */
   let next = 1;
   for (let first = 0; first < count; first += batch) {
-    const rows = Math.min(batch, count - first);
-    const ids = new Int32Array(rows * context);
-    const targets = new Int32Array(rows * context).fill(IGNORE_INDEX);
-    for (let row = 0; row < rows; row++) {
-      const begin = (first + row) * stride;
-      // What is behind the text's end is no input of any target.
-      ids.set(tokens.subarray(begin, begin + context), row * context);
-      const end = Math.min(begin + context + 1, tokens.length);
-      targets.set(tokens.subarray(next, end), row * context + (next - 1 - begin));
+    const rows: Row[] = [];
+    for (let window = first; window < Math.min(first + batch, count); window++) {
+      const begin = window * stride;
+      const end = Math.min(begin + context + 1, tokens);
+      rows.push({ begin, next, end });
       next = end;
     }
-    yield { ids, targets, batch: rows, seq: context };
+    yield rows;
   }
+}
+
+/** `parts`: the tokens of each row. */
+function batchOf(rows: readonly Row[], parts: readonly TokenIds[], context: number): TokenBatch {
+  const ids = new Int32Array(rows.length * context);
+  const targets = new Int32Array(rows.length * context).fill(IGNORE_INDEX);
+  for (const [row, part] of parts.entries()) {
+    const { begin, next } = at(rows, row);
+    // What is behind the text's end is no input of any target.
+    ids.set(part.subarray(0, context), row * context);
+    targets.set(part.subarray(next - begin), row * context + (next - 1 - begin));
+  }
+  return { ids, targets, batch: rows.length, seq: context };
 }

@@ -3,6 +3,7 @@
 
 import type { Host } from '../runtime/host.ts';
 import { Random } from '../util/random.ts';
+import { heldRun } from './token-run.ts';
 import type { TokenizedText } from './tokenized-text.ts';
 
 /** In place of a file's name. */
@@ -22,5 +23,5 @@ export async function syntheticTokens(host: Host, vocabulary: number, least: num
   const sum = await host.files.sha256();
   for (const part of [train, validation]) sum.update(new Uint8Array(part.buffer));
   const identity = { bytes: train.byteLength + validation.byteLength, sha256: sum.hex() };
-  return { identity, train, validation, stride: 1 };
+  return { identity, train: heldRun(train), validation: heldRun(validation), stride: 1 };
 }

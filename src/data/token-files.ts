@@ -17,14 +17,20 @@ const PIECE_BYTES = 4 * 2 ** 20;
 const MOST_BYTES = 2 ** 31;
 const NAME = /^(\d{8})-([0-9a-f]{64})\.tokens$/;
 
-/** What a file has, and how to read it. */
-interface TokenFileContent<F> {
+/** A file that is whole. */
+interface FoundTokenFile<F> {
   readonly figures: F;
-  readonly bytes: Uint8Array<ArrayBuffer>;
+  readonly path: string;
+  /** Bytes, which lie in it from its first on. */
+  readonly size: number;
+  /** Absent where they are too many. */
+  readonly bytes?: Uint8Array<ArrayBuffer>;
 }
 
 /** Takes a file's bytes in order. After `finish` they are in the cache, or could not be written. */
 export interface TokenFileWriter<F> {
+  /** Whether all of them were written so far. */
+  readonly isWhole: boolean;
   write(bytes: Uint8Array): Promise<void>;
   finish(figures: F): Promise<void>;
   abort(): Promise<void>;
@@ -54,11 +60,11 @@ export class TokenFile<F> {
     this.#trailer = object(entries) as unknown as Schema<{ format: string; bytes: number; figures: F }>;
   }
 
-  /** Undefined where there is none, or none that is whole. */
-  async read(): Promise<TokenFileContent<F> | undefined> {
+  /** Undefined where there is none, or none that is whole: all of it is read for that. `most`: bytes that are brought along. */
+  async read(most = Number.POSITIVE_INFINITY): Promise<FoundTokenFile<F> | undefined> {
     try {
       for (const name of await this.#names())
-        if (name.includes(this.#key)) return await this.#readFile(join(this.#folder, name));
+        if (name.includes(this.#key)) return await this.#readFile(join(this.#folder, name), most);
     } catch {
       // It is made again.
     }
@@ -74,6 +80,9 @@ export class TokenFile<F> {
       return out.write(piece);
     };
     return {
+      get isWhole() {
+        return out.isWhole;
+      },
       write: (piece) => {
         bytes += piece.length;
         return write(piece);
@@ -95,23 +104,23 @@ export class TokenFile<F> {
     return sum;
   }
 
-  async #readFile(path: string): Promise<TokenFileContent<F> | undefined> {
+  async #readFile(path: string, most: number): Promise<FoundTokenFile<F> | undefined> {
     const size = ((await this.#files.stat(path))?.bytes ?? 0) - TRAILER_BYTES;
     if (size < 0) return undefined;
     const trailer = await this.#files.readRange(path, size, TRAILER_BYTES);
     const line = trailer.subarray(0, FIGURES_BYTES);
     const found = accept(this.#trailer, parseJSON(line, path, ''));
     if (found?.bytes !== size) return undefined;
-    const bytes = new Uint8Array(size);
     const sum = await this.#sum();
+    const bytes = size <= most ? new Uint8Array(size) : undefined;
     for (let at = 0; at < size; at += PIECE_BYTES) {
       const piece = await this.#files.readRange(path, at, Math.min(PIECE_BYTES, size - at));
       sum.update(piece);
-      bytes.set(piece, at);
+      bytes?.set(piece, at);
     }
     sum.update(line);
     const written = new TextDecoder().decode(trailer.subarray(FIGURES_BYTES));
-    return written === `${sum.hex()}\n` ? { figures: found.figures, bytes } : undefined;
+    return written === `${sum.hex()}\n` ? { figures: found.figures, path, size, ...(bytes && { bytes }) } : undefined;
   }
 
   async #names(): Promise<string[]> {
@@ -165,6 +174,10 @@ class OptionalFile {
 
   private constructor(stream: WriteStream | undefined) {
     this.#stream = stream;
+  }
+
+  get isWhole(): boolean {
+    return this.#stream !== undefined;
   }
 
   write(bytes: Uint8Array): Promise<void> {

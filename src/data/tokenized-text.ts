@@ -2,22 +2,23 @@
 // validate with, each tokenized by itself. It is read
 // piece by piece and cut where the tokenizer says that it is safe, with pauses in which other work is done, and a large one encoded
 // by threads (encoding-threads.ts): neither text nor ids are ever in memory twice. What was tokenized once is kept in the host's
-// cache (token-cache.ts).
+// cache (token-cache.ts), and where there is much of it, read from there.
 //
 // Invariant: the ids are those of each part tokenized as a whole.
 
 import type { Host } from '../runtime/host.ts';
-import { assert, HoldfastError, Stopped } from '../util/errors.ts';
-import type { TokenIds } from './batches.ts';
+import { HoldfastError, Stopped } from '../util/errors.ts';
 import { borderOf, split, type TextIdentity, type TextSource, wholeText } from './corpus.ts';
-import { type PartEncoder, partEncoder } from './encoding-threads.ts';
-import { TokenCache } from './token-cache.ts';
+import { partEncoder } from './encoding-threads.ts';
+import { ByteParts, EncodedParts, type Take } from './text-parts.ts';
+import { MOST_HELD, NotKept, TokenCache, type TokenParts } from './token-cache.ts';
+import { heldRun, type TokenRun } from './token-run.ts';
 import type { Tokenizer } from './tokenizer.ts';
 
 export interface TokenizedText {
   readonly identity: TextIdentity;
-  readonly train: TokenIds;
-  readonly validation: TokenIds;
+  readonly train: TokenRun;
+  readonly validation: TokenRun;
   /** Windows begin at multiples of it. */
   readonly stride: number;
 }
@@ -28,11 +29,6 @@ export interface TokenizingOptions {
   /** Ends it. */
   signal?: AbortSignal | undefined;
 }
-
-/** Characters that are encoded between two pauses: some hundredths of a second. */
-export const PART = 2 ** 15;
-/** A text with no place to cut is held until its end. */
-export const MOST_HELD = 2 ** 28;
 
 export interface SplitOptions extends TokenizingOptions {
   /** What is validated with: a share of the text, or another text. @default a tenth of it */
@@ -67,13 +63,21 @@ async function splitText(
   const { tokenBytes } = tokenizer;
   const { lineBytes } = source;
   const stride = lineBytes === undefined || tokenBytes === undefined ? 1 : lineBytes / tokenBytes;
-  if (tokenizer.identity.kind === 'byte') return { ...(await asBytes(host, source, validationShare, options)), stride };
+  const isOfBytes = tokenizer.identity.kind === 'byte';
+  if (isOfBytes && source.bytes <= MOST_HELD)
+    return { ...(await asBytes(host, source, validationShare, options)), stride };
   const identity = await identify(host, source, options);
   const border = borderOf(source.bytes, lineBytes, validationShare);
-  const cache = await TokenCache.at(host, identity, border, tokenizer);
-  const cached = await cache.read();
-  if (cached) return { identity, ...cached, stride };
-  return { identity, ...(await tokenize(host, source, identity, border, tokenizer, cache, options)), stride };
+  const tokenized = async (mostHeld?: number) => {
+    const cache = await TokenCache.at(host, identity, border, tokenizer, mostHeld);
+    return (await cache.read()) ?? tokenize(host, source, { identity, border, tokenizer, cache }, options);
+  };
+  try {
+    return { identity, ...(await tokenized()), stride };
+  } catch (error) {
+    if (!(error instanceof NotKept)) throw error;
+    return { identity, ...(await tokenized(Number.POSITIVE_INFINITY)), stride };
+  }
 }
 
 /** Bytes are their own ids. */
@@ -87,7 +91,8 @@ async function asBytes(
   const sum = await host.files.sha256();
   sum.update(whole);
   const identity = { bytes: whole.length, sha256: sum.hex() };
-  return { identity, ...split({ bytes: whole, lineBytes: source.lineBytes }, validationShare) };
+  const { train, validation } = split({ bytes: whole, lineBytes: source.lineBytes }, validationShare);
+  return { identity, train: heldRun(train), validation: heldRun(validation) };
 }
 
 async function identify(host: Host, source: TextSource, options: TokenizingOptions): Promise<TextIdentity> {
@@ -96,37 +101,46 @@ async function identify(host: Host, source: TextSource, options: TokenizingOptio
   return { bytes: source.bytes, sha256: sum.hex() };
 }
 
+/** What is to be tokenized, and where its ids go. */
+interface Tokenizing {
+  readonly identity: TextIdentity;
+  /** Bytes that train. */
+  readonly border: number;
+  readonly tokenizer: Tokenizer;
+  readonly cache: TokenCache;
+}
+
 async function tokenize(
   host: Host,
   source: TextSource,
-  identity: TextIdentity,
-  border: number,
-  tokenizer: Tokenizer,
-  cache: TokenCache,
+  { identity, border, tokenizer, cache }: Tokenizing,
   options: TokenizingOptions,
-): Promise<Pick<TokenizedText, 'train' | 'validation'>> {
+): Promise<TokenParts> {
   const sum = await host.files.sha256();
   const writer = await cache.writer();
   let done = 0;
+  const isOfBytes = tokenizer.identity.kind === 'byte';
   const encoder = await partEncoder(host, tokenizer, source.bytes);
   const pause = (bytes: number) => pauseBetween(bytes, source.bytes, options);
-  const parts = { train: new Parts(tokenizer, encoder, pause), validation: new Parts(tokenizer, encoder, pause) };
+  const part = (take: Take) =>
+    isOfBytes ? new ByteParts(take, pause) : new EncodedParts({ tokenizer, encoder, take, pause });
+  const parts = { train: part(writer.train), validation: part(writer.validation) };
   try {
     for await (const piece of source.pieces()) {
       sum.update(piece);
-      // A character that lies across the border is trained on.
       let at = Math.min(Math.max(border - done, 0), piece.length);
-      while (done + at >= border && parts.validation.empty && at < piece.length && ((piece[at] ?? 0) & 0xc0) === 0x80)
-        at++;
-      await parts.train.add(piece.subarray(0, at), done, writer.train);
+      // A character that lies across the border is trained on.
+      const isInside = () => !isOfBytes && done + at >= border && parts.validation.empty && at < piece.length;
+      while (isInside() && ((piece[at] ?? 0) & 0xc0) === 0x80) at++;
+      await parts.train.add(piece.subarray(0, at), done);
       if (at < piece.length) {
-        await parts.train.end(writer.train);
-        await parts.validation.add(piece.subarray(at), done + at, writer.validation);
+        await parts.train.end();
+        await parts.validation.add(piece.subarray(at), done + at);
       }
       done += piece.length;
     }
-    await parts.train.end(writer.train);
-    await parts.validation.end(writer.validation);
+    await parts.train.end();
+    await parts.validation.end();
     if (sum.hex() !== identity.sha256)
       throw new HoldfastError(`the text (${identity.bytes} bytes) was changed while it was read; start again`);
     return await writer.finish();
@@ -166,77 +180,4 @@ export async function pauseBetween(
 ): Promise<void> {
   onProgress?.(done, total);
   await pauseUnlessStopped({ signal }, 'the text was tokenized');
-}
-
-type Take = (ids: Int32Array) => Promise<void>;
-
-/** A text that comes in bytes, encoded in parts as soon as there is a place to cut, some of them at once. */
-class Parts {
-  readonly #tokenizer: Tokenizer;
-  readonly #encoder: PartEncoder;
-  /** With the bytes of the text that are encoded. */
-  readonly #pause: (done: number) => Promise<void>;
-  readonly #decoder = new TextDecoder('utf-8', { ignoreBOM: true });
-  /** In the order of the text; `end`: about so many bytes of it are before the next. */
-  readonly #underWay: { readonly ids: Promise<Int32Array>; readonly end: number }[] = [];
-  #text = '';
-  /** Up to here there is no place to cut behind the first part. */
-  #searched = 0;
-  /** Where what was added ends. */
-  #end = 0;
-  #ended = false;
-  empty = true;
-
-  constructor(tokenizer: Tokenizer, encoder: PartEncoder, pause: (done: number) => Promise<void>) {
-    this.#tokenizer = tokenizer;
-    this.#encoder = encoder;
-    this.#pause = pause;
-  }
-
-  /** `first`: the bytes of the text before these. */
-  async add(bytes: Uint8Array, first: number, take: Take): Promise<void> {
-    if (bytes.length === 0) return;
-    this.empty = false;
-    this.#end = first + bytes.length;
-    this.#text += this.#decoder.decode(bytes, { stream: true });
-    let begin = 0;
-    while (this.#text.length - begin > PART) {
-      const cut = this.#tokenizer.nextCut?.(this.#text, Math.max(begin + PART, this.#searched));
-      if (!cut) break;
-      const part = this.#text.slice(begin, cut.end);
-      begin = cut.begin;
-      await this.#encode(part, first + Math.floor((begin / this.#text.length) * bytes.length), take);
-    }
-    this.#text = this.#text.slice(begin);
-    // What a place is, is seen from the character before it to two behind it.
-    this.#searched = Math.max(0, this.#text.length - 4);
-    if (this.#text.length > MOST_HELD) {
-      throw new HoldfastError(
-        `the text has ${this.#text.length} characters in which it cannot be cut for this tokenizer; split it into files of less than ${MOST_HELD}, with spaces or lines`,
-      );
-    }
-  }
-
-  async end(take: Take): Promise<void> {
-    if (this.#ended || this.empty) return;
-    this.#ended = true;
-    await this.#encode(this.#text + this.#decoder.decode(), this.#end, take);
-    this.#text = '';
-    while (this.#underWay.length > 0) await this.#takeFirst(take);
-  }
-
-  async #encode(text: string, end: number, take: Take): Promise<void> {
-    const ids = this.#encoder.encode(text);
-    // Its rejection is thrown where it is awaited; until then it is no unhandled one.
-    ids.catch(() => {});
-    this.#underWay.push({ ids, end });
-    if (this.#underWay.length >= this.#encoder.atOnce) await this.#takeFirst(take);
-  }
-
-  async #takeFirst(take: Take): Promise<void> {
-    const first = this.#underWay.shift();
-    assert(first, 'a part is under way');
-    await take(await first.ids);
-    await this.#pause(first.end);
-  }
 }

@@ -6,7 +6,8 @@ import { HoldfastError } from '../util/errors.ts';
 import { bpeTokenizerFiles, trainMerges, WordCounts } from './bpe.ts';
 import type { TextSource } from './corpus.ts';
 import { GPT2_CUTS, nextCut } from './huggingface/cuts.ts';
-import { MOST_HELD, pauseForOthers } from './tokenized-text.ts';
+import { MOST_UNCUT } from './text-parts.ts';
+import { pauseForOthers } from './tokenized-text.ts';
 
 export interface BpeProgress {
   /** Counting words, in bytes; then finding merges. */
@@ -40,7 +41,7 @@ export async function trainBpe(
       await pauseForOthers();
     }
     text = text.slice(begin);
-    if (text.length > MOST_HELD) {
+    if (text.length > MOST_UNCUT) {
       throw new HoldfastError(
         `the text has ${text.length} characters in which it cannot be cut; break it with spaces or lines`,
       );

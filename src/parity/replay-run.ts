@@ -178,7 +178,7 @@ async function trainAgain(
   onStep: () => void,
 ): Promise<RunTrace> {
   const parts = partsOf(state);
-  const dataset = datasetOf(at(parts, 0).settings, text);
+  const dataset = await datasetOf(at(parts, 0).settings, text);
   const found: StepMetrics[] = [];
   let weights: Values | undefined;
   let moments: { moment1: Values; moment2: Values; state: SavedState['trainer'] } | undefined;
@@ -206,7 +206,8 @@ async function trainAgain(
       };
       try {
         while (trainer.step < end) {
-          underWay.push(trainer.start(Array.from({ length: settings.accumulate }, () => dataset.next())));
+          const micro = await Promise.all(Array.from({ length: settings.accumulate }, () => dataset.next()));
+          underWay.push(trainer.start(micro));
           // Its rejection is thrown where it is awaited; until then it is no unhandled one.
           underWay.at(-1)?.catch(() => {});
           if (underWay.length > STEPS_AHEAD) await finish();

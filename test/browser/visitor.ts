@@ -115,12 +115,14 @@ export async function tabTo(page: Page, selector: string, key: 'Tab' | 'Shift+Ta
 
 /** A run in the list; the newest is the first. Its actions are open. */
 export async function row(page: Page, index = 0): Promise<Locator> {
-  const found = page.locator('#runs > li').nth(index);
-  // Not a press, which would close one that the list has opened meanwhile.
-  await found.locator('details').evaluate((more: HTMLDetailsElement) => {
-    more.open = true;
-  });
-  return found;
+  // In the page, at once: a list that is drawn anew has the same rows open, but not one that was opened behind that. Not a press,
+  // which would close one that the list has opened meanwhile.
+  await page.waitForFunction((index) => {
+    const more = document.querySelectorAll('#runs > li')[index]?.querySelector('details');
+    if (more) more.open = true;
+    return Boolean(more);
+  }, index);
+  return page.locator('#runs > li').nth(index);
 }
 
 /** Waits until the list says that the run which is shown, the newest, is over: it is read again behind its end. */

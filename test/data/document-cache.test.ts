@@ -94,11 +94,11 @@ test.each([
     let place: number[] = [];
     for (let i = 0; i < 12; i++) {
       if (i === 7) place = a?.state() ?? [];
-      batches.push(a!.next());
-      expect(b?.next()).toEqual(batches[i]);
+      batches.push(await a!.next());
+      expect(await b?.next()).toEqual(batches[i]);
     }
     b?.restore(place);
-    expect(Array.from({ length: 5 }, () => b?.next())).toEqual(batches.slice(7));
+    expect(await Promise.all(Array.from({ length: 5 }, () => b?.next()))).toEqual(batches.slice(7));
   }
 });
 

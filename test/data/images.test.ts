@@ -108,7 +108,7 @@ describe('batches', () => {
     expect(heldBack).toHaveLength(2);
     const epoch = () => Array.from({ length: 21 }, () => 0);
     const rows: (number | undefined)[] = [];
-    while (rows.length < 2 * 21) rows.push(...seen(dataset.next()));
+    while (rows.length < 2 * 21) rows.push(...seen(await dataset.next()));
     for (const part of [rows.slice(0, 21), rows.slice(21, 42)]) {
       expect(new Set(part).size).toBe(epoch().length);
       expect(part.filter((image) => heldBack.includes(image))).toEqual([]);
@@ -116,16 +116,16 @@ describe('batches', () => {
     expect(rows.slice(0, 21)).not.toEqual(rows.slice(21, 42));
     expect(dataset.rowsIn(3)).toBe(63);
     const state = dataset.state();
-    const wanted = dataset.next();
+    const wanted = await dataset.next();
     const other = imageDataset(images, options);
     other.restore(state);
-    expect(other.next()).toEqual(wanted);
+    expect(await other.next()).toEqual(wanted);
     expect(() => other.restore([0, 22])).toThrow('place 22 of epoch 0');
   });
 
   test('pixels are from -1 to 1, and synthetic images are the same each time', async () => {
     const images = await open({}, 'synthetic');
-    const { pixels: values, targets } = imageDataset(images, options).next();
+    const { pixels: values, targets } = await imageDataset(images, options).next();
     const list = values as Float32Array;
     expect(list).toHaveLength(4 * 3072);
     expect(list.every((value) => value >= -1 && value <= 1)).toBe(true);

@@ -3,6 +3,7 @@
 
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import type { Batch } from '../../src/data/batches.ts';
 import { LabelledTexts, labelledDataset } from '../../src/data/labelled-texts.ts';
 import { recordClasses } from '../../src/data/records/labelled.ts';
 import { ByteTokenizer } from '../../src/data/tokenizer.ts';
@@ -55,7 +56,7 @@ test('each epoch has every text once, none of which is held back, and goes on wh
     5,
   );
   const dataset = () => labelledDataset({ train: texts, validation: undefined }, { batch: 4, seed: 2, evalWindows: 9 });
-  const seen = (batch: ReturnType<ReturnType<typeof dataset>['next']>) => {
+  const seen = (batch: Batch) => {
     const { ids, targets } = batch as unknown as { ids: Int32Array; targets: Int32Array };
     return Array.from(targets, (target, row) => {
       const text = ids[5 * row + 1]! - 65;
@@ -66,14 +67,14 @@ test('each epoch has every text once, none of which is held back, and goes on wh
   const one = dataset();
   const heldBack = seen(one.validation);
   expect(heldBack).toHaveLength(3);
-  const rows = Array.from({ length: 27 }, () => seen(one.next())).flat();
+  const rows = (await Promise.all(Array.from({ length: 27 }, () => one.next()))).flatMap(seen);
   for (let epoch = 0; epoch < 4; epoch++) {
     const all = [...rows.slice(27 * epoch, 27 * (epoch + 1)), ...heldBack].sort((a, b) => a - b);
     expect(all).toEqual(Array.from({ length: 30 }, (_, i) => i));
   }
   const other = dataset();
   other.restore(one.state());
-  expect(other.next()).toEqual(one.next());
+  expect(await other.next()).toEqual(await one.next());
   expect(() => other.restore([0, 28])).toThrow('place 28 of epoch 0: is none in 27 texts');
 });
 

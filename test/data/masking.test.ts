@@ -3,21 +3,21 @@
 import { expect, test } from 'vitest';
 import { textDataset } from '../../src/data/dataset.ts';
 import { type Masking, masked, maskedDataset, maskingOf } from '../../src/data/masking.ts';
+import { heldRun } from '../../src/data/token-run.ts';
 import { ByteTokenizer } from '../../src/data/tokenizer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { Random } from '../../src/util/random.ts';
 
 const MASKING: Masking = { mask: 4, vocabulary: 50 };
 const text = Int32Array.from({ length: 4000 }, (_, i) => 5 + (i % 45));
-const dataset = (seed = 3) =>
-  maskedDataset(
-    textDataset(
-      { identity: { bytes: 1, sha256: '' }, train: text, validation: text.slice(0, 400), stride: 1 },
-      { batch: 3, seq: 37, seed, evalWindows: 2 },
-    ),
-    MASKING,
-    seed,
-  );
+const run = {
+  identity: { bytes: 1, sha256: '' },
+  train: heldRun(text),
+  validation: heldRun(text.slice(0, 400)),
+  stride: 1,
+};
+const dataset = async (seed = 3) =>
+  maskedDataset(await textDataset(run, { batch: 3, seq: 37, seed, evalWindows: 2 }), MASKING, seed);
 
 test('15 % are to be told: four fifths of them hidden, a tenth another token, a tenth as they are', () => {
   const ids = Int32Array.from({ length: 40_000 }, (_, i) => 5 + (i % 45));
@@ -37,17 +37,17 @@ test('15 % are to be told: four fifths of them hidden, a tenth another token, a 
   expect(chosen.length - hidden - same).toBeGreaterThan(0.07 * chosen.length);
 });
 
-test('a dataset that is restored hides what the original would have hidden; another seed, something else', () => {
-  const original = dataset();
-  original.next();
+test('a dataset that is restored hides what the original would have hidden; another seed, something else', async () => {
+  const original = await dataset();
+  await original.next();
   const state = original.state();
-  const wanted = [original.next(), original.next()];
+  const wanted = [await original.next(), await original.next()];
   expect(wanted[0]?.targets).not.toEqual(wanted[1]?.targets);
-  const restored = dataset();
+  const restored = await dataset();
   restored.restore(state);
-  expect([restored.next(), restored.next()]).toEqual(wanted);
-  expect(dataset().validation).toEqual(original.validation);
-  expect(dataset(4).next()).not.toEqual(dataset().next());
+  expect([await restored.next(), await restored.next()]).toEqual(wanted);
+  expect((await dataset()).validation).toEqual(original.validation);
+  expect(await (await dataset(4)).next()).not.toEqual(await (await dataset()).next());
   expect(original.validation.targets.some((target) => target !== -100)).toBe(true);
 });
 

@@ -40,10 +40,10 @@ const OPTIONS = { batch: 2, seq: 8, seed: 3, evalWindows: 1000 };
 const NONE = read([2], 'cut');
 
 /** An epoch's rows. */
-function epochOf(dataset: Dataset, batch: number): TokenBatch[] {
+async function epochOf(dataset: Dataset, batch: number): Promise<TokenBatch[]> {
   const rows: TokenBatch[] = [];
   for (let left = dataset.rowsIn(1); left > 0; left -= batch) {
-    const next = dataset.next() as TokenBatch;
+    const next = (await dataset.next()) as TokenBatch;
     for (let row = 0; row < Math.min(batch, left); row++) {
       const part = (values: Int32Array) => values.slice(row * next.seq, (row + 1) * next.seq);
       const arrays = Object.entries(next).flatMap(([name, values]) =>
@@ -57,68 +57,79 @@ function epochOf(dataset: Dataset, batch: number): TokenBatch[] {
 
 const lengths = fc.array(fc.integer({ min: 1, max: 20 }), { minLength: 3, maxLength: 40 });
 
-test.each(['split', 'cut'] as const)('longer documents are %s: every token once, every target its own', (longer) => {
-  const property = fc.property(lengths, fc.integer({ min: 2, max: 12 }), fc.boolean(), (lengths, seq, pack) => {
-    const isLearned = (id: number) => longer === 'split' || id % 3 > 0;
-    const data = read(lengths, longer, isLearned);
-    const texts = listed(data);
-    fc.pre(texts.length > 0);
-    fc.pre(longer === 'split' || texts.some((ids) => ids.slice(1, seq).some(isLearned)));
-    const dataset = documentDataset({ train: data, validation: NONE }, { ...OPTIONS, seq }, pack);
-    const found: number[] = [];
-    const targets = new Map<number, number>();
-    for (const row of epochOf(dataset, 2) as PackedBatch[]) {
-      expect(pack).toBe(row.documents !== undefined);
-      for (let t = 0; t < seq; t++) {
-        const id = row.ids[t] ?? 0;
-        if (pack) {
-          const begins = t === 0 || row.documents[t] !== row.documents[t - 1];
-          expect(row.positions[t]).toBe(begins ? 0 : (row.positions[t - 1] ?? 0) + 1);
-          // Side by side in a row is side by side in the document.
-          if (!begins && id > 0) expect(row.ids[t - 1]).toBe(id - 1);
+test.each(['split', 'cut'] as const)(
+  'longer documents are %s: every token once, every target its own',
+  async (longer) => {
+    const property = fc.asyncProperty(
+      lengths,
+      fc.integer({ min: 2, max: 12 }),
+      fc.boolean(),
+      async (lengths, seq, pack) => {
+        const isLearned = (id: number) => longer === 'split' || id % 3 > 0;
+        const data = read(lengths, longer, isLearned);
+        const texts = listed(data);
+        fc.pre(texts.length > 0);
+        fc.pre(longer === 'split' || texts.some((ids) => ids.slice(1, seq).some(isLearned)));
+        const dataset = documentDataset({ train: data, validation: NONE }, { ...OPTIONS, seq }, pack);
+        const found: number[] = [];
+        const targets = new Map<number, number>();
+        for (const row of (await epochOf(dataset, 2)) as PackedBatch[]) {
+          expect(pack).toBe(row.documents !== undefined);
+          for (let t = 0; t < seq; t++) {
+            const id = row.ids[t] ?? 0;
+            if (pack) {
+              const begins = t === 0 || row.documents[t] !== row.documents[t - 1];
+              expect(row.positions[t]).toBe(begins ? 0 : (row.positions[t - 1] ?? 0) + 1);
+              // Side by side in a row is side by side in the document.
+              if (!begins && id > 0) expect(row.ids[t - 1]).toBe(id - 1);
+            }
+            if (id === 0) {
+              expect(row.targets[t]).toBe(IGNORED);
+              continue;
+            }
+            found.push(id);
+            if (row.targets[t] !== IGNORED) targets.set(id, row.targets[t] ?? 0);
+          }
         }
-        if (id === 0) {
-          expect(row.targets[t]).toBe(IGNORED);
-          continue;
-        }
-        found.push(id);
-        if (row.targets[t] !== IGNORED) targets.set(id, row.targets[t] ?? 0);
-      }
-    }
-    const kept =
-      longer === 'split' ? texts : texts.map((ids) => ids.slice(0, seq)).filter((ids) => ids.slice(1).some(isLearned));
-    expect(found.toSorted((a, b) => a - b)).toEqual(kept.flat());
-    const wanted = kept.flatMap((ids) => ids.slice(1).flatMap((id) => (isLearned(id) ? [[id - 1, id]] : [])));
-    expect([...targets].toSorted(([a], [b]) => a - b)).toEqual(wanted);
-  });
-  fc.assert(property, { seed: 5, numRuns: 200 });
-});
+        const kept =
+          longer === 'split'
+            ? texts
+            : texts.map((ids) => ids.slice(0, seq)).filter((ids) => ids.slice(1).some(isLearned));
+        expect(found.toSorted((a, b) => a - b)).toEqual(kept.flat());
+        const wanted = kept.flatMap((ids) => ids.slice(1).flatMap((id) => (isLearned(id) ? [[id - 1, id]] : [])));
+        expect([...targets].toSorted(([a], [b]) => a - b)).toEqual(wanted);
+      },
+    );
+    await fc.assert(property, { seed: 5, numRuns: 200 });
+  },
+);
 
-test('goes on from any place with the same batches, in another order each epoch', () => {
-  const property = fc.property(
+test('goes on from any place with the same batches, in another order each epoch', async () => {
+  const property = fc.asyncProperty(
     fc.integer({ min: 0, max: 30 }),
     fc.integer({ min: 0, max: 99 }),
     fc.boolean(),
-    (before, seed, pack) => {
+    async (before, seed, pack) => {
       const data = read([3, 5, 2, 7, 20, 4, 6, 2, 3], 'cut');
       const make = (seed: number) =>
         documentDataset({ train: data }, { ...OPTIONS, batch: 3, seed, validationShare: 0.2 }, pack);
       const original = make(seed);
-      for (let i = 0; i < before; i++) original.next();
+      for (let i = 0; i < before; i++) await original.next();
       const other = make(seed);
-      for (let i = 0; i < 3; i++) other.next();
+      for (let i = 0; i < 3; i++) await other.next();
       other.restore(JSON.parse(JSON.stringify(original.state())));
-      for (let i = 0; i < 7; i++) expect(other.next()).toEqual(original.next());
+      for (let i = 0; i < 7; i++) expect(await other.next()).toEqual(await original.next());
       expect(other.validation).toEqual(make(seed + 1).validation);
     },
   );
-  fc.assert(property, { seed: 6, numRuns: 60 });
+  await fc.assert(property, { seed: 6, numRuns: 60 });
   const dataset = documentDataset(
     { train: read(Array(40).fill(8), 'cut'), validation: NONE },
     { ...OPTIONS, batch: 40 },
     true,
   );
-  expect((dataset.next() as TokenBatch).ids).not.toEqual((dataset.next() as TokenBatch).ids);
+  const [one, two] = [await dataset.next(), await dataset.next()] as TokenBatch[];
+  expect(one?.ids).not.toEqual(two?.ids);
 });
 
 test('documents that fill rows leave little room: a tenth of it at most, for random lengths', () => {
@@ -134,22 +145,22 @@ test('documents that fill rows leave little room: a tenth of it at most, for ran
 });
 
 describe('validation', () => {
-  it('holds documents back that are not trained on, the same for every seed', () => {
+  it('holds documents back that are not trained on, the same for every seed', async () => {
     const data = read(Array(20).fill(8), 'cut');
-    const parts = (share: number | undefined, seed: number) => {
+    const parts = async (share: number | undefined, seed: number) => {
       const dataset = documentDataset({ train: data }, { ...OPTIONS, batch: 1, seed, validationShare: share }, true);
       const held = dataset.validation as TokenBatch;
-      return { held: [...held.ids], trained: epochOf(dataset, 1).flatMap(({ ids }) => [...ids]) };
+      return { held: [...held.ids], trained: (await epochOf(dataset, 1)).flatMap(({ ids }) => [...ids]) };
     };
     for (const [share, rows] of [
       [undefined, 2],
       [0.25, 5],
       [0.001, 1],
     ] as const) {
-      const { held, trained } = parts(share, 1);
+      const { held, trained } = await parts(share, 1);
       expect(held).toHaveLength(8 * rows);
       expect([...held, ...trained].toSorted((a, b) => a - b)).toEqual(listed(data).flat());
-      expect(parts(share, 9).held).toEqual(held);
+      expect((await parts(share, 9)).held).toEqual(held);
     }
   });
 

@@ -77,7 +77,7 @@ test('trainer_state.json: resumed, reported, forked, imported, replayed, short o
     checkSettings(settings);
     const text = await readText(host, { ...settings, data: ['text.txt'] }, new ByteTokenizer());
     checkText(found.corpus, found.corpus, RUN);
-    const batches = datasetOf(settings, text);
+    const batches = await datasetOf(settings, text);
     checkWeights(checkpoint.shapes, makeModel(settings.config).parameters, RUN);
     batches.restore(found.batches);
     new Random(settings.seed, 'samples').restore(found.sampling);

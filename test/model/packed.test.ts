@@ -205,14 +205,14 @@ describe('a run on conversations', () => {
 
   it('epochs are steps: all rows of so many passes', async () => {
     const text = await readText(host, settings, tokenizer);
-    const dataset = datasetOf(settings, text);
-    const { steps, epochs } = withEpochs(settings, text, 3);
+    const dataset = await datasetOf(settings, text);
+    const { steps, epochs } = await withEpochs(settings, text, 3);
     expect([steps, epochs]).toEqual([Math.ceil(dataset.rowsIn(3) / 4), 3]);
-    for (let i = 0; i < steps * 2; i++) dataset.next();
+    for (let i = 0; i < steps * 2; i++) await dataset.next();
     expect(dataset.state()[0]).toBe(3);
     // Of text, as many sequences as there is text.
     const plain = { ...settings, records: undefined, data: ['sums.jsonl'], seq: 64 };
-    const { steps: windows } = withEpochs(
+    const { steps: windows } = await withEpochs(
       plain as unknown as RunSettings,
       await readText(host, plain as unknown as RunSettings, tokenizer),
       2,
@@ -225,7 +225,8 @@ describe('a run on conversations', () => {
     const text = await readText(host, held, tokenizer);
     const { train, validation } = text.content.kind === 'records' ? text.content.documents : {};
     expect([train?.documents.count, validation?.documents.count]).toEqual([60, 7]);
-    const dataset = datasetOf(held, text);
-    expect(dataset.rowsIn(1)).toBeGreaterThan(datasetOf(settings, await readText(host, settings, tokenizer)).rowsIn(1));
+    const dataset = await datasetOf(held, text);
+    const without = await datasetOf(settings, await readText(host, settings, tokenizer));
+    expect(dataset.rowsIn(1)).toBeGreaterThan(without.rowsIn(1));
   });
 });

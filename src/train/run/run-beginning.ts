@@ -62,7 +62,7 @@ export async function begin(
   const saved = checkpoint && stateOf(checkpoint);
   if (ranks) await checkAlike(ranks, await beginningFacts(host, saved, until, checkpoint?.sums));
   if (saved) checkText(text.identity, saved.corpus, out);
-  const dataset = datasetOf(settings, text);
+  const dataset = await datasetOf(settings, text);
 
   const alone = modelOf(settings);
   if (checkpoint) checkTrained(checkpoint, alone);

@@ -210,7 +210,7 @@ class RunPart {
     };
     if (this.#epochs.beginsWith(step)) await this.#callbacks.emit('onEpochBegin', this.#log.state);
     await this.#callbacks.emit('onStepBegin', this.#log.state);
-    const micro = Array.from({ length: microBatchesOf(settings) }, () => dataset.next());
+    const micro = await Promise.all(Array.from({ length: microBatchesOf(settings) }, () => dataset.next()));
     const done = this.#finish(trainer.start(micro, isReported || isObserved ? { recorded } : {}));
     this.#underWay.push(done);
     // Its rejection is thrown where it is awaited; until then it is no unhandled one.

@@ -93,19 +93,19 @@ export async function tokenizerFor(
 }
 
 /** Batches from the first on. Errors: HoldfastError for text too short. */
-export function datasetOf(settings: RunSettings, { content }: RunText): Dataset {
+export async function datasetOf(settings: RunSettings, { content }: RunText): Promise<Dataset> {
   if (content.kind === 'images') return imageDataset(content.images, settings);
   if (content.kind === 'labelled') return labelledDataset(content.texts, settings);
   if (content.kind === 'text') {
-    const dataset = textDataset(content.tokens, settings);
+    const dataset = await textDataset(content.tokens, settings);
     return content.masking ? maskedDataset(dataset, content.masking, settings.seed) : dataset;
   }
   return documentDataset(content.documents, settings, settings.records?.pack === 'yes');
 }
 
 /** The settings of a run of so many passes over its data. */
-export function withEpochs(settings: RunSettings, text: RunText, epochs: number): RunSettings {
-  const rows = datasetOf(settings, text).rowsIn(epochs);
+export async function withEpochs(settings: RunSettings, text: RunText, epochs: number): Promise<RunSettings> {
+  const rows = (await datasetOf(settings, text)).rowsIn(epochs);
   return { ...settings, epochs, steps: Math.ceil(rows / (settings.batch * microBatchesOf(settings))) };
 }
 

@@ -5,5 +5,6 @@ import { encodingWorker } from '../src/data/encoding-thread.ts';
 const answer = encodingWorker();
 self.onmessage = ({ data }) => {
   const reply = answer(data);
-  if (reply) self.postMessage(reply, { transfer: reply.ids ? [reply.ids.buffer] : [] });
+  const { ids = [], learned = [] } = reply?.encoded ?? {};
+  if (reply) self.postMessage(reply, { transfer: [...ids, ...learned].map(({ buffer }) => buffer) });
 };

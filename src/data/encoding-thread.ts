@@ -2,15 +2,16 @@
 // (workers/tokenizing.ts); what deals texts to such threads is encoding-threads.ts.
 
 import type { TokenizerFiles } from '../formats/tokenizer-files.ts';
+import { type Encoded, type EncodingTask, encodeTask } from './encoding-task.ts';
 import { HuggingFaceTokenizer } from './huggingface/tokenizer.ts';
 
-/** The first message has the files, each of the others a text. */
-export type EncodingWork = { readonly files: TokenizerFiles } | { readonly id: number; readonly text: string };
+/** The first message has the files, each of the others texts. */
+export type EncodingWork = { readonly files: TokenizerFiles } | { readonly id: number; readonly task: EncodingTask };
 
-/** The ids of the text with this number; without, it could not be encoded. */
+/** What became of the task with this number; without, it could not be done. */
 export interface EncodingReply {
   readonly id: number;
-  readonly ids?: Int32Array<ArrayBuffer>;
+  readonly encoded?: Encoded;
 }
 
 /** What answers the messages to a thread. */
@@ -21,10 +22,9 @@ export function encodingWorker(): (work: EncodingWork) => EncodingReply | undefi
       tokenizer = new HuggingFaceTokenizer(work.files);
       return undefined;
     }
-    const { id, text } = work;
+    const { id, task } = work;
     try {
-      const ids = tokenizer?.encode(text);
-      return { id, ...(ids && { ids }) };
+      return { id, ...(tokenizer && { encoded: encodeTask(tokenizer, task) }) };
     } catch {
       return { id };
     }

@@ -1,10 +1,13 @@
-// Parts of a text, encoded: here, or several at once in threads, each of which has the tokenizer for itself.
+// Texts, encoded: here, or many at once in threads, each of which has the tokenizer for itself; and what keeps them in order.
 //
 // Invariant: ids do not depend on where they were made. What a thread fails to encode is encoded here: a thread that cannot
 // be started, or dies, costs time only.
 
 import type { Host, Thread, Threads } from '../runtime/host.ts';
 import { type Deferred, deferred } from '../util/deferred.ts';
+import { assert } from '../util/errors.ts';
+import type { DocumentTokenizer } from './documents.ts';
+import { type Encoded, type EncodingTask, encodeTask } from './encoding-task.ts';
 import type { EncodingReply, EncodingWork } from './encoding-thread.ts';
 import type { Tokenizer } from './tokenizer.ts';
 
@@ -12,66 +15,68 @@ import type { Tokenizer } from './tokenizer.ts';
 export const BYTES_A_THREAD = 2 ** 21;
 /** Each holds a tokenizer: up to some 100 MB. */
 const MOST_THREADS = 4;
-/** Parts that a thread has before it, so that it never waits for the next. */
-const PARTS_AHEAD = 2;
+/** Tasks that a thread has before it, so that it never waits for the next. */
+const TASKS_AHEAD = 2;
 
-/** Encodes parts of a text. */
-export interface PartEncoder {
-  /** Parts that are worth being under way at once. */
+/** Encodes texts. */
+export interface Encoder {
+  /** Tasks that are worth being under way at once. */
   readonly atOnce: number;
-  /** As the tokenizer's. */
-  encode(text: string): Promise<Int32Array>;
+  encode(task: EncodingTask): Promise<Encoded>;
   /** Nothing is encoded after it. */
   end(): Promise<void>;
 }
 
-/** In threads, where the host has them and a text of so many bytes is worth it. */
-export async function partEncoder(
+/** What encodes. A tokenizer with files can be made again in a thread. */
+export type EncodingTokenizer = DocumentTokenizer & Pick<Tokenizer, 'files'>;
+
+/** In threads, where the host has them and texts of so many bytes are worth it. */
+export async function encoderFor(
   { threads }: Pick<Host, 'threads'>,
-  tokenizer: Tokenizer,
+  tokenizer: EncodingTokenizer,
   bytes: number,
-): Promise<PartEncoder> {
+): Promise<Encoder> {
   const count = Math.min(threads?.count ?? 1, MOST_THREADS, Math.floor(bytes / BYTES_A_THREAD));
   if (threads && count > 1 && tokenizer.files) return EncodingThreads.start(threads, tokenizer, count);
-  return { atOnce: 1, encode: async (text) => tokenizer.encode(text), end: async () => {} };
+  return { atOnce: 1, encode: async (task) => encodeTask(tokenizer, task), end: async () => {} };
 }
 
-interface Part {
-  readonly text: string;
-  readonly ids: Deferred<Int32Array>;
+interface Given {
+  readonly task: EncodingTask;
+  readonly encoded: Deferred<Encoded>;
 }
 
 /** A thread, and by number what it was given and has not answered. */
 interface Hand {
   readonly thread: Thread;
-  readonly parts: Map<number, Part>;
+  readonly given: Map<number, Given>;
 }
 
-class EncodingThreads implements PartEncoder {
-  readonly #tokenizer: Tokenizer;
+class EncodingThreads implements Encoder {
+  readonly #tokenizer: EncodingTokenizer;
   readonly #hands = new Set<Hand>();
   readonly atOnce: number;
   #next = 0;
 
-  static async start(threads: Threads, tokenizer: Tokenizer, count: number): Promise<EncodingThreads> {
+  static async start(threads: Threads, tokenizer: EncodingTokenizer, count: number): Promise<EncodingThreads> {
     const made = new EncodingThreads(tokenizer, count);
     await Promise.all(Array.from({ length: count }, () => made.#start(threads).catch(() => {})));
     return made;
   }
 
-  private constructor(tokenizer: Tokenizer, count: number) {
+  private constructor(tokenizer: EncodingTokenizer, count: number) {
     this.#tokenizer = tokenizer;
-    this.atOnce = count * PARTS_AHEAD;
+    this.atOnce = count * TASKS_AHEAD;
   }
 
-  async encode(text: string): Promise<Int32Array> {
-    const [hand] = [...this.#hands].sort((a, b) => a.parts.size - b.parts.size);
-    if (!hand) return this.#tokenizer.encode(text);
+  async encode(task: EncodingTask): Promise<Encoded> {
+    const [hand] = [...this.#hands].sort((a, b) => a.given.size - b.given.size);
+    if (!hand) return encodeTask(this.#tokenizer, task);
     const id = this.#next++;
-    const part = { text, ids: deferred<Int32Array>() };
-    hand.parts.set(id, part);
-    hand.thread.post({ id, text } satisfies EncodingWork);
-    return part.ids.promise;
+    const encoded = deferred<Encoded>();
+    hand.given.set(id, { task, encoded });
+    hand.thread.post({ id, task } satisfies EncodingWork);
+    return encoded.promise;
   }
 
   async end(): Promise<void> {
@@ -82,45 +87,77 @@ class EncodingThreads implements PartEncoder {
 
   async #start(threads: Threads): Promise<void> {
     const { files } = this.#tokenizer;
-    const parts: Hand['parts'] = new Map();
+    const given: Hand['given'] = new Map();
     let hand: Hand | undefined;
     let isGone = false;
     const thread = await threads.start('tokenizing', {
-      message: (reply) => this.#answered(parts, reply as EncodingReply),
+      message: (reply) => this.#answered(given, reply as EncodingReply),
       failed: () => {
         isGone = true;
         if (hand) this.#failed(hand);
       },
     });
     if (isGone || !files) return;
-    hand = { thread, parts };
+    hand = { thread, given };
     this.#hands.add(hand);
     thread.keepAlive(true);
     thread.post({ files } satisfies EncodingWork);
   }
 
-  #answered(parts: Hand['parts'], { id, ids }: EncodingReply): void {
-    const part = parts.get(id);
+  #answered(all: Hand['given'], { id, encoded }: EncodingReply): void {
+    const given = all.get(id);
     // A thread that has failed may answer still: what it had was encoded here.
-    if (!part) return;
-    parts.delete(id);
-    if (ids) part.ids.resolve(ids);
-    else this.#encodeHere(part);
+    if (!given) return;
+    all.delete(id);
+    if (encoded) given.encoded.resolve(encoded);
+    else this.#encodeHere(given);
   }
 
-  /** Whoever waits for its parts goes on; a second word of the same end finds nothing to do. */
+  /** Whoever waits for its tasks goes on; a second word of the same end finds nothing to do. */
   #failed(hand: Hand): void {
     if (!this.#hands.delete(hand)) return;
     void hand.thread.end();
-    for (const part of hand.parts.values()) this.#encodeHere(part);
-    hand.parts.clear();
+    for (const given of hand.given.values()) this.#encodeHere(given);
+    hand.given.clear();
   }
 
-  #encodeHere({ text, ids }: Part): void {
+  #encodeHere({ task, encoded }: Given): void {
     try {
-      ids.resolve(this.#tokenizer.encode(text));
+      encoded.resolve(encodeTask(this.#tokenizer, task));
     } catch (error) {
-      ids.reject(error);
+      encoded.reject(error);
     }
+  }
+}
+
+/** Takes what becomes of tasks in their order, with as many under way as the encoder has use for. */
+export class EncodingQueue<Facts> {
+  readonly #encoder: Pick<Encoder, 'atOnce' | 'encode'>;
+  readonly #take: (encoded: Encoded, facts: Facts) => Promise<void>;
+  readonly #underWay: { readonly encoded: Promise<Encoded>; readonly facts: Facts }[] = [];
+
+  constructor(encoder: Pick<Encoder, 'atOnce' | 'encode'>, take: (encoded: Encoded, facts: Facts) => Promise<void>) {
+    this.#encoder = encoder;
+    this.#take = take;
+  }
+
+  /** `facts`: of the task, for what takes it. */
+  async add(task: EncodingTask, facts: Facts): Promise<void> {
+    const encoded = this.#encoder.encode(task);
+    // Its rejection is thrown where it is awaited; until then it is no unhandled one.
+    encoded.catch(() => {});
+    this.#underWay.push({ encoded, facts });
+    if (this.#underWay.length >= this.#encoder.atOnce) await this.#takeFirst();
+  }
+
+  /** All is taken. */
+  async end(): Promise<void> {
+    while (this.#underWay.length > 0) await this.#takeFirst();
+  }
+
+  async #takeFirst(): Promise<void> {
+    const first = this.#underWay.shift();
+    assert(first, 'a task is under way');
+    await this.#take(await first.encoded, first.facts);
   }
 }

@@ -10,9 +10,11 @@ import { HoldfastError, shortened } from '../util/errors.ts';
 import { number, object } from '../util/json.ts';
 import { wholeNumber } from '../util/range.ts';
 import type { Batch } from './batches.ts';
+import { Bundles } from './bundles.ts';
 import { classOf } from './classes.ts';
 import type { TextIdentity } from './corpus.ts';
 import type { Dataset } from './dataset.ts';
+import { EncodingQueue, type EncodingTokenizer } from './encoding-threads.ts';
 import { type ExampleOptions, exampleDataset } from './examples.ts';
 import type { MarkedTexts } from './marked-texts.ts';
 import { PART_SIZES, type ReadRecords, type RecordEncoding, readRecords } from './record-cache.ts';
@@ -36,7 +38,7 @@ const SPELLED = [
 ] as const;
 
 /** What labelled texts are encoded with, and known by. */
-export type LabelledTokenizer = Pick<Tokenizer, 'identity' | 'vocabulary' | 'encode'>;
+export type LabelledTokenizer = EncodingTokenizer & Pick<Tokenizer, 'identity' | 'vocabulary'>;
 
 /** Of bytes it is NUL, which text does not have. Errors: HoldfastError for a tokenizer without such tokens. */
 function marksOf(tokenizer: LabelledTokenizer): Marks {
@@ -106,11 +108,11 @@ export class LabelledTexts {
     const { labels, seq } = wanted;
     if (seq < LEAST_SEQ)
       throw new HoldfastError(`rows of ${seq} tokens: with its marks, a text needs ${LEAST_SEQ} at least`);
-    const { identity, vocabulary } = tokenizer;
+    const { identity } = tokenizer;
     const marks = marksOf(tokenizer);
     const deciders = [{ ...identity, path: '' }, marks, labels, seq];
-    const encode = encoderOf(host, sources, { tokenizer, marks, ...wanted });
-    const encoding = { sources, format: FORMAT, deciders, figures: FIGURES, vocabulary, encode };
+    const encode = encoderOf(host, sources, { marks, ...wanted });
+    const encoding = { sources, format: FORMAT, deciders, figures: FIGURES, tokenizer, encode };
     return new LabelledTexts(await readRecords<Figures>(host, encoding, options), seq, marks.fill);
   }
 
@@ -153,24 +155,44 @@ const encoderOf =
   (
     host: Host,
     sources: readonly string[],
-    { tokenizer, marks, labels, seq }: Wanted & { readonly tokenizer: LabelledTokenizer; readonly marks: Marks },
+    { marks, labels, seq }: Wanted & { readonly marks: Marks },
   ): RecordEncoding<Figures>['encode'] =>
-  async (_, rows, { onBytes, onEncoded }) => {
+  async (_, rows, { encoder, onBytes, onEncoded }) => {
     const classes: number[] = [];
     let [longer, longest] = [0, 0];
-    for await (const { at, first, second, label } of labelledRecords(host, sources, { onBytes })) {
-      const texts = [first, second].flatMap((text) => (text === undefined ? [] : [tokenizer.encode(text)]));
+    const add = (texts: readonly Int32Array[]) => {
       const own = texts.reduce((sum, { length }) => sum + length + 1, 1);
       if (own > seq) longer++;
       longest = Math.max(longest, own);
       const [begun = [], other] = cut(texts, seq - 1 - texts.length);
-      classes.push(classOf(labels, label, at));
       const row = [marks.begin, ...begun, marks.end, ...(other ? [...other, marks.end] : [])];
       rows.add(Int32Array.from(row), (token) => token >= begun.length + 2);
-      await onEncoded(first.length + (second?.length ?? 0));
+    };
+    const queue = new EncodingQueue<Bundle>(encoder, async ({ ids }, { items, characters }) => {
+      let next = 0;
+      for (const { length } of items) {
+        add(ids.slice(next, next + length));
+        next += length;
+      }
+      await onEncoded(characters);
+    });
+    const bundles = new Bundles<readonly string[]>((items, characters) =>
+      queue.add({ texts: items.flat() }, { items, characters }),
+    );
+    for await (const { at, first, second, label } of labelledRecords(host, sources, { onBytes })) {
+      classes.push(classOf(labels, label, at));
+      await bundles.add(second === undefined ? [first] : [first, second], first.length + (second?.length ?? 0));
     }
+    await bundles.end();
+    await queue.end();
     return { numbers: classes, figures: { longer, longest } };
   };
+
+/** The texts of some records, one or two of each. */
+interface Bundle {
+  readonly items: readonly (readonly string[])[];
+  readonly characters: number;
+}
 
 /** Texts of so many tokens together at most: of two, the longer one loses tokens until they are alike. */
 function cut(texts: readonly Int32Array[], most: number): Int32Array[] {

@@ -11,11 +11,13 @@ import { HoldfastError } from '../util/errors.ts';
 import { number, type Schema } from '../util/json.ts';
 import { wholeNumber } from '../util/range.ts';
 import { piecesOf, type TextIdentity } from './corpus.ts';
+import { type Encoder, type EncodingTokenizer, encoderFor } from './encoding-threads.ts';
 import { MarkedTexts } from './marked-texts.ts';
 import { type RecordFile, recordFilesOf } from './records/lines.ts';
 import { PART } from './text-parts.ts';
 import { TokenFile, type TokenFileWriter } from './token-files.ts';
 import { pauseBetween, type TokenizingOptions, untilStopped } from './tokenized-text.ts';
+import type { Tokenizer } from './tokenizer.ts';
 
 /** How a file of the cache is divided. */
 interface PartSizes {
@@ -37,8 +39,10 @@ export interface RecordTexts<F> {
   readonly figures: F;
 }
 
-/** Is told how far the encoding is. */
-export interface EncodingProgress {
+/** What encodes, and what is told how far it is. */
+export interface EncodingTools {
+  /** Of all records. */
+  readonly encoder: Encoder;
   /** The bytes of all files, in order, as they are read. */
   readonly onBytes: (bytes: Uint8Array) => void;
   /** So many characters more are encoded: the records up to here are among the texts. */
@@ -54,12 +58,12 @@ export interface RecordEncoding<F> {
   readonly deciders: unknown;
   /** Of the figures, with PART_SIZES. */
   readonly figures: Schema<F & PartSizes>;
-  readonly vocabulary: number;
+  readonly tokenizer: EncodingTokenizer & Pick<Tokenizer, 'vocabulary'>;
   /** Adds all records to the texts. */
   readonly encode: (
     files: readonly RecordFile[],
     texts: MarkedTexts,
-    progress: EncodingProgress,
+    tools: EncodingTools,
   ) => Promise<Omit<RecordTexts<F>, 'texts'>>;
 }
 
@@ -85,7 +89,8 @@ export async function readRecords<F>(
   const content = [identity, files.map(({ bytes }) => bytes), encoding.deciders];
   const file = await TokenFile.at(host, encoding.format, content, encoding.figures);
   const read =
-    (await cached(file, encoding.vocabulary)) ?? (await encode(host, files, identity, file, encoding, options));
+    (await cached(file, encoding.tokenizer.vocabulary)) ??
+    (await encode(host, files, identity, file, encoding, options));
   return { ...read, identity, names: files.map(({ path }) => path) };
 }
 
@@ -117,16 +122,18 @@ async function encode<F>(
   files: readonly RecordFile[],
   identity: TextIdentity,
   file: TokenFile<F & PartSizes>,
-  { vocabulary, encode }: RecordEncoding<F>,
+  { tokenizer, encode }: RecordEncoding<F>,
   options: TokenizingOptions,
 ): Promise<RecordTexts<F>> {
-  const texts = new MarkedTexts(vocabulary);
+  const texts = new MarkedTexts(tokenizer.vocabulary);
   const sum = await host.files.sha256();
   let bytes = 0;
   /** Since the last pause. */
   let characters = 0;
   const out = new TextWriter(texts, await file.writer());
-  const progress: EncodingProgress = {
+  const encoder = await encoderFor(host, tokenizer, identity.bytes);
+  const tools: EncodingTools = {
+    encoder,
     onBytes: (piece) => {
       sum.update(piece);
       bytes += piece.length;
@@ -140,7 +147,7 @@ async function encode<F>(
     },
   };
   try {
-    const read = await encode(files, texts, progress);
+    const read = await encode(files, texts, tools);
     if (sum.hex() !== identity.sha256)
       throw new HoldfastError(`the records (${identity.bytes} bytes) were changed while they were read; start again`);
     await out.finish(read);
@@ -148,6 +155,8 @@ async function encode<F>(
   } catch (error) {
     await out.abort();
     throw error;
+  } finally {
+    await encoder.end();
   }
 }
 

@@ -3,8 +3,9 @@
 //
 // Invariant: what is taken, joined, are the ids of the whole.
 
-import { assert, HoldfastError } from '../util/errors.ts';
-import type { PartEncoder } from './encoding-threads.ts';
+import { at } from '../util/at.ts';
+import { HoldfastError } from '../util/errors.ts';
+import { type Encoder, EncodingQueue } from './encoding-threads.ts';
 import type { TokenIds } from './token-run.ts';
 import type { Tokenizer } from './tokenizer.ts';
 
@@ -44,17 +45,17 @@ export class ByteParts {
 /** How a text is encoded, and where its ids go. */
 export interface PartEncoding {
   readonly tokenizer: Pick<Tokenizer, 'nextCut'>;
-  readonly encoder: PartEncoder;
+  readonly encoder: Encoder;
   readonly take: Take;
   readonly pause: Pause;
 }
 
 /** Of a text in a tokenizer's tokens. */
 export class EncodedParts {
-  readonly #encoding: PartEncoding;
+  readonly #tokenizer: PartEncoding['tokenizer'];
+  /** With each part, about so many bytes of the text are before the next. */
+  readonly #queue: EncodingQueue<number>;
   readonly #decoder = new TextDecoder('utf-8', { ignoreBOM: true });
-  /** In the order of the text; `end`: about so many bytes of it are before the next. */
-  readonly #underWay: { readonly ids: Promise<Int32Array>; readonly end: number }[] = [];
   #text = '';
   /** Up to here there is no place to cut behind the first part. */
   #searched = 0;
@@ -63,24 +64,28 @@ export class EncodedParts {
   #ended = false;
   empty = true;
 
-  constructor(encoding: PartEncoding) {
-    this.#encoding = encoding;
+  constructor({ tokenizer, encoder, take, pause }: PartEncoding) {
+    this.#tokenizer = tokenizer;
+    this.#queue = new EncodingQueue<number>(encoder, async ({ ids }, done) => {
+      await take(at(ids, 0));
+      await pause(done);
+    });
   }
 
   /** `first`: the bytes of the text before these. Errors: HoldfastError for a text that cannot be cut. */
   async add(bytes: Uint8Array, first: number): Promise<void> {
     if (bytes.length === 0) return;
-    const { tokenizer } = this.#encoding;
     this.empty = false;
     this.#end = first + bytes.length;
     this.#text += this.#decoder.decode(bytes, { stream: true });
     let begin = 0;
     while (this.#text.length - begin > PART) {
-      const cut = tokenizer.nextCut?.(this.#text, Math.max(begin + PART, this.#searched));
+      const cut = this.#tokenizer.nextCut?.(this.#text, Math.max(begin + PART, this.#searched));
       if (!cut) break;
       const part = this.#text.slice(begin, cut.end);
       begin = cut.begin;
-      await this.#encode(part, first + Math.floor((begin / this.#text.length) * bytes.length));
+      const share = begin / this.#text.length;
+      await this.#queue.add({ texts: [part] }, first + Math.floor(share * bytes.length));
     }
     this.#text = this.#text.slice(begin);
     // What a place is, is seen from the character before it to two behind it.
@@ -96,24 +101,8 @@ export class EncodedParts {
   async end(): Promise<void> {
     if (this.#ended || this.empty) return;
     this.#ended = true;
-    await this.#encode(this.#text + this.#decoder.decode(), this.#end);
+    await this.#queue.add({ texts: [this.#text + this.#decoder.decode()] }, this.#end);
     this.#text = '';
-    while (this.#underWay.length > 0) await this.#takeFirst();
-  }
-
-  async #encode(text: string, end: number): Promise<void> {
-    const { encoder } = this.#encoding;
-    const ids = encoder.encode(text);
-    // Its rejection is thrown where it is awaited; until then it is no unhandled one.
-    ids.catch(() => {});
-    this.#underWay.push({ ids, end });
-    if (this.#underWay.length >= encoder.atOnce) await this.#takeFirst();
-  }
-
-  async #takeFirst(): Promise<void> {
-    const first = this.#underWay.shift();
-    assert(first, 'a part is under way');
-    await this.#encoding.take(await first.ids);
-    await this.#encoding.pause(first.end);
+    await this.#queue.end();
   }
 }

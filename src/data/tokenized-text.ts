@@ -9,7 +9,7 @@
 import type { Host } from '../runtime/host.ts';
 import { HoldfastError, Stopped } from '../util/errors.ts';
 import { borderOf, split, type TextIdentity, type TextSource, wholeText } from './corpus.ts';
-import { partEncoder } from './encoding-threads.ts';
+import { encoderFor } from './encoding-threads.ts';
 import { ByteParts, EncodedParts, type Take } from './text-parts.ts';
 import { MOST_HELD, NotKept, TokenCache, type TokenParts } from './token-cache.ts';
 import { heldRun, type TokenRun } from './token-run.ts';
@@ -120,7 +120,7 @@ async function tokenize(
   const writer = await cache.writer();
   let done = 0;
   const isOfBytes = tokenizer.identity.kind === 'byte';
-  const encoder = await partEncoder(host, tokenizer, source.bytes);
+  const encoder = await encoderFor(host, tokenizer, source.bytes);
   const pause = (bytes: number) => pauseBetween(bytes, source.bytes, options);
   const part = (take: Take) =>
     isOfBytes ? new ByteParts(take, pause) : new EncodedParts({ tokenizer, encoder, take, pause });

@@ -99,7 +99,7 @@ test('a text that is soon done starts no thread', async () => {
 });
 
 /** Of a message to a thread. */
-const isText = (message: unknown): boolean => typeof message === 'object' && message !== null && 'text' in message;
+const isText = (message: unknown): boolean => typeof message === 'object' && message !== null && 'task' in message;
 
 // A browser does not tell of a worker that ends.
 const inBrowser = !/^(Node|Deno)/.test(testHost.name);
@@ -140,7 +140,7 @@ test('a text that cannot be encoded is one error, and its threads end', async ()
     nextCut: { value: (text: string, from: number) => tokenizer.nextCut(text, from) },
   });
   const { threads, figures } = watched(2, (thread, message) => {
-    thread.post(isText(message) ? { ...(message as object), text: 1 } : message);
+    thread.post(isText(message) ? { ...(message as object), task: { texts: [1] } } : message);
   });
   await expect(tokenizedBy(threads, failing)).rejects.toThrow('no ids for this');
   expect(figures).toEqual({ started: 2, ended: 2 });

@@ -33,6 +33,7 @@ function counted({ shift = 0, begin = 1, sha256 = '', path = 'somewhere' } = {})
   const marks: Record<string, number> = { '[CLS]': begin, '[SEP]': 2, '[PAD]': 3 };
   const tokenizer: LabelledTokenizer & { calls: number } = {
     calls: 0,
+    ...{ specials: bytes.specials, addsBos: false, stream: () => bytes.stream() },
     vocabulary: 256 + shift,
     identity: { kind: 'huggingface', path, sha256: `${shift}${sha256}` },
     encode(text) {

@@ -6,11 +6,14 @@
 // in the host's cache (record-cache.ts).
 
 import type { Host } from '../../runtime/host.ts';
+import { at } from '../../util/at.ts';
 import { HoldfastError, messageOf, shortened } from '../../util/errors.ts';
 import { list, number, object, oneOf, optional, type Schema } from '../../util/json.ts';
 import { wholeNumber } from '../../util/range.ts';
+import { Bundles } from '../bundles.ts';
 import type { TextIdentity } from '../corpus.ts';
-import { Documents, type DocumentText, type DocumentTokenizer, encodeDocument } from '../documents.ts';
+import { Documents, type DocumentText } from '../documents.ts';
+import { EncodingQueue, type EncodingTokenizer } from '../encoding-threads.ts';
 import { PART_SIZES, type RecordEncoding, readRecords } from '../record-cache.ts';
 import type { TokenizingOptions } from '../tokenized-text.ts';
 import type { Tokenizer } from '../tokenizer.ts';
@@ -91,7 +94,7 @@ type Figures = Pick<ReadDocuments, 'shapes' | 'leftOut'>;
 const FIGURES = object({ ...PART_SIZES, shapes: list(oneOf(SHAPE_NAMES)), leftOut: number(wholeNumber(0)) });
 
 /** What documents are encoded with, and known by. */
-export type CachedTokenizer = DocumentTokenizer & Pick<Tokenizer, 'identity' | 'vocabulary'>;
+export type CachedTokenizer = EncodingTokenizer & Pick<Tokenizer, 'identity' | 'vocabulary'>;
 
 /**
  * All documents of the sources. Errors: HoldfastError naming the file, the line and the field of what cannot be used, and
@@ -104,10 +107,9 @@ export async function readDocuments(
   settings: Pick<RecordSettings, 'trainOn' | 'template'>,
   options: TokenizingOptions = {},
 ): Promise<ReadDocuments> {
-  const { vocabulary } = tokenizer;
   const encoding = {
-    ...{ sources, format: FORMAT, deciders: decidersOf(tokenizer, settings), figures: FIGURES, vocabulary },
-    encode: encoderOf(host, tokenizer, settings),
+    ...{ sources, format: FORMAT, deciders: decidersOf(tokenizer, settings), figures: FIGURES, tokenizer },
+    encode: encoderOf(host, settings),
   };
   const { texts, figures, identity, names } = await readRecords<Figures>(host, encoding, options);
   const { shapes, leftOut } = figures;
@@ -126,27 +128,28 @@ function decidersOf(tokenizer: CachedTokenizer, { trainOn, template }: Pick<Reco
 }
 
 const encoderOf =
-  (
-    host: Host,
-    tokenizer: DocumentTokenizer,
-    settings: Pick<RecordSettings, 'trainOn' | 'template'>,
-  ): RecordEncoding<Figures>['encode'] =>
-  async (files, texts, { onBytes, onEncoded }) => {
+  (host: Host, settings: Pick<RecordSettings, 'trainOn' | 'template'>): RecordEncoding<Figures>['encode'] =>
+  async (files, texts, { encoder, onBytes, onEncoded }) => {
     const documents = new Documents(texts);
     const writer = new Writer(settings);
     const shapes = new Set<ShapeName>();
     let leftOut = 0;
+    const queue = new EncodingQueue<number>(encoder, async ({ ids, learned }, characters) => {
+      for (const [i, document] of ids.entries()) if (!documents.add(document, at(learned, i))) leftOut++;
+      await onEncoded(characters);
+    });
+    const bundles = new Bundles<DocumentText>((documents, characters) => queue.add({ documents }, characters));
     for (const { path } of files) {
       let shape: ShapeName | undefined;
       for await (const record of recordsOf(host.files, path, { onBytes })) {
         shape ??= shapeAt(record);
         const written = writer.write(record, shape);
-        const { ids, learned } = encodeDocument(tokenizer, written);
-        if (!documents.add(ids, learned)) leftOut++;
-        await onEncoded(written.text.length);
+        await bundles.add(written, written.text.length);
       }
       if (shape) shapes.add(shape);
     }
+    await bundles.end();
+    await queue.end();
     return { numbers: [], figures: { shapes: [...shapes], leftOut } };
   };
 

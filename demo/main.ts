@@ -26,7 +26,7 @@ import { OwnModel } from './own-model.ts';
 import { byId, setText } from './page.ts';
 import { RunList } from './runs.ts';
 import { Seeing } from './seeing.ts';
-import { mayTakeUp, noteTakenUp } from './taken-up.ts';
+import { isElsewhere, mayTakeUp, noteTakenUp, untilLeft } from './taken-up.ts';
 import { Training, type TrainingPhase } from './training.ts';
 import { Writing } from './writing.ts';
 
@@ -353,16 +353,23 @@ async function begin(): Promise<void> {
   notes.say('Ready');
   for (const note of environment.notes) notes.add(note);
   setText(byId('place', HTMLElement), [environment.adapter.name, ...environment.notes].join(' · '));
-  await attempt(async () => {
-    await runs.refresh();
-    await takeUp();
-  });
+  await attempt(() => runs.refresh());
+  const waits = isElsewhere(runs.runs);
+  if (!waits) await attempt(takeUp);
   await attempt(estimate);
+  if (waits)
+    await attempt(async () => {
+      await untilLeft(runs, isBusy);
+      await takeUp();
+    });
 }
+
+/** The person has begun something. */
+const isBusy = (): boolean => Boolean(beginning || training?.open || training?.run);
 
 /** A run that a reload, a crash or a closed tab cut off goes on, unless the person was faster; without a checkpoint, once. */
 async function takeUp(): Promise<void> {
-  if (beginning || training?.open || training?.run) return;
+  if (isBusy()) return;
   const whole = runs.runs.filter(({ status }) => status !== 'damaged');
   const allCutOff = whole.filter(({ status, open, settings }) => status === 'running' && open === 'no' && settings);
   const cutOff = allCutOff.find(mayTakeUp);

@@ -1,5 +1,6 @@
-// The runs without a checkpoint that the page took up by itself, by their ids, kept from one load of the page to the next: one
-// that ends the tab each time it is prepared must not do so at every load.
+// Runs that the page takes up by itself when it is loaded: those that were cut off, once nothing else has them. Those without a
+// checkpoint are noted by their ids, kept from one load of the page to the next: one that ends the tab each time it is prepared must
+// not do so at every load.
 
 import type { RunInfo } from '../src/browser/index.ts';
 
@@ -15,3 +16,21 @@ export function noteTakenUp({ id }: RunInfo, runs: readonly RunInfo[]): void {
 }
 
 const takenUp = (): string[] => (localStorage.getItem(KEY) ?? '').split(' ');
+
+/** As long as the worker of a page that was loaded anew may take to end. */
+const PATIENCE = { tries: 40, everyMs: 250 };
+
+/** Whether a run that goes on is in another tab, as it seems: the page before, whose worker ends, looks the same. */
+export const isElsewhere = (runs: readonly RunInfo[]): boolean =>
+  runs.some(({ status, open }) => status === 'running' && open === 'in another tab');
+
+/** Reads the list until that is over, the person has begun something, or another tab it is. */
+export async function untilLeft(
+  list: { readonly runs: readonly RunInfo[]; refresh(): Promise<void> },
+  isBusy: () => boolean,
+): Promise<void> {
+  for (let i = 0; i < PATIENCE.tries && isElsewhere(list.runs) && !isBusy(); i++) {
+    await new Promise((resolve) => setTimeout(resolve, PATIENCE.everyMs));
+    await list.refresh();
+  }
+}

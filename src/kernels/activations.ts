@@ -1,9 +1,9 @@
 // The table of activations that a product with a bias ends in, and whose slope the product of the backward pass ends in: epilogues
 // of matmul. One that an epilogue cannot carry has the gradient as a kernel of its own.
 
-import backwardShader from '../../shaders/gelu/backward.wgsl?raw';
-import geluErfMath from '../../shaders/shared/gelu_erf_math.wgsl?raw';
-import geluMath from '../../shaders/shared/gelu_math.wgsl?raw';
+import backwardShader from '../../shaders/activation/backward.wgsl?raw';
+import geluMath from '../../shaders/activation/gelu.wgsl?raw';
+import geluErfMath from '../../shaders/activation/gelu_erf.wgsl?raw';
 import { type Arrays, elementRows, type Kernel, read, write } from './kernel.ts';
 import { lanesOf, perElem } from './variants.ts';
 
@@ -50,7 +50,7 @@ function normalBelow(x: number): number {
 
 /** An activation, and its derivative. */
 interface Formula {
-  /** WGSL in which the two are the functions `gelu` and `gelu_derivative`, the names that the shaders around it call them by. */
+  /** WGSL in which the two are the functions `activation` and `activation_derivative`. */
   readonly text: string;
   /** In float64. */
   value(x: number): number;

@@ -3,10 +3,10 @@
 // with one accumulator per element in every variant: splitting k over calls changes no bit, nor does splitting M or N.
 
 import blockShader from '../../shaders/matmul/block.wgsl?raw';
+import epilogueActivationGradient from '../../shaders/matmul/epilogue_activation_gradient.wgsl?raw';
 import epilogueBias from '../../shaders/matmul/epilogue_bias.wgsl?raw';
-import epilogueBiasActivation from '../../shaders/matmul/epilogue_bias_gelu.wgsl?raw';
+import epilogueBiasActivation from '../../shaders/matmul/epilogue_bias_activation.wgsl?raw';
 import epilogueBiasResidual from '../../shaders/matmul/epilogue_bias_residual.wgsl?raw';
-import epilogueActivationGradient from '../../shaders/matmul/epilogue_gelu_gradient.wgsl?raw';
 import epilogueNone from '../../shaders/matmul/epilogue_none.wgsl?raw';
 import epilogueResidual from '../../shaders/matmul/epilogue_residual.wgsl?raw';
 import epilogueScale from '../../shaders/matmul/epilogue_scale.wgsl?raw';

@@ -73,6 +73,29 @@ test('a reload goes on with the run that was cut off, although another is newer'
   await says(page, /^Stopped after \d+ steps/);
 });
 
+test('a reload goes on with its run although the page before has it for a moment still', async () => {
+  const page = await ready(context, url);
+  await prepare(page, TEXT, ENDLESS);
+  await page.click('#train');
+  await says(page, /^Training/);
+  await steps(page, 25);
+  await page.locator('#runs > li:first-child.shown').waitFor();
+  const id = await page.locator('#runs > li:first-child details').getAttribute('data-run');
+  // In place of a worker that takes its time: it has the run's lock as soon as the worker is gone.
+  const other = await context.newPage();
+  await other.goto(`${url}isolation-sw.js`);
+  await other.evaluate((name) => {
+    const left = new Promise<void>((resolve) => addEventListener('leave', () => resolve()));
+    void navigator.locks.request(name, () => left);
+  }, `holdfast run ${id}`);
+  await page.reload();
+  await page.locator('#runs > li:first-child', { hasText: 'open in another tab' }).waitFor();
+  await other.evaluate(() => dispatchEvent(new Event('leave')));
+  await says(page, /^Going on from step [1-9]\d*0/);
+  await page.click('#stop:enabled');
+  await says(page, /^Stopped after \d+ steps/);
+});
+
 test('a run that is cut off before its first checkpoint is taken up once, then it waits to be started', async () => {
   const page = await ready(context, url);
   await prepare(page, TEXT, { ...ENDLESS, saveEvery: 50_000 });

@@ -1,7 +1,7 @@
 // needs: WORKGROUP
 // needs: elem
-// needs: gelu_derivative
-// GELU backward, one invocation per elem: dx = dy * gelu'(x).
+// needs: activation_derivative
+// The backward pass of an activation by itself, one invocation per elem: dx = dy * activation'(x).
 
 struct Params { size: u32 } // size: in elem
 
@@ -15,5 +15,5 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
         @builtin(local_invocation_index) lane: u32) {
   let i = (group.y * groups.x + group.x) * WORKGROUP + lane;
   if (i >= p.size) { return; }
-  dx[i] = dy[i] * gelu_derivative(x[i]);
+  dx[i] = dy[i] * activation_derivative(x[i]);
 }

@@ -1,6 +1,6 @@
 // needs: elem
-// gives: gelu, gelu_derivative
-// The exact GELU, x * P(x) with the normal distribution P(x) = (1 + erf(x / sqrt 2)) / 2, and its derivative, for gelu/
+// gives: activation, activation_derivative
+// The exact GELU, x * P(x) with the normal distribution P(x) = (1 + erf(x / sqrt 2)) / 2, and its derivative, for backward.wgsl
 // and the epilogues of matmul. WGSL has no erf. With t = |x| the tail is P(-t) = exp(-t^2 / 2) * R(t), and R is fitted by
 // a polynomial of 1 / (1 + 0.2625 t), within 3e-8 of it (a quarter of an ulp) from 0 to 13: so the left side keeps its
 // relative accuracy, where 1 + erf cancels. Past |x| = 13 the tail is below 1e-38; the clamp keeps t^2 from overflowing.
@@ -21,9 +21,9 @@ fn normal(x: elem) -> Normal {
   return Normal(INVERSE_ROOT_2_PI * e, select(tail, 1.0 - tail, x > elem()));
 }
 
-fn gelu(x: elem) -> elem { return x * normal(x).below; }
+fn activation(x: elem) -> elem { return x * normal(x).below; }
 
-fn gelu_derivative(x: elem) -> elem {
+fn activation_derivative(x: elem) -> elem {
   let n = normal(x);
   // Past the clamp the density is nothing; the number beside it must not be infinite.
   return n.below + clamp(x, elem(-13.0), elem(13.0)) * n.density;

@@ -1,6 +1,6 @@
 // needs: elem
-// gives: gelu, gelu_derivative
-// The tanh GELU ("gelu_new") and its derivative, for gelu/, gated/gelu.wgsl and the epilogues of matmul.
+// gives: activation, activation_derivative
+// The tanh GELU ("gelu_new") and its derivative, for backward.wgsl, gated/gelu.wgsl and the epilogues of matmul.
 // 0.5 x (1 + tanh u) = x / (1 + exp(-2u)): exp keeps its relative accuracy where 1 + tanh(u) cancels, and
 // WGSL bounds tanh by an absolute error only. Past |x| = 9.5 the quotient is 1 or below 1e-32, and the clamp
 // keeps exp(2|u|) < 2e33 from overflowing.
@@ -9,12 +9,12 @@
 const GELU_LINEAR = 1.5957691216057308;
 const GELU_CUBIC = 0.07135481282553155;
 
-fn gelu(x: elem) -> elem {
+fn activation(x: elem) -> elem {
   let t = clamp(x, elem(-9.5), elem(9.5));
   return x / (1.0 + exp(-t * (GELU_LINEAR + GELU_CUBIC * t * t)));
 }
 
-fn gelu_derivative(x: elem) -> elem {
+fn activation_derivative(x: elem) -> elem {
   let t = clamp(x, elem(-9.5), elem(9.5));
   let e = exp(-t * (GELU_LINEAR + GELU_CUBIC * t * t));
   let s = 1.0 / (1.0 + e);

@@ -1,7 +1,7 @@
 // needs: p, c_index, c
-// needs: gelu
+// needs: activation
 // gives: store, elem
-// Keeps the pre-activation too: the backward pass takes the derivative of GELU there.
+// Keeps the pre-activation too: the backward pass takes the activation's derivative there.
 alias elem = f32;
 
 @group(0) @binding(4) var<storage, read> bias: array<f32>;               // (N) from bias0
@@ -10,5 +10,5 @@ alias elem = f32;
 fn store(row: u32, column: u32, sum: f32) {
   let u = sum + bias[p.bias0 + column];
   preactivation[c_index(row, column)] = u;
-  c[c_index(row, column)] = gelu(u);
+  c[c_index(row, column)] = activation(u);
 }

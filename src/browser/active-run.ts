@@ -2,7 +2,7 @@
 // and keeps its record.
 
 import type { ChatTemplate } from '../data/records/chat-template.ts';
-import { flopsOf } from '../engine/compile/pass.ts';
+import { flopsOf } from '../engine/compile/pass-figures.ts';
 import { checkpointsOf } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
 import { writeReport } from '../report/run-report.ts';

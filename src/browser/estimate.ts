@@ -4,7 +4,7 @@
 import { fitMemory } from '../engine/compile/fit.ts';
 import type { Fit } from '../engine/compile/fitted.ts';
 import { type Recovery, smallestBudget } from '../engine/compile/least.ts';
-import { flopsOf } from '../engine/compile/pass.ts';
+import { flopsOf } from '../engine/compile/pass-figures.ts';
 import { type PolicyName, schedule, slotsAt } from '../engine/compile/schedule.ts';
 import { type AdapterLimits, DEFAULT_LIMITS, type Workload } from '../engine/compile/workload.ts';
 import { machineOf } from '../engine/simulate/machine.ts';

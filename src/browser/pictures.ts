@@ -2,7 +2,8 @@
 // anyway, and given when what the step moved has arrived. Without a request there is no cost.
 
 import type { Fit } from '../engine/compile/fitted.ts';
-import { offloadedBytes, type StepPasses } from '../engine/compile/pass.ts';
+import type { StepPasses } from '../engine/compile/pass.ts';
+import { offloadedBytes } from '../engine/compile/pass-figures.ts';
 import { slotsAt } from '../engine/compile/schedule.ts';
 import { chunkHistory } from '../engine/observe/chunk-history.ts';
 import { linkBytes, type Recording } from '../engine/observe/recording.ts';

@@ -8,7 +8,7 @@
 import { createStore, get, set } from 'idb-keyval';
 import { RandomWindows } from '../data/batches.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
-import { flopsOf } from '../engine/compile/pass.ts';
+import { flopsOf } from '../engine/compile/pass-figures.ts';
 import { parseConfig } from '../formats/config.ts';
 import type { Device } from '../gpu/device.ts';
 import { makeModel } from '../nn/index.ts';

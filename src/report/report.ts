@@ -11,6 +11,9 @@ import type { RunHistory } from '../train/run/saved-state.ts';
 import { dataOf, type Html, html, pageOf } from './html.ts';
 import { mendLanguage } from './language.ts';
 import { MEMORY_SCRIPT, MEMORY_STYLE, memoryData, memorySection } from './memory-section.ts';
+import { shortNumber } from './numbers.ts';
+import type { CurveData } from './page/curves.ts';
+import CURVES_SCRIPT from './page/curves.ts?script';
 import { type Color, PAINT_STYLE } from './paint/colors.ts';
 import { RANKS_STYLE, ranksSection } from './ranks-section.ts';
 import { type Column, sixDigits, smooth } from './smooth.ts';
@@ -49,11 +52,14 @@ export async function renderReport(run: ReportContent): Promise<string> {
   const x = [...new Set([...run.steps, ...run.validations].map(({ step }) => step))].sort((a, b) => a - b);
   const charts = x.length > 0 ? chartsOf(run, x) : [];
   const { memory, ranks } = run;
-  const data = { x, charts: charts.map(({ series, ...chart }) => ({ ...chart, series: series.map(drawn) })) };
+  const data: CurveData = {
+    x,
+    charts: charts.map(({ series, ...chart }) => ({ ...chart, series: series.map(drawn) })),
+  };
   return pageOf({
     title: run.title,
     styles: [uPlotStyle, STYLE, PAINT_STYLE, ...(memory ? [MEMORY_STYLE] : []), ...(ranks ? [RANKS_STYLE] : [])],
-    scripts: [`(${mendLanguage})();`, uPlotScript, SCRIPT, ...(memory?.map ? [MEMORY_SCRIPT] : [])],
+    scripts: [`(${mendLanguage})();`, uPlotScript, CURVES_SCRIPT, ...(memory?.map ? [MEMORY_SCRIPT] : [])],
     body: html`<header>
 <p class="kicker">Holdfast training run</p>
 <h1>${run.title}</h1>
@@ -123,7 +129,7 @@ function figure({ title, series }: Chart, index: number, lastStep: number): Html
   const readings = series.map(({ label, color, values }) => {
     const last = values.findLast((value) => value !== null) ?? null;
     const swatch = series.length > 1 ? html`<i class="paint-${color}"></i>` : '';
-    return html`<span>${swatch}${label} <output>${last === null ? '' : plain(last)}</output></span>`;
+    return html`<span>${swatch}${label} <output>${last === null ? '' : shortNumber(last)}</output></span>`;
   });
   if (index === 0) readings.push(html`<span class="step">step <output>${lastStep}</output></span>`);
   const caption = html`<figcaption><b>${title}</b>${readings}</figcaption>`;
@@ -132,7 +138,7 @@ function figure({ title, series }: Chart, index: number, lastStep: number): Html
 
 function definitions(name: 'summary' | 'settings', values: Record<string, string | number>): Html | '' {
   const rows = Object.entries(values).map(([term, value]) => {
-    const text = typeof value === 'number' && name === 'summary' ? plain(value) : value;
+    const text = typeof value === 'number' && name === 'summary' ? shortNumber(value) : value;
     return html`<div><dt>${term}</dt><dd>${text}</dd></div>`;
   });
   return rows.length > 0 ? html`<dl class="${name}">${rows}</dl>` : '';
@@ -145,13 +151,6 @@ function samples(run: ReportContent): Html | '' {
     return index === 0 ? html`<details open>${inside}</details>` : html`<details>${inside}</details>`;
   });
   return shown.length > 0 ? html`<h2>Generated text</h2>${shown}` : '';
-}
-
-/** Four significant digits, or a whole number with its thousands in groups. The page uses it too. */
-function plain(value: number): string {
-  if (value !== 0 && Math.abs(value) < 0.001) return value.toExponential(2);
-  if (Math.abs(value) < 1000) return String(Number(value.toPrecision(4)));
-  return String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, '\u202f');
 }
 
 const STYLE = `
@@ -207,55 +206,4 @@ summary { padding: 0.5rem 0; color: var(--muted); font-size: 0.85rem; cursor: po
 pre { margin: 0 0 1.25rem; font: 0.85rem/1.6 ui-monospace, monospace; white-space: pre-wrap;
   overflow-wrap: anywhere; }
 @media (hover: none) { .hint { display: none; } }
-`;
-
-// Colours are read when drawing, so that a change of scheme only needs a redraw.
-const SCRIPT = `
-'use strict';
-const { x, charts } = JSON.parse(document.getElementById('data').textContent);
-const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const plain = ${plain.toString()};
-const compact = (value) => {
-  if (Math.abs(value) >= 1e6) return +(value / 1e6).toPrecision(3) + 'M';
-  if (Math.abs(value) >= 1e4) return +(value / 1e3).toPrecision(3) + 'k';
-  return value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential() : String(+value.toPrecision(4));
-};
-const axis = (extra) => ({
-  stroke: () => color('--muted'), font: '12px system-ui, sans-serif',
-  values: (plot, splits) => splits.map(compact), ...extra,
-});
-const wholeSteps = Array.from({ length: 30 }, (_, i) => [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3));
-const plots = charts.map((chart, index) => {
-  const figure = document.getElementById('chart' + index);
-  const target = figure.querySelector('div');
-  const outputs = figure.querySelectorAll('output');
-  const read = (plot) => {
-    const at = plot.cursor.idx ?? x.length - 1;
-    if (index === 0) figure.querySelector('.step output').textContent = x[at];
-    chart.series.forEach(({ values }, s) => {
-      let i = at;
-      while (i > 0 && values[i] === null) i--;
-      outputs[s].textContent = values[i] === null ? '' : plain(values[i]);
-    });
-  };
-  const plot = new uPlot({
-    width: target.clientWidth, height: chart.height, padding: [8, 8, 0, 0], legend: { show: false },
-    cursor: { y: false, sync: { key: 'run' }, points: { size: 7 } },
-    scales: { x: { time: false }, y: chart.fromZero ? { range: (plot, min, max) => [0, max * 1.08 || 1] } : {} },
-    axes: [
-      axis({ size: 28, gap: 6, space: 40, incrs: wholeSteps, grid: { show: false }, ticks: { show: false } }),
-      axis({ size: 48, gap: 8, grid: { stroke: () => color('--rule'), width: 1 }, ticks: { show: false } }),
-    ],
-    series: [{}, ...chart.series.map((series) => ({
-      stroke: () => color(series.color), width: series.width, spanGaps: true,
-      points: { show: series.points, size: 6, fill: () => color(series.color) },
-    }))],
-    hooks: { setCursor: [read] },
-  }, [x, ...chart.series.map(({ values }) => values)], target);
-  new ResizeObserver(() => plot.setSize({ width: target.clientWidth, height: chart.height })).observe(target);
-  return plot;
-});
-for (const query of ['(prefers-color-scheme: dark)', 'print']) {
-  matchMedia(query).addEventListener('change', () => plots.forEach((plot) => plot.redraw()));
-}
 `;

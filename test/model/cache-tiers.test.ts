@@ -5,7 +5,8 @@
 import { afterAll, describe, expect, test } from 'vitest';
 import { KernelChoices } from '../../src/engine/compile/choices.ts';
 import { smallestBudget } from '../../src/engine/compile/least.ts';
-import { fetchedBytes, offloadedBytes, type Pass } from '../../src/engine/compile/pass.ts';
+import type { Pass } from '../../src/engine/compile/pass.ts';
+import { fetchedBytes, offloadedBytes } from '../../src/engine/compile/pass-figures.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import { Session } from '../../src/engine/run/session.ts';
 import { parseConfig } from '../../src/formats/config.ts';

@@ -5,7 +5,7 @@ import { beforeAll, describe, expect, test } from 'vitest';
 import { RandomWindows } from '../../src/data/batches.ts';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import { smallestBudget } from '../../src/engine/compile/least.ts';
-import { offloadedBytes, recomputedFlops } from '../../src/engine/compile/pass.ts';
+import { offloadedBytes, recomputedFlops } from '../../src/engine/compile/pass-figures.ts';
 import {
   activationBytesOf,
   type ChunkHistory,

@@ -5,7 +5,7 @@ import fc from 'fast-check';
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { smallestBudget } from '../../src/engine/compile/least.ts';
-import { offloadedBytes } from '../../src/engine/compile/pass.ts';
+import { offloadedBytes } from '../../src/engine/compile/pass-figures.ts';
 import { type PassSchedule, schedule } from '../../src/engine/compile/schedule.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import type { ChunkEvent, Recorder } from '../../src/engine/observe/recording.ts';

@@ -3,7 +3,7 @@
 import { describe, expect, it } from 'vitest';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { smallestBudget } from '../../src/engine/compile/least.ts';
-import { offloadedBytes } from '../../src/engine/compile/pass.ts';
+import { offloadedBytes } from '../../src/engine/compile/pass-figures.ts';
 import { schedule } from '../../src/engine/compile/schedule.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { parseConfig } from '../../src/formats/config.ts';

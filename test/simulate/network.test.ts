@@ -6,7 +6,7 @@ import { configFromFlags } from '../../src/cli/model-flags.ts';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { smallestBudget } from '../../src/engine/compile/least.ts';
 import type { CollectiveOperation } from '../../src/engine/compile/operations.ts';
-import { offloadedBytes } from '../../src/engine/compile/pass.ts';
+import { offloadedBytes } from '../../src/engine/compile/pass-figures.ts';
 import { schedule } from '../../src/engine/compile/schedule.ts';
 import { exchangedOverLink, networkBytes } from '../../src/engine/ranks/collectives.ts';
 import { isChunkGather } from '../../src/engine/ranks/gather-order.ts';

@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { needBelow } from '../../src/engine/compile/candidate.ts';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { type FitOptions, smallestBudget } from '../../src/engine/compile/least.ts';
-import { flopsOf, offloadedBytes } from '../../src/engine/compile/pass.ts';
+import { flopsOf, offloadedBytes } from '../../src/engine/compile/pass-figures.ts';
 import { schedule } from '../../src/engine/compile/schedule.ts';
 import { computeSeconds, type Machine, machineLimits } from '../../src/engine/simulate/machine.ts';
 import { simulate } from '../../src/engine/simulate/simulate.ts';

@@ -3,7 +3,8 @@
 import type { Highs } from 'highs';
 import { fitMemory } from '../../engine/compile/fit.ts';
 import { leastMemory, smallestBudget } from '../../engine/compile/least.ts';
-import { flopsOf, offloadedBytes, recomputedFlops, stepPass } from '../../engine/compile/pass.ts';
+import { stepPass } from '../../engine/compile/pass.ts';
+import { flopsOf, offloadedBytes, recomputedFlops } from '../../engine/compile/pass-figures.ts';
 import { schedule, slotsAt } from '../../engine/compile/schedule.ts';
 import { DEFAULT_LIMITS } from '../../engine/compile/workload.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../graph/activations.ts';

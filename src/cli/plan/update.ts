@@ -3,7 +3,8 @@
 
 import type { Fit } from '../../engine/compile/fitted.ts';
 import { isDispatch } from '../../engine/compile/operations.ts';
-import { flopsOf, type Pass, type StepPasses } from '../../engine/compile/pass.ts';
+import type { Pass, StepPasses } from '../../engine/compile/pass.ts';
+import { flopsOf } from '../../engine/compile/pass-figures.ts';
 import type { BackwardPasses } from '../../graph/operators/optimizer.ts';
 import { stepControl } from '../../kernels/step-control.ts';
 import { KINDS } from '../../memory/layout/kinds.ts';

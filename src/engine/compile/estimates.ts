@@ -9,7 +9,8 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { KINDS, type Kind, MOMENT_KINDS, optimizerKinds } from '../../memory/layout/kinds.ts';
 import { assert } from '../../util/errors.ts';
 import { isDispatch } from './operations.ts';
-import { fetchedBytes, flopsOf, offloadedBytes, type Pass, type Passes } from './pass.ts';
+import type { Pass, Passes } from './pass.ts';
+import { fetchedBytes, flopsOf, offloadedBytes } from './pass-figures.ts';
 import { type ActivationChoice, type Rates, updatesOnHost, type Workload } from './workload.ts';
 
 /** What a tight placement costs, as a share of the arithmetic: what is read is declared as writable there. */

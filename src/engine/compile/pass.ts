@@ -17,16 +17,8 @@ import { type ShardedStep, withCollectives } from '../ranks/collectives.ts';
 import { withGathers } from '../ranks/gathers.ts';
 import { onlyOwnerOf, type Sharding } from '../ranks/sharding.ts';
 import { lower } from './lower.ts';
-import {
-  type DispatchOperation,
-  isDispatch,
-  isOnHost,
-  isTransfer,
-  type Operation,
-  type TransferOperation,
-} from './operations.ts';
+import { type DispatchOperation, isDispatch, isOnHost, type Operation } from './operations.ts';
 import { withCopiesReleased } from './release-copies.ts';
-import { lastPosition, movedParts } from './stash-ids.ts';
 import { Walk } from './walk.ts';
 
 export interface Pass {
@@ -104,62 +96,6 @@ const STATE_AFTER = { forward: 'HOLD_AFTER_FWD', backward: 'HOLD_AFTER_BWD', upd
 const stateAfter = ({ phase, each }: Operation): State =>
   each?.eager === 'unused' ? STATE_AFTER.update : STATE_AFTER[phase];
 
-/** Multiplications and additions of a pass. */
-export const flopsOf = ({ operations }: Pass): number =>
-  operations.filter(isDispatch).reduce((sum, { kernel, problem }) => sum + kernel.flops(problem), 0);
-
-/** The part of them that makes activations again, and its share of the rest. */
-export function recomputedFlops(pass: Pass): { readonly flops: number; readonly share: number } {
-  const flops = pass.operations
-    .filter(isDispatch)
-    .reduce((sum, { again, kernel, problem }) => sum + (again ? kernel.flops(problem) : 0), 0);
-  return { flops, share: flops / (flopsOf(pass) - flops) };
-}
-
-/** Bytes of activations that a pass moves below the GPU. Of a step, as many come back. */
-export const offloadedBytes = (pass: Pass): number => movedBytes(pass, 'offload', () => 0);
-
-/** Bytes that a pass brings back, at a position: see `AppendedRows`. @default the one at which it is most */
-export const fetchedBytes = (pass: Pass, position?: number): number =>
-  movedBytes(pass, 'fetch', (operation) => position ?? lastPosition(operation));
-
-const movedBytes = (
-  { operations }: Pass,
-  op: TransferOperation['op'],
-  positionOf: (operation: TransferOperation) => number,
-): number =>
-  operations.reduce((sum, operation) => {
-    if (!isTransfer(operation) || operation.op !== op) return sum;
-    return movedParts(operation, positionOf(operation)).reduce((bytes, part) => bytes + part.bytes, sum);
-  }, 0);
-
-/** Bytes of each piece of an activation that lies below the GPU, by its number behind those of so many chunks. */
-export function stashesIn(passes: Passes | readonly Pass[], count: number): number[] {
-  const sizes: number[] = [];
-  for (const { operations } of Object.values<Pass>(passes)) {
-    for (const operation of operations) {
-      if (operation.op !== 'offload') continue;
-      for (const { id, bytes } of operation.pieces) sizes[id - count] = Math.max(sizes[id - count] ?? 0, bytes);
-    }
-  }
-  // A number that one pass leaves out, another has.
-  return Array.from(sizes, (bytes) => bytes ?? 0);
-}
-
-/** In the order of the passes: one that several of them share comes several times. */
-export const dispatchesOf = (passes: Passes): DispatchOperation[] =>
-  Object.values(passes).flatMap(({ operations }) => operations.filter(isDispatch));
-
-/** What lives on and is exchanged between ranks, whether a dispatch here uses it or not. */
-export const exchangedTensors = (passes: Passes): Tensor[] =>
-  Object.values(passes).flatMap(({ operations }) =>
-    operations.flatMap((operation) =>
-      operation.op === 'collective' && !('chunk' in operation.on) && operation.on.role === 'persistent'
-        ? [operation.on]
-        : [],
-    ),
-  );
-
 /** A pass that only reads parameters. */
 export function readingPass(program: Program, map: ChunkMap, sharding?: Sharding): Pass {
   const alone = { operations: lower(program, map), starts: [0] };
@@ -222,12 +158,6 @@ function completionsOf(operations: readonly Operation[], map: ChunkMap): Complet
     return [{ first, moment, index: Math.max(...indices), kinds, chunks, frees: given }];
   });
 }
-
-/** Chunks that are complete at once, at most. */
-export const completeAtOnce = (passes: Passes): number =>
-  Object.values(passes)
-    .flatMap(({ update }) => update?.completions ?? [])
-    .reduce((most, { chunks }) => Math.max(most, chunks.length), 1);
 
 function oneByOne(step: MicroBatches, map: ChunkMap, accumulate: number): Operation[][] {
   const first = lower(step.first, map);

@@ -12,7 +12,8 @@ import {
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { indicesIn, type Kind } from '../../memory/layout/kinds.ts';
 import { completedTogether, indicesFor, isChunkRange, partOn, placesOf, problemAt } from './operand-places.ts';
-import { chunksAtOnce, completeAtOnce, dispatchesOf, exchangedTensors, type Passes, stashesIn } from './pass.ts';
+import { chunksAtOnce, type Passes } from './pass.ts';
+import { completeAtOnce, dispatchesOf, exchangedTensors, stashesIn } from './pass-figures.ts';
 import { StashIds } from './stash-ids.ts';
 import { uniformBlocks, uniformKey } from './uniform-blocks.ts';
 

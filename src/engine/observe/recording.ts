@@ -7,7 +7,8 @@
 import { chunkCount } from '../../memory/plan/trace.ts';
 import type { Backing } from '../../memory/tiers/backing.ts';
 import { type Deferred, deferred } from '../../util/deferred.ts';
-import { type Pass, stashesIn } from '../compile/pass.ts';
+import type { Pass } from '../compile/pass.ts';
+import { stashesIn } from '../compile/pass-figures.ts';
 
 export type Action = 'use' | 'load' | 'clear' | 'store' | 'drop' | 'free';
 

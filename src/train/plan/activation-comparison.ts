@@ -7,7 +7,7 @@
 import { fitMemory } from '../../engine/compile/fit.ts';
 import type { Fit } from '../../engine/compile/fitted.ts';
 import { type Recovery, smallestBudget } from '../../engine/compile/least.ts';
-import { flopsOf, offloadedBytes, recomputedFlops } from '../../engine/compile/pass.ts';
+import { flopsOf, offloadedBytes, recomputedFlops } from '../../engine/compile/pass-figures.ts';
 import { schedule } from '../../engine/compile/schedule.ts';
 import type { AdapterLimits, Workload } from '../../engine/compile/workload.ts';
 import { computeSeconds, type Machine, machineLimits, secondsOn } from '../../engine/simulate/machine.ts';

@@ -9,7 +9,7 @@ import { fitMemory } from '../../engine/compile/fit.ts';
 import type { Fit } from '../../engine/compile/fitted.ts';
 import { leastMemory, type Recovery } from '../../engine/compile/least.ts';
 import type { Operation } from '../../engine/compile/operations.ts';
-import { flopsOf } from '../../engine/compile/pass.ts';
+import { flopsOf } from '../../engine/compile/pass-figures.ts';
 import type { AdapterLimits, Workload } from '../../engine/compile/workload.ts';
 import { collectivesIn } from '../../engine/ranks/collectives.ts';
 import { EXCHANGE_AXES, type ExchangeAxis } from '../../engine/ranks/grid.ts';

@@ -7,7 +7,7 @@ import { isAllOnGPU, needBelow } from '../../engine/compile/candidate.ts';
 import { fitMemory } from '../../engine/compile/fit.ts';
 import type { Fit } from '../../engine/compile/fitted.ts';
 import { smallestBudget } from '../../engine/compile/least.ts';
-import { flopsOf, offloadedBytes } from '../../engine/compile/pass.ts';
+import { flopsOf, offloadedBytes } from '../../engine/compile/pass-figures.ts';
 import { schedule } from '../../engine/compile/schedule.ts';
 import { type AdapterLimits, DEFAULT_LIMITS, type Workload } from '../../engine/compile/workload.ts';
 import {

@@ -4,7 +4,7 @@
 import { needBelow } from '../../engine/compile/candidate.ts';
 import { fitMemory } from '../../engine/compile/fit.ts';
 import type { Fit } from '../../engine/compile/fitted.ts';
-import { flopsOf, offloadedBytes } from '../../engine/compile/pass.ts';
+import { flopsOf, offloadedBytes } from '../../engine/compile/pass-figures.ts';
 import { type Policy, schedule } from '../../engine/compile/schedule.ts';
 import { type AdapterLimits, heldByUpdate } from '../../engine/compile/workload.ts';
 import { type MemoryOptions, optionsOf } from '../../engine/run/arrangement.ts';

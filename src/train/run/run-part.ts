@@ -6,7 +6,7 @@
 // weights and the checkpoints of the whole run are those of a run in one part, bit for bit.
 
 import { taskOf } from '../../data/tasks.ts';
-import { offloadedBytes } from '../../engine/compile/pass.ts';
+import { offloadedBytes } from '../../engine/compile/pass-figures.ts';
 import type { Recording } from '../../engine/observe/recording.ts';
 import { chromeTrace } from '../../engine/observe/timeline.ts';
 import { limitsOf } from '../../engine/run/arrangement.ts';

@@ -113,7 +113,7 @@ class EncodingThreads implements Encoder {
     else this.#encodeHere(given);
   }
 
-  /** Whoever waits for its tasks goes on; a second word of the same end finds nothing to do. */
+  /** Its tasks are done all the same. A second word of the same end finds nothing to do. */
   #failed(hand: Hand): void {
     if (!this.#hands.delete(hand)) return;
     void hand.thread.end();

@@ -3,7 +3,7 @@
 //
 // Invariant: what is read is what was written under the same key. A file that is damaged, cut off, of another format or
 // another key counts as not there and is made again; a cache that cannot be written costs time only. The oldest go when
-// there are more bytes than MOST_BYTES.
+// there are more bytes than MOST_BYTES, but for those that this process reads from.
 
 import { type Files, type Host, join, type Sha256, type WriteStream } from '../runtime/host.ts';
 import { accept, number, object, oneOf, parseJSON, type Schema } from '../util/json.ts';
@@ -16,6 +16,9 @@ const TRAILER_BYTES = FIGURES_BYTES + 64 + 1;
 const PIECE_BYTES = 4 * 2 ** 20;
 const MOST_BYTES = 2 ** 31;
 const NAME = /^(\d{8})-([0-9a-f]{64})\.tokens$/;
+
+/** Paths of files that are read from as long as the process lives. */
+const inUse = new WeakMap<Files, Set<string>>();
 
 /** A file that is whole. */
 interface FoundTokenFile<F> {
@@ -60,7 +63,10 @@ export class TokenFile<F> {
     this.#trailer = object(entries) as unknown as Schema<{ format: string; bytes: number; figures: F }>;
   }
 
-  /** Undefined where there is none, or none that is whole: all of it is read for that. `most`: bytes that are brought along. */
+  /**
+   * Undefined where there is none, or none that is whole: all of it is read for that. `most`: bytes that are brought along; a
+   * file with more stays where it is, to be read from.
+   */
   async read(most = Number.POSITIVE_INFINITY): Promise<FoundTokenFile<F> | undefined> {
     try {
       for (const name of await this.#names())
@@ -120,7 +126,14 @@ export class TokenFile<F> {
     }
     sum.update(line);
     const written = new TextDecoder().decode(trailer.subarray(FIGURES_BYTES));
-    return written === `${sum.hex()}\n` ? { figures: found.figures, path, size, ...(bytes && { bytes }) } : undefined;
+    if (written !== `${sum.hex()}\n`) return undefined;
+    if (!bytes) this.#use(path);
+    return { figures: found.figures, path, size, ...(bytes && { bytes }) };
+  }
+
+  #use(path: string): void {
+    const paths = inUse.get(this.#files) ?? new Set();
+    inUse.set(this.#files, paths.add(path));
   }
 
   async #names(): Promise<string[]> {
@@ -146,7 +159,9 @@ export class TokenFile<F> {
       let total = sizes.reduce((a, b) => a + b, 0);
       for (const [i, name] of names.slice(0, -1).entries()) {
         if (total <= MOST_BYTES) return;
-        await this.#files.remove(join(this.#folder, name));
+        const path = join(this.#folder, name);
+        if (inUse.get(this.#files)?.has(path)) continue;
+        await this.#files.remove(path);
         total -= sizes[i] ?? 0;
       }
     } catch {

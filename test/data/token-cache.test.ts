@@ -74,6 +74,26 @@ test('windows of a file are those of memory, with BOS in front or without', asyn
   expect(await all(runBehind(299, train))).toEqual([...stridedWindows(behind, options)]);
 });
 
+test('when the cache is too large, the oldest file goes, but not one that is read from', async () => {
+  for (const mostHeld of [undefined, 0]) {
+    const files = new MemoryFiles();
+    const [ids, stat] = [idsBelow(300), files.stat.bind(files)];
+    const { train } = await written(await cacheOf(files, 300, mostHeld), ids);
+    const other = await TokenCache.at(memoryHost(files), { ...text, bytes: 1 }, 1, { identity, vocabulary: 300 });
+    const writer = await other.writer();
+    await writer.train(ids);
+    files.stat = async (path) => {
+      const found = await stat(path);
+      return found?.kind === 'file' ? { ...found, bytes: 2e9 } : found;
+    };
+    await writer.finish();
+    files.stat = stat;
+    expect(files.contents.size).toBe(mostHeld === undefined ? 1 : 2);
+    const [first] = await train.read([[0, 1]]);
+    expect(Array.from(first ?? [])).toEqual([ids[0]]);
+  }
+});
+
 /** More bytes than are held. */
 const LARGE = new Uint8Array(MOST_HELD + 1).map((_, i) => (i * 2_654_435_761) >>> 24);
 const large = () => textIn(new Blob([LARGE]));

@@ -1,8 +1,7 @@
-// A text as token ids: nine tenths of its bytes to train on (or another share, or all beside a second text), the rest to
-// validate with, each tokenized by itself. It is read
-// piece by piece and cut where the tokenizer says that it is safe, with pauses in which other work is done, and a large one encoded
-// by threads (encoding-threads.ts): neither text nor ids are ever in memory twice. What was tokenized once is kept in the host's
-// cache (token-cache.ts), and where there is much of it, read from there.
+// A text as token ids: nine tenths of its bytes to train on (or another share, or all beside a second text), the rest to validate
+// with, each tokenized by itself. It is read piece by piece and cut where the tokenizer says that it is safe, with pauses in which
+// other work is done, and a large one is encoded by threads (encoding-threads.ts): neither text nor ids are ever in memory twice.
+// What was tokenized once is kept in the host's cache (token-cache.ts), and where there is much of it, read from there.
 //
 // Invariant: the ids are those of each part tokenized as a whole.
 

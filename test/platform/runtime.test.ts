@@ -35,10 +35,10 @@ test('no file of src but the hosts and the page’s side touches what only a bro
   const expected = [
     'browser/client.ts',
     'report/language.ts', // the scripts of the page that it writes
+    'report/page/curves.ts',
     'report/page/fills.ts',
     'report/page/memory.ts',
     'report/page/step-map.ts',
-    'report/report.ts',
     'runtime/browser.ts',
     'runtime/headless/gpu-sources.ts',
     'runtime/headless/threads.ts',

@@ -1,7 +1,7 @@
 // A person who does not wait, at the demo page: presses and drops things while it starts, reloads it in the middle of a
 // run, has no WebGPU. What the page shows is what it does, and what it cannot do it says.
 
-import type { Browser, BrowserContext } from 'playwright';
+import type { Browser, BrowserContext, Page } from 'playwright';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { BROWSER } from '../../scripts/browsers.mjs';
 import { parseConfig } from '../../src/formats/config.ts';
@@ -38,6 +38,17 @@ afterAll(async () => {
 const ENDLESS = { ...SMALL, steps: 100_000 };
 const CHATS = '{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"hello"}]}\n'.repeat(50);
 
+/** A page with a run that has a checkpoint and is the first of the list, which is read again behind it. */
+async function trainsEndlessly(): Promise<Page> {
+  const page = await ready(context, url);
+  await prepare(page, TEXT, ENDLESS);
+  await page.click('#train');
+  await says(page, /^Training/);
+  await steps(page, 25);
+  await page.locator('#runs > li:first-child.shown').waitFor();
+  return page;
+}
+
 test('records and a run’s zip that are dropped while the page starts are taken when it has', async () => {
   const started = deferred<void>();
   await context.route('**/trainer*.js', async (route) => {
@@ -54,13 +65,7 @@ test('records and a run’s zip that are dropped while the page starts are taken
 });
 
 test('a reload goes on with the run that was cut off, although another is newer', async () => {
-  const page = await ready(context, url);
-  await prepare(page, TEXT, ENDLESS);
-  await page.click('#train');
-  await says(page, /^Training/);
-  await steps(page, 25);
-  // The list is read again behind a checkpoint: until then the run of another test is its first.
-  await page.locator('#runs > li:first-child.shown').waitFor();
+  const page = await trainsEndlessly();
   const name = await page.locator('#runs .name').first().textContent();
   await (await row(page)).getByRole('button', { name: 'Fork' }).click();
   await page.getByRole('textbox', { name: 'Name' }).fill('the fork');
@@ -74,12 +79,7 @@ test('a reload goes on with the run that was cut off, although another is newer'
 });
 
 test('a reload goes on with its run although the page before has it for a moment still', async () => {
-  const page = await ready(context, url);
-  await prepare(page, TEXT, ENDLESS);
-  await page.click('#train');
-  await says(page, /^Training/);
-  await steps(page, 25);
-  await page.locator('#runs > li:first-child.shown').waitFor();
+  const page = await trainsEndlessly();
   const id = await page.locator('#runs > li:first-child details').getAttribute('data-run');
   // In place of a worker that takes its time: it has the run's lock as soon as the worker is gone.
   const other = await context.newPage();

@@ -293,21 +293,21 @@ export class Trainer {
     return shardWriters(parts, ranks);
   }
 
-  /** Whether `setBudget` would take it. */
-  fits(bytes: number): boolean {
+  /** Whether `setBudget` would take it, in bytes. */
+  fits(budget: number): boolean {
     const { memory, leastBudget } = this.session;
-    return memory.gpu !== undefined && bytes >= leastBudget;
+    return memory.gpu !== undefined && budget >= leastBudget;
   }
 
   /**
    * Goes on within another GPU budget, in bytes: the same losses, more or less traffic. Only for a trainer that was
    * made with a budget. Errors: see `Session.setBudget`.
    */
-  async setBudget(bytes: number): Promise<void> {
+  async setBudget(budget: number): Promise<void> {
     if (this.session.memory.gpu === undefined) {
       throw new HoldfastError('this trainer has no GPU budget; give it one when it is made, if only the whole memory');
     }
-    await this.session.setBudget(bytes);
+    await this.session.setBudget(budget);
   }
 
   /** All steps so far are done; what they changed is final. */

@@ -10,7 +10,7 @@ import type { Host } from '../runtime/host.ts';
 import { mergedModel, withModel } from '../train/run/open-model.ts';
 import { formatBytes, parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { localModel, MODEL_SOURCES } from './model-source.ts';
+import { localBase, localModel, MODEL_SOURCES } from './model-source.ts';
 import { checked } from './options.ts';
 
 interface Flags {
@@ -61,7 +61,7 @@ export function exportCommand(host: Host): Command {
     .action(async (dir: string, flags: Flags) => {
       if (flags.modelfile && !flags.gguf) throw new HoldfastError('--modelfile names a GGUF file; give --gguf, too');
       const from = await localModel(host, dir);
-      const base = flags.base === undefined ? undefined : await localModel(host, flags.base);
+      const base = await localBase(host, { name: dir, path: from, base: flags.base });
       const { tensors, bytes, line, facts } = await withModel(host.files, from, { base }, async (opened) => {
         const { model, found } = opened;
         if (model.adapters && !flags.merge)

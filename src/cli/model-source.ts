@@ -1,10 +1,12 @@
 // Source of a model on the command line: a path, as it is; an address or a name on the hub, brought into the cache
 // first, with progress on a terminal.
 
-import { hubFolder, isHubName } from '../formats/remote/hub.ts';
+import { besideAdapter } from '../formats/checkpoint/load.ts';
+import { hubAddressOf, hubFolder, isHubName, modelOnHub } from '../formats/remote/hub.ts';
 import { fetchFile, fetchModel, Interrupted } from '../formats/remote/remote.ts';
 import { isUrl, urlFolder } from '../formats/remote/url.ts';
 import type { Host } from '../runtime/host.ts';
+import type { RunSettings } from '../train/run/run-settings.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
 
@@ -36,6 +38,26 @@ export async function localModel(host: Host, name: string): Promise<string> {
     if (!(error instanceof Interrupted)) throw error;
     throw new HoldfastError(`${name}: cannot be reached (${error.message}); try again, or name a folder`);
   }
+}
+
+/** What a run that starts from a model keeps of where it is: `from` is its path here, `name` what it was named by. */
+export function sourceSettings(from: string, name: string): Pick<RunSettings, 'from' | 'fromHub'> {
+  const fromHub = modelOnHub(name);
+  return { from, ...(fromHub !== undefined && { fromHub }) };
+}
+
+/**
+ * The path of the base that is to be used for what a name stands for, which lies at `path`; undefined: the one that it names,
+ * or none. The base of an adapter from the hub is brought from there, too. Errors: as `localModel`.
+ */
+export async function localBase(
+  host: Host,
+  { name, path, base }: { readonly name: string; readonly path: string; readonly base: string | undefined },
+): Promise<string | undefined> {
+  if (base !== undefined) return localModel(host, base);
+  const named = isHubName(name) ? (await besideAdapter(host.files, path))?.base : undefined;
+  const address = named === undefined || (await host.files.stat(named)) ? undefined : hubAddressOf(named);
+  return address === undefined ? undefined : localModel(host, address);
 }
 
 /** As a file here is called. Errors: HoldfastError for what is no name of one. */

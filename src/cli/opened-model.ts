@@ -7,7 +7,7 @@ import { DEFAULT_ADAPTER, NO_ADAPTER } from '../nn/lora.ts';
 import type { Host } from '../runtime/host.ts';
 import { type OpenedModel, withModel } from '../train/run/open-model.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { localModel } from './model-source.ts';
+import { localBase, localModel } from './model-source.ts';
 
 export interface AdapterFlags {
   base?: string;
@@ -49,7 +49,7 @@ export async function withNamedModel<T>(
   use: (opened: NamedModel) => Promise<T>,
 ): Promise<T> {
   const from = await localModel(host, name);
-  const base = flags.base === undefined ? undefined : await localModel(host, flags.base);
+  const base = await localBase(host, { name, path: from, base: flags.base });
   const wanted = (flags.lora ?? []).map(adapterNamed);
   const named = wanted.map(({ name }) => name);
   const twice = named.find((name, i) => named.indexOf(name) !== i);

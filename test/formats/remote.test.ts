@@ -235,6 +235,32 @@ describe('from a server', () => {
     expect(existsSync(path.join(folder, 'model-2.safetensors'))).toBe(false);
   });
 
+  test('a model that is not supported is refused before its weights are asked for', async () => {
+    server.files.set(
+      'm/config.json',
+      new TextEncoder().encode(JSON.stringify({ ...config, scale_attn_weights: false })),
+    );
+    expect(await refusal(fetched())).toMatch(/\/m\/config\.json: scale_attn_weights/);
+    expect(server.requests.filter((request) => request.includes('safetensors'))).toEqual([]);
+  });
+
+  test('an adapter without its model, with what lies beside it', async () => {
+    const files = {
+      'adapter_config.json': '{"peft_type":"LORA"}',
+      'adapter_model.safetensors': 'tensors',
+      'tokenizer.json': '{}',
+    };
+    for (const [name, content] of Object.entries(files))
+      server.files.set(`a/${name}`, new TextEncoder().encode(content));
+    const folder = await fetched('a/');
+    for (const [name, content] of Object.entries(files))
+      expect(readFileSync(path.join(folder, name), 'utf8')).toBe(content);
+    server.files.delete('a/adapter_model.safetensors');
+    expect(await refusal(fetched('a/'))).toMatch(
+      /\/a\/: there is no config\.json, nor an adapter \(adapter_config\.json, adapter_model\.safetensors\)/,
+    );
+  });
+
   test('a file that changes while it is read is refused, and fetched whole the next time', async () => {
     server.behaviour = { dropAfter: 100, drops: 1 };
     const remote = urlFolder(`${address}/m/`);

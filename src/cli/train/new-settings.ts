@@ -33,7 +33,7 @@ import {
 import { HoldfastError } from '../../util/errors.ts';
 import { describeRange, inRange } from '../../util/range.ts';
 import { checkInputFlags, configFromFlags, imagesInPatches } from '../model-flags.ts';
-import { localModel } from '../model-source.ts';
+import { localModel, sourceSettings } from '../model-source.ts';
 import { BYTES, dashed, type IsGiven, numbersIn, type TrainFlags } from './flags.ts';
 
 /** Of models that were not taught to chat, and are now. */
@@ -114,7 +114,7 @@ export async function newSettings(
   const settings = complete({
     config,
     tokenizer: tokenizer ? identityOf(tokenizer) : DEFAULT_TOKENIZER,
-    ...(from === undefined ? {} : { from }),
+    ...(from === undefined ? {} : sourceSettings(from, flags.model)),
     ...(from !== undefined && newHead && { newHead: true }),
     ...(lora && { lora }),
     ...(images && { images }),

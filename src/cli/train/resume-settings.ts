@@ -8,7 +8,7 @@ import type { Host } from '../../runtime/host.ts';
 import type { RunSettings } from '../../train/run/run-settings.ts';
 import { savedSettings } from '../../train/run/saved-state.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import { localModel } from '../model-source.ts';
+import { localModel, sourceSettings } from '../model-source.ts';
 import { BYTES, dashed, type IsGiven, type TrainFlags } from './flags.ts';
 
 /** What may change when a run goes on; everything else is the checkpoint's. */
@@ -78,7 +78,7 @@ export async function resumeSettings(host: Host, out: string, flags: TrainFlags,
   }
   const changes = Object.fromEntries(CHANGEABLE.filter(given).map((name) => [name, flags[name]]));
   const { epochs: _, ...rest } = saved;
-  const base = saved.lora && given('model') && { from: await localModel(host, flags.model) };
+  const base = saved.lora && given('model') && sourceSettings(await localModel(host, flags.model), flags.model);
   // As of a new run.
   const keepBest = given('earlyStoppingPatience') && { keepBest: true };
   return { ...(given('steps') ? rest : saved), ...keepBest, ...changes, ...base };

@@ -21,6 +21,13 @@ export interface HubOptions {
 
 export const isHubName = (name: string): boolean => name.startsWith(PREFIX);
 
+/** The model that an address names there, as ORG/NAME; undefined of what is no such address. */
+export const modelOnHub = (address: string): string | undefined => NAME.exec(address)?.[1];
+
+/** The address of a model by its name there, as files of adapters have it; undefined of what is no ORG/NAME. */
+export const hubAddressOf = (name: string): string | undefined =>
+  NAME.test(PREFIX + name) ? PREFIX + name : undefined;
+
 /** Errors: HoldfastError for what is no such name, where the library is missing, and where the hub has no such model. */
 export async function hubFolder(address: string, options: HubOptions = {}): Promise<RemoteFolder> {
   const { load = () => import('@huggingface/hub'), fetch: request } = options;

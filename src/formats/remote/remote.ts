@@ -7,11 +7,12 @@
 import { type Files, type FolderClaim, FolderHeld, type Host, join, type ResumedFile } from '../../runtime/host.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, finishing, HoldfastError, messageOf } from '../../util/errors.ts';
-import { accept, namesTo, number, object, text } from '../../util/json.ts';
+import { accept, namesTo, number, object, parseJSON, text } from '../../util/json.ts';
 import { wholeNumber } from '../../util/range.ts';
 import { sumOf } from '../checkpoint/checksums.ts';
-import { COMPANIONS, CONFIG, INDEX, WEIGHTS } from '../checkpoint/folder.ts';
+import { ADAPTER_FILES, COMPANIONS, CONFIG, INDEX, WEIGHTS } from '../checkpoint/folder.ts';
 import { weightFiles } from '../checkpoint/tensor-files.ts';
+import { parseConfig } from '../config.ts';
 
 /** A file that lies elsewhere. */
 export interface RemoteFile {
@@ -67,8 +68,8 @@ type Sources = Record<string, { version: string; bytes: number }>;
 type FetchHost = Pick<Host, 'files' | 'cacheFolder' | 'resumeFile' | 'claimFolder'>;
 
 /**
- * Brings a model into the cache, after any other process that is at it. Returns its folder. Errors: HoldfastError naming the
- * file, and what to do.
+ * Brings a model, or an adapter without its model, into the cache, after any other process that is at it. Returns its folder.
+ * Errors: HoldfastError naming the file, and what to do; for a model that is not supported, before its weights are asked for.
  */
 export function fetchModel(
   host: FetchHost,
@@ -78,22 +79,40 @@ export function fetchModel(
 ): Promise<string> {
   return withCache(host, remote, waits, async (folder) => {
     const bring = (name: string) => bringFile(host, folder, remote, name, progress);
-    const need = async (name: string) => {
-      if (await bring(name)) return;
-      throw new HoldfastError(`${remote.place}: there is no ${name}; name the folder of a model with its weights`);
-    };
-    await need(CONFIG);
-    if (!(await bring(WEIGHTS))) {
-      if (!(await bring(INDEX))) {
-        throw new HoldfastError(
-          `${remote.place}: there is no ${WEIGHTS}, and no ${INDEX}; name the folder of a model with its weights`,
-        );
-      }
-      for (const name of await weightFiles(host.files, folder)) await need(name);
+    const { place } = remote;
+    const hasConfig = await bring(CONFIG);
+    if (hasConfig) await checkConfig(host.files, folder, place);
+    if (!(hasConfig && (await bringWeights(host.files, folder, place, bring))) && !(await bringAdapter(bring))) {
+      const missing = hasConfig ? `${WEIGHTS}, and no ${INDEX}` : CONFIG;
+      throw nothingAt(place, `${missing}, nor an adapter (${ADAPTER_FILES.join(', ')})`);
     }
     for (const name of COMPANIONS) await bring(name);
     return folder;
   });
+}
+
+/** Brings a file; false where there is none of that name. */
+type Bring = (name: string) => Promise<boolean>;
+
+/** False where there are none. Errors: HoldfastError where some of several files are missing. */
+async function bringWeights(files: Files, folder: string, place: string, bring: Bring): Promise<boolean> {
+  if (await bring(WEIGHTS)) return true;
+  if (!(await bring(INDEX))) return false;
+  for (const name of await weightFiles(files, folder)) if (!(await bring(name))) throw nothingAt(place, name);
+  return true;
+}
+
+async function bringAdapter(bring: Bring): Promise<boolean> {
+  for (const name of ADAPTER_FILES) if (!(await bring(name))) return false;
+  return true;
+}
+
+const nothingAt = (place: string, missing: string) =>
+  new HoldfastError(`${place}: there is no ${missing}; name the folder of a model with its weights`);
+
+async function checkConfig(files: Files, folder: string, place: string): Promise<void> {
+  const name = place + CONFIG;
+  parseConfig(parseJSON(await files.read(join(folder, CONFIG)), name, 'see whether the address is right'), name);
 }
 
 /** Brings one file into the cache, a zip for one. Returns its path. Errors: as `fetchModel`. */

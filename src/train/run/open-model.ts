@@ -1,7 +1,7 @@
 // A model out of a folder, whatever the folder holds: a model, a run, or an adapter, with the base that it names; and further
 // adapters to choose from when text is written. Not for training (start-weights.ts).
 
-import { besideAdapter } from '../../formats/checkpoint/load.ts';
+import { besideAdapter, loadState } from '../../formats/checkpoint/load.ts';
 import {
   checkWeights,
   type DescribedAdapter,
@@ -22,6 +22,7 @@ import type { Files } from '../../runtime/host.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
 import { collect, joined, restricted, sourceOf, type TensorSource, type Values } from '../../values/tensor-source.ts';
 import { baseStorage } from './base-dtype.ts';
+import { stateOf } from './saved-state.ts';
 import { checkAdapterTensors, outsideBody } from './start-weights.ts';
 
 /** A model, and its weights, those of its adapters among them. */
@@ -64,7 +65,7 @@ export async function withModel<T>(
   if (!itself && sources.base !== undefined)
     throw new HoldfastError(`${folder}: is a model and has no base; leave ${sources.base} out`);
   if (itself && adapters[DEFAULT_ADAPTER] === undefined) adapters[DEFAULT_ADAPTER] = folder;
-  const base = itself ? await baseOf(files, folder, sources.base ?? itself.base) : folder;
+  const base = itself ? await baseOf(files, folder, sources.base, itself.base) : folder;
   let loaded: [string, LoadedAdapter][] = [];
   let borrowsHead = false;
   // Once more where the base was replaced while it was opened.
@@ -136,10 +137,29 @@ export async function mergedModel({ model, weights, tokenizer }: OpenedModel): P
 }
 
 /** Errors: HoldfastError where the base of the adapter in a folder is not named, or not there. */
-async function baseOf(files: Files, folder: string, base: string | undefined): Promise<string> {
-  if (base !== undefined && (await files.stat(base))) return base;
-  const named = base === undefined ? 'names no base' : `belongs to ${shortened(base)}, which is not here`;
-  throw new HoldfastError(`${folder}: its adapter ${named}; name the folder of its model with --base`);
+async function baseOf(
+  files: Files,
+  folder: string,
+  given: string | undefined,
+  own: string | undefined,
+): Promise<string> {
+  const named = given ?? own;
+  if (named !== undefined && (await files.stat(named))) return named;
+  // A run's adapter names its base by what others know it by; where its files are here, the run knows.
+  const from = given === undefined ? await startOf(files, folder) : undefined;
+  if (from !== undefined && (await files.stat(from))) return from;
+  const problem = named === undefined ? 'names no base' : `belongs to ${shortened(named)}, which is not here`;
+  throw new HoldfastError(`${folder}: its adapter ${problem}; name the folder of its model with --base`);
+}
+
+/** What a run started from; undefined where a folder is none of a run, or its state cannot be read. */
+async function startOf(files: Files, folder: string): Promise<string | undefined> {
+  try {
+    return stateOf(await loadState(files, folder)).settings.from;
+  } catch (error) {
+    if (error instanceof HoldfastError) return undefined;
+    throw error;
+  }
 }
 
 /** The model with an adapter of that name. Errors: HoldfastError naming the adapter's folder where it is none of this model. */

@@ -54,7 +54,7 @@ export class RunCheckpoints {
     const now = {
       config: settings.config,
       weights: restricted(trainer.values('parameter'), settings.lora ? isTrainedIn(model) : () => true),
-      ...(adapter && { adapter: { info: adapter, base: settings.from } }),
+      ...(adapter && { adapter: { info: adapter, base: settings.fromHub ?? settings.from } }),
       shapes: new Map(model.parameters.map(({ name, shape }) => [name, shape])),
       moment1: trainer.values('moment1'),
       moment2: trainer.values('moment2'),

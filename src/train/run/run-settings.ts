@@ -52,6 +52,8 @@ export interface RunSettings {
   tokenizer?: TokenizerIdentity;
   /** A folder or zip whose weights to start from; absent: drawn anew from the seed. @default none */
   from?: string;
+  /** The name on the hub, ORG/NAME, of the model in `from`; the files of an adapter name their base by it. @default none */
+  fromHub?: string;
   /** Trains a low-rank update of the model in `from`, and freezes the rest. @default none: all of the model trains */
   lora?: LoraSettings;
   /** Whether the weights in `from` are of another head, and this one is drawn, for the classes of `config`. @default false */
@@ -228,6 +230,7 @@ export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
     config,
     tokenizer: optional(tokenizer),
     from: optional(text),
+    fromHub: optional(text),
     lora: optional(lora),
     newHead: optional(truth),
     dtype: optional(oneOf(TRAINING_DTYPES)),

@@ -1,0 +1,109 @@
+// Adapters and their bases by names on the hub: a base that was named so is named so in the adapter's files, where PEFT finds
+// it; and an adapter there is used with the base that it names. In process, on the adapter under test.
+
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
+import { run } from '../../src/cli/run.ts';
+import { headlessHost } from '../../src/runtime/headless.ts';
+import { join } from '../../src/runtime/host.ts';
+import { chooseVariants } from '../choose-variants.ts';
+import { FileServer } from '../formats/file-server.ts';
+import { ADAPTER } from '../host.ts';
+import { recordedTerminal } from '../recorded-terminal.ts';
+import { sharedGPUSources } from '../shared-gpu.ts';
+
+const root = mkdtempSync(path.join(os.tmpdir(), 'holdfast-hub-adapter-'));
+const at = (name: string) => path.join(root, name);
+const server = new FileServer({});
+let address: string;
+afterAll(async () => {
+  await server.close();
+  rmSync(root, { recursive: true, force: true });
+});
+afterEach(() => vi.unstubAllGlobals());
+chooseVariants(3);
+
+const { files } = headlessHost();
+const network = fetch;
+const SHA = 'c'.repeat(40);
+
+/** The hub's addresses, on the server here. */
+function online(): void {
+  vi.stubGlobal('fetch', (input: string | URL | Request, init?: RequestInit) => {
+    const { pathname } = new URL(String(input instanceof Request ? input.url : input));
+    const [, name] = /^\/api\/models\/(org\/\w+)\//.exec(pathname) ?? [];
+    if (name !== undefined) return Promise.resolve(Response.json({ id: name, sha: SHA, _id: '1' }));
+    return network(`${address}${pathname.replace(`/resolve/${SHA}/`, '/')}`, init);
+  });
+}
+
+function offline(): void {
+  vi.stubGlobal('fetch', () => Promise.reject(new TypeError('fetch failed')));
+}
+
+async function holdfast(...args: string[]): Promise<string> {
+  const terminal = recordedTerminal();
+  const adapter = args[0] === 'export' ? [] : ['--adapter', ADAPTER];
+  const host = { ...headlessHost(), cacheFolder: at('cache'), terminal, gpuSources: sharedGPUSources };
+  const status = await run({ ...host, args: [...args, ...adapter] });
+  expect(`${status} ${terminal.said}`).toBe('0 ');
+  return terminal.out;
+}
+
+const write = (...args: string[]) =>
+  holdfast('generate', ...args, '--prompt', 'hold', '--tokens', '16', '--temperature', '1');
+
+/** Puts the files of a folder on the hub. */
+async function publish(folder: string, name: string, chosen: (file: string) => boolean): Promise<void> {
+  for (const file of (await files.list(folder)).filter(chosen))
+    server.files.set(`${name}/${file}`, await files.read(join(folder, file)));
+}
+
+const TRAINING = [
+  ...['--data', at('text.txt'), '--steps', '2', '--batch', '2', '--warmup', '0', '--lr', '0.05'],
+  ...['--eval-windows', '2', '--sample-tokens', '0'],
+];
+
+beforeAll(async () => {
+  address = await server.listen();
+  writeFileSync(at('text.txt'), 'hold fast, and then hold on; '.repeat(100));
+  const shape = ['--layers', '1', '--width', '16', '--heads', '2', '--context', '12'];
+  await holdfast('train', ...shape, ...TRAINING, '--out', at('base'));
+  await publish(at('base/checkpoint-2'), 'org/base', (file) => /^(config\.json|model\.safetensors)$/.test(file));
+});
+
+describe('a run that trains an adapter of a model from the hub', () => {
+  const checkpoint = at('tuned/checkpoint-2');
+
+  beforeAll(async () => {
+    online();
+    await holdfast('finetune', 'hf://org/base', ...TRAINING, '--lora-rank', '2', '--out', at('tuned'));
+    vi.unstubAllGlobals();
+    await publish(checkpoint, 'org/adapter', (file) => file.startsWith('adapter_'));
+  });
+
+  test('names its base as the hub does', async () => {
+    const fields = JSON.parse(new TextDecoder().decode(await files.read(join(checkpoint, 'adapter_config.json'))));
+    expect(fields.base_model_name_or_path).toBe('org/base');
+  });
+
+  test('finds the base where it was brought to, without the network', async () => {
+    offline();
+    const tuned = await write(at('tuned'));
+    expect(await write(at('tuned'), '--lora', 'none')).not.toBe(tuned);
+    expect(await write(at('tuned'), '--base', at('base'))).toBe(tuned);
+    await holdfast('finetune', '--resume', '--out', at('tuned'));
+  });
+
+  test('and its adapter on the hub brings its base along', async () => {
+    const tuned = await write(at('tuned'));
+    online();
+    expect(await write('hf://org/adapter')).toBe(tuned);
+    expect(await write('hf://org/base', '--lora', 'hf://org/adapter')).toBe(tuned);
+    expect(await write('hf://org/adapter', '--base', at('base'))).toBe(tuned);
+    await holdfast('export', 'hf://org/adapter', '--merge', '--out', at('merged'));
+    expect(await write(at('merged'))).toMatch(/^hold/);
+  });
+});

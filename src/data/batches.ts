@@ -6,6 +6,7 @@
 
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
+import { EpochOrder } from './epoch-order.ts';
 import type { TokenIds, TokenRange, TokenRun } from './token-run.ts';
 
 /** An array of a batch: numbers that are counted, or measured. */
@@ -53,6 +54,8 @@ export function checkTokens(what: string, windows: number, tokens: number): void
 /** Where the windows of a batch begin in so many tokens: at random, each independently, from a seed. */
 export class RandomOffsets {
   readonly #random: Random;
+  readonly #tokens: number;
+  readonly #context: number;
   readonly #offsets: number;
   readonly #stride: number;
   readonly #batch: number;
@@ -61,6 +64,7 @@ export class RandomOffsets {
   constructor(tokens: number, batch: number, context: number, seed: number, stride = 1) {
     checkTokens('batch', batch, context);
     checkLength(tokens, context, 'training');
+    [this.#tokens, this.#context] = [tokens, context];
     this.#random = new Random(seed, 'batches');
     this.#offsets = Math.ceil((tokens - context) / stride);
     this.#stride = stride;
@@ -72,6 +76,11 @@ export class RandomOffsets {
     return Array.from({ length: this.#batch }, () => this.#random.below(this.#offsets) * this.#stride);
   }
 
+  /** Windows that have as many tokens as there are. */
+  get perEpoch(): number {
+    return this.#tokens / this.#context;
+  }
+
   /** Plain JSON. */
   state(): number[] {
     return this.#random.state();
@@ -80,6 +89,50 @@ export class RandomOffsets {
   /** Goes on from where `state` was taken. */
   restore(state: readonly number[]): void {
     this.#random.restore(state);
+  }
+}
+
+/**
+ * Where the windows of a batch begin in so many tokens: side by side over all of them, once an epoch, in another order each, from
+ * a seed. The last one ends with the last token, and so overlaps with the one before it.
+ */
+export class EpochOffsets {
+  /** Numbers in a state. */
+  static readonly stateLength = 2;
+  readonly #order: EpochOrder;
+  readonly #step: number;
+  readonly #last: number;
+  readonly #batch: number;
+  readonly perEpoch: number;
+
+  /** As those of RandomOffsets. */
+  constructor(tokens: number, batch: number, context: number, seed: number, stride = 1) {
+    checkTokens('batch', batch, context);
+    checkLength(tokens, context, 'training');
+    this.#step = Math.max(stride, context - (context % stride));
+    this.#last = tokens - context - 1;
+    this.#last -= this.#last % stride;
+    this.perEpoch = Math.ceil(this.#last / this.#step) + 1;
+    this.#order = new EpochOrder(this.perEpoch, seed, 'windows');
+    this.#batch = batch;
+  }
+
+  /** One for each window. */
+  next(): number[] {
+    return Array.from({ length: this.#batch }, () => Math.min(this.#last, this.#order.next() * this.#step));
+  }
+
+  /** The epoch, and how many windows of it are done. */
+  state(): number[] {
+    return this.#order.state();
+  }
+
+  /** Goes on from where `state` was taken. Errors: HoldfastError for what is no state of it. */
+  restore(state: readonly number[]): void {
+    if (this.#order.restore(state)) return;
+    throw new HoldfastError(
+      `the place in the data is window ${state[1]} of epoch ${state[0]}; an epoch has ${this.perEpoch} windows, the checkpoint is damaged`,
+    );
   }
 }
 

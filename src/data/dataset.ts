@@ -6,9 +6,18 @@
 
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
-import { type Batch, checkTokens, evenOffsets, RandomOffsets, readWindows, type TokenBatch } from './batches.ts';
+import {
+  type Batch,
+  checkTokens,
+  EpochOffsets,
+  evenOffsets,
+  RandomOffsets,
+  readWindows,
+  type TokenBatch,
+} from './batches.ts';
 import type { TextIdentity } from './corpus.ts';
-import { Pieces, permutation, ShuffledRows } from './packing.ts';
+import { permutation } from './epoch-order.ts';
+import { Pieces, ShuffledRows } from './packing.ts';
 import type { ReadDocuments } from './records/read-records.ts';
 import type { TokenizedText } from './tokenized-text.ts';
 
@@ -43,6 +52,12 @@ export interface WindowOptions {
   readonly evalWindows: number;
 }
 
+/** How a text becomes batches. */
+export interface TextOptions extends WindowOptions {
+  /** Passes over the text that were asked for: each token is a target once in each. @default none; windows begin anywhere */
+  readonly epochs?: number | undefined;
+}
+
 /** How documents become batches. */
 export interface DocumentOptions extends WindowOptions {
   /** The part of the documents that is held back, where there are no others to validate on. @default a tenth */
@@ -55,17 +70,23 @@ export interface DocumentOptions extends WindowOptions {
  */
 export async function textDataset(
   { identity, train, validation, stride }: TokenizedText,
-  { batch, seq, seed, evalWindows }: WindowOptions,
+  { batch, seq, seed, evalWindows, epochs }: TextOptions,
 ): Promise<Dataset<TokenBatch>> {
-  const offsets = new RandomOffsets(train.length, batch, seq, seed, stride);
+  const make = (Offsets: typeof RandomOffsets | typeof EpochOffsets) =>
+    new Offsets(train.length, batch, seq, seed, stride);
+  let offsets = make(epochs === undefined ? RandomOffsets : EpochOffsets);
   return {
     identity,
     validation: await readWindows(validation, seq, evenOffsets(validation.length, seq, evalWindows, stride)),
     next: () => readWindows(train, seq, offsets.next()),
     state: () => offsets.state(),
-    restore: (state) => offsets.restore(state),
-    rowsIn: (epochs) => Math.ceil((epochs * train.length) / seq),
-    rowsOf: () => Math.ceil(train.length / seq),
+    // A run goes on in the way that it began, also where it was given more steps since.
+    restore(state) {
+      offsets = make(state.length === EpochOffsets.stateLength ? EpochOffsets : RandomOffsets);
+      offsets.restore(state);
+    },
+    rowsIn: (epochs) => Math.ceil(epochs * offsets.perEpoch),
+    rowsOf: () => Math.ceil(offsets.perEpoch),
     notes: [],
   };
 }

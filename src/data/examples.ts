@@ -1,14 +1,12 @@
-// Examples that have a class each, as batches: all of them once an epoch, in another order each, and those that are held back.
-// What an example is (image-dataset.ts, labelled-texts.ts) says itself.
-//
-// Invariant: what comes next follows from the seed, the epoch and the place in it, which are the state.
+// Examples that have a class each, as batches: all of them once an epoch (epoch-order.ts), and those that are held back. What an
+// example is (image-dataset.ts, labelled-texts.ts) says itself.
 
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import type { Batch } from './batches.ts';
 import type { TextIdentity } from './corpus.ts';
 import type { Dataset } from './dataset.ts';
-import { permutation } from './packing.ts';
+import { EpochOrder, permutation } from './epoch-order.ts';
 
 /** Examples by their numbers. */
 export interface Examples {
@@ -53,31 +51,19 @@ export function exampleDataset(sets: ExampleSets, options: ExampleOptions): Data
     return test ? place : (order[place] ?? 0);
   });
 
-  let epoch = 0;
-  let at = 0;
-  const shuffled = () => permutation(trained.length, new Random(seed, `${word}s of epoch ${epoch}`));
-  let places = shuffled();
-  const next = (): number => {
-    if (at === places.length) {
-      epoch++;
-      at = 0;
-      places = shuffled();
-    }
-    return trained[places[at++] ?? 0] ?? 0;
-  };
+  const places = new EpochOrder(trained.length, seed, `${word}s`);
+  const next = (): number => trained[places.next()] ?? 0;
   return {
     identity,
     validation: (test ?? train).batch(validated),
     next: async () => train.batch(Array.from({ length: batch }, next)),
-    state: () => [epoch, at],
-    restore([savedEpoch = -1, savedAt = -1]) {
-      if (savedEpoch < 0 || savedAt < 0 || savedAt > trained.length)
-        throw new HoldfastError(
-          `place ${savedAt} of epoch ${savedEpoch}: is none in ${trained.length} ${word}s; give the same --data`,
-        );
-      epoch = savedEpoch;
-      at = savedAt;
-      places = shuffled();
+    state: () => places.state(),
+    restore(state) {
+      if (places.restore(state)) return;
+      const [epoch, at] = state;
+      throw new HoldfastError(
+        `place ${at} of epoch ${epoch}: is none in ${trained.length} ${word}s; give the same --data`,
+      );
     },
     rowsIn: (epochs) => epochs * trained.length,
     rowsOf: () => trained.length,

@@ -9,6 +9,7 @@ import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import type { TokenBatch } from './batches.ts';
 import type { Documents } from './documents.ts';
+import { permutation } from './epoch-order.ts';
 
 /** Rows of several documents. */
 export interface PackedBatch extends TokenBatch {
@@ -227,16 +228,4 @@ export class ShuffledRows {
   #rowsOf(epoch: number): number[][] {
     return this.#pieces.rows(permutation(this.#pieces.count, new Random(this.#seed, `epoch ${epoch}`)));
   }
-}
-
-/** The numbers from 0 to below `count` in any order, each as likely (Fisher and Yates). */
-export function permutation(count: number, random: Random): Uint32Array {
-  const order = Uint32Array.from({ length: count }, (_, i) => i);
-  for (let i = count - 1; i > 0; i--) {
-    const other = random.below(i + 1);
-    const value = order[i] ?? 0;
-    order[i] = order[other] ?? 0;
-    order[other] = value;
-  }
-  return order;
 }

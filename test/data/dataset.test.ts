@@ -42,6 +42,57 @@ test('windows begin with a line, whatever a token is; without lines of one lengt
   expect(new Set((await begins(text())).map((id) => id % 6)).size).toBe(6);
 });
 
+test('an epoch has every token as a target, once but where the last window overlaps, and each epoch another order', async () => {
+  const property = fc.asyncProperty(
+    fc.record({ tokens: fc.integer({ min: 9, max: 200 }), seq: fc.integer({ min: 1, max: 8 }), seed: fc.nat() }),
+    async ({ tokens, seq, seed }) => {
+      const train = heldRun(bytes.subarray(0, tokens));
+      const options = { batch: 1, seq, seed, evalWindows: 1, epochs: 2 };
+      const dataset = await textDataset({ identity, train, validation: train, stride: 1 }, options);
+      const epochOf = async () => {
+        const rows = Array.from({ length: dataset.rowsOf(0) }, () => dataset.next());
+        return (await Promise.all(rows)).map(({ targets }) => Array.from(targets));
+      };
+      const [first, second] = [await epochOf(), await epochOf()];
+      for (const rows of [first, second]) {
+        const seen = rows.flat().sort((a, b) => a - b);
+        expect([...new Set(seen)]).toEqual(Array.from({ length: tokens - 1 }, (_, i) => i + 1));
+        expect(seen.length - (tokens - 1)).toBeLessThan(seq);
+      }
+      expect(dataset.rowsIn(3)).toBe(3 * first.length);
+      if (first.length > 20) expect(first).not.toEqual(second);
+    },
+  );
+  await fc.assert(property, { seed: 3, numRuns: 100 });
+});
+
+test('windows of an epoch begin with a line', async () => {
+  const dataset = await textDataset(text(6), { ...SIZES, batch: 1, epochs: 1 });
+  const rows = await Promise.all(Array.from({ length: dataset.rowsOf(0) }, () => dataset.next()));
+  const begins = rows.map(({ ids }) => ids[0]!);
+  expect(begins.toSorted((a, b) => a - b)).toEqual(Array.from({ length: 35 }, (_, i) => 6 * i));
+});
+
+test('a run goes on in the way that its windows were drawn, whatever its settings are now', async () => {
+  for (const [before, after] of [
+    [{ epochs: 1 }, {}],
+    [{}, { epochs: 2 }],
+  ]) {
+    const original = await textDataset(text(), { ...SIZES, ...before });
+    for (let i = 0; i < 15; i++) await original.next();
+    const other = await textDataset(text(), { ...SIZES, ...after });
+    other.restore(original.state());
+    for (let i = 0; i < 30; i++) expect(await other.next()).toEqual(await original.next());
+  }
+});
+
+test('a place that no epoch has is refused', async () => {
+  const dataset = await textDataset(text(), { ...SIZES, epochs: 1 });
+  expect(() => dataset.restore([0, 1000])).toThrow(
+    'the place in the data is window 1000 of epoch 0; an epoch has 31 windows, the checkpoint is damaged',
+  );
+});
+
 test('goes on from its state', async () => {
   const property = fc.asyncProperty(fc.nat({ max: 9 }), fc.nat({ max: 99 }), async (before, seed) => {
     const make = (seed: number) => textDataset(text(), { ...SIZES, seed });

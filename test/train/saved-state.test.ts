@@ -156,7 +156,7 @@ describe('refused, by name', () => {
       'trainer.control[4] (loss) is null; only a step that was skipped',
     ],
     ['a correction', (s) => (s.trainer.control[0] = 0), 'trainer.control[0] (correction1) is 0; it must be above 0'],
-    ['random words', (s) => s.batches.pop(), 'batches is a list of 3; it must be a list of 4'],
+    ['random words', (s) => s.batches.pop(), 'batches is a list of 3; it must be a list of 2 or 4'],
     [
       'a word',
       (s) => (s.sampling[2] = 2 ** 32),

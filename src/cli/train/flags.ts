@@ -126,7 +126,7 @@ export function addTrainingOptions(command: Command, defaults: TrainDefaults, da
   count('--accumulate <n>', 'micro-batches in a step', 'accumulate');
   count('--steps <n>', 'training steps', 'steps')
     .addOption(
-      new Option('--epochs <n>', 'as many steps as so many passes over the data')
+      new Option('--epochs <n>', 'so many passes over the data, each in another order, in place of --steps')
         .argParser(within(EPOCHS))
         .conflicts('steps'),
     )

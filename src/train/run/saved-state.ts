@@ -198,12 +198,13 @@ function checkTogether(state: SavedState, path: string, refuse: (problem: string
   inOrder('history.samples[].step', stepsOf(history.samples), done, 0);
 }
 
-/** Of text, a random state; of records, and of what has a class, an epoch and a row. */
+/** Of records, of what has a class, and of text in epochs, an epoch and a row; of other text, a random state. */
 function checkBatches({ batches, settings }: SavedState, refuse: (problem: string) => never): void {
   const isShuffled = settings.records !== undefined || labelsIn(settings.config) !== undefined;
-  const length = isShuffled ? 2 : 4;
-  if (batches.length !== length) refuse(`batches is a list of ${batches.length}; it must be a list of ${length}`);
-  if (isShuffled) return;
+  const lengths = isShuffled ? [2] : [2, 4];
+  if (!lengths.includes(batches.length))
+    refuse(`batches is a list of ${batches.length}; it must be a list of ${lengths.join(' or ')}`);
+  if (batches.length === 2) return;
   const large = batches.find((word) => word >= 2 ** 32);
   if (large !== undefined) refuse(`batches has ${large}; they must be words of 32 bits`);
   if (batches.every((word) => word === 0)) refuse('batches is all 0; no random state is');

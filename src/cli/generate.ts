@@ -2,6 +2,7 @@
 // prompt, behind each of several, or as the answers of a conversation; with each of several adapters.
 
 import { Command } from 'commander';
+import { advisedSampling } from '../data/huggingface/generation-config.ts';
 import { tokenizerOf } from '../data/open-tokenizer.ts';
 import { promptIds, type Tokenizer } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
@@ -12,7 +13,7 @@ import { Conversation } from '../train/inference/conversation.ts';
 import { Generator } from '../train/inference/generator.ts';
 import { checkSampling, type SamplingOptions } from '../train/inference/sampling.ts';
 import { writeText } from '../train/inference/writing.ts';
-import { finishing, HoldfastError } from '../util/errors.ts';
+import { finishing, HoldfastError, oneLine } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import { wholeNumber } from '../util/range.ts';
 import { chat } from './chat.ts';
@@ -33,9 +34,9 @@ interface Flags extends MemoryFlags, AdapterFlags {
   tokens: number;
   context?: number;
   stop?: string[];
-  temperature: number;
+  temperature?: number;
   topK?: number;
-  topP: number;
+  topP?: number;
   seed: number;
   adapter: string;
   json?: boolean;
@@ -43,6 +44,8 @@ interface Flags extends MemoryFlags, AdapterFlags {
 
 /** Positions of the cache where nothing is said: of models with a longer context it would take gigabytes. */
 const MOST_CONTEXT = 4096;
+const TEMPERATURE = 0.8;
+const AS_ADVISED = 'as the model’s generation_config.json samples';
 
 export function generateCommand(host: Host): Command {
   const command = new Command('generate')
@@ -63,12 +66,15 @@ export function generateCommand(host: Host): Command {
     .option('--stop <text...>', 'end before the first of these')
     .option(
       '--temperature <t>',
-      'below 1 is safer, above 1 is wilder, 0 always takes the likeliest',
+      `below 1 is safer, above 1 is wilder, 0 always takes the likeliest (default: ${AS_ADVISED}, else ${TEMPERATURE})`,
       numberFrom(0),
-      0.8,
     )
-    .option('--top-k <n>', 'only the n likeliest tokens', wholeNumberFrom(1))
-    .option('--top-p <p>', 'only the likeliest tokens that together reach this probability', numberFrom(0), 1)
+    .option('--top-k <n>', `only the n likeliest tokens (default: ${AS_ADVISED}, else all)`, wholeNumberFrom(1))
+    .option(
+      '--top-p <p>',
+      `only the likeliest tokens that together reach this probability (default: ${AS_ADVISED}, else 1)`,
+      numberFrom(0),
+    )
     .option('--seed <n>', 'the same seed writes the same text', wholeNumberFrom(0), 1)
     .addOption(adapterOption())
     .option('--json', 'one JSON object a text');
@@ -78,7 +84,7 @@ export function generateCommand(host: Host): Command {
     const memory = memoryFromFlags(host, flags);
     const prompts = flags.prompts === undefined ? [flags.prompt] : await promptsIn(host, flags.prompts);
     // The run may go on meanwhile: its checkpoint stays readable until the weights are on the device.
-    const { device, generator, tokenizer, template, model, named, batch } = await withNamedModel(
+    const { device, generator, tokenizer, template, model, named, batch, sampling } = await withNamedModel(
       host,
       dir,
       flags,
@@ -97,18 +103,25 @@ export function generateCommand(host: Host): Command {
         if (!flags.chat) for (const prompt of prompts) checkPrompt(tokenizer, prompt);
         const capacity = flags.context ?? Math.min(context, MOST_CONTEXT);
         const batch = Math.min(flags.batch ?? 1, prompts.length);
+        const { notApplied, ...advised } = advisedSampling(files);
+        const sampling = { temperature: TEMPERATURE, ...advised, ...samplingOf(flags) };
+        checkSampling(sampling);
+        if (notApplied.length > 0)
+          host.terminal.warn(
+            `holdfast: ${oneLine(`generation_config.json: not applied here: ${notApplied.join(', ')}`)}\n`,
+          );
         return onDevice(host, flags.adapter, async (device) => {
           const options = { choices: await loadChoices(host, device), memory, capacity };
           const generator =
             batch > 1
               ? await BatchGenerator.open(device, model, weights, { ...options, batch })
               : await Generator.open(device, model, weights, options);
-          return { tokenizer, generator, template, model, named, batch };
+          return { tokenizer, generator, template, model, named, batch, sampling };
         });
       },
     );
     const write = async () => {
-      const options = { ...samplingOf(flags), tokens: flags.tokens, stop: flags.stop ?? [] };
+      const options = { ...sampling, tokens: flags.tokens, stop: flags.stop ?? [] };
       const random = () => new Random(flags.seed, 'samples');
       if (template) {
         const { system } = flags;
@@ -155,8 +168,8 @@ function checkTogether(flags: Flags, given: (name: string) => boolean): void {
 }
 
 const samplingOf = ({ temperature, topK, topP }: Flags): SamplingOptions => ({
-  temperature,
-  topP,
+  ...(temperature !== undefined && { temperature }),
+  ...(topP !== undefined && { topP }),
   ...(topK !== undefined && { topK }),
 });
 

@@ -65,6 +65,41 @@ test('it is merged into its model, which is then a model like any other', async 
   expect(changed.map(([name]) => name)).toEqual(['h.0.attn.c_attn.weight', 'h.0.mlp.c_proj.weight']);
 });
 
+test('a model is sampled as its generation_config.json has it, and as flags have it before that', async () => {
+  const done = async (...args: string[]) => expect((await holdfast(...args)).said).toBe('');
+  await done('tokenizer', 'train', '--data', 'text.txt', '--vocab-size', '264', '--out', 'pieces');
+  const shape = [
+    '--model',
+    'llama',
+    '--layers',
+    '1',
+    '--width',
+    '16',
+    '--heads',
+    '2',
+    '--context',
+    '24',
+    '--steps',
+    '2',
+  ];
+  await done(
+    ...['train', ...shape, '--tokenizer', 'pieces', '--data', 'text.txt', '--eval-windows', '2', '--out', 'cold'],
+  );
+  await done('export', 'cold', '--out', 'cool');
+  const write = async (...flags: string[]) => (await holdfast('generate', 'cool', '--seed', '7', ...flags)).out;
+  const usual = await write();
+  await files.writeAtomic(
+    'cool/generation_config.json',
+    '{ "do_sample": true, "temperature": 0.0001, "repetition_penalty": 1.2 }',
+  );
+  expect(await write()).toBe(await write('--temperature', '0'));
+  expect(await write('--temperature', '0.8')).toBe(usual);
+  expect(usual).not.toBe(await write());
+  expect((await holdfast('generate', 'cool')).said).toBe(
+    'holdfast: generation_config.json: not applied here: repetition_penalty 1.2\n',
+  );
+});
+
 test('of records, packed, in tokens of its own: its checkpoints carry the tokenizer, and it writes with it', async () => {
   const done = async (...args: string[]) => {
     const { status, said, out } = await holdfast(...args);

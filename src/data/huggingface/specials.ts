@@ -19,9 +19,9 @@ export function specialsOf(
   hasId: (id: number) => boolean,
   post: Part | undefined,
 ): FoundSpecials {
-  const config = jsonIn(files, 'tokenizer_config.json');
-  const map = jsonIn(files, 'special_tokens_map.json');
-  const generation = jsonIn(files, 'generation_config.json');
+  const config = jsonBeside(files, 'tokenizer_config.json');
+  const map = jsonBeside(files, 'special_tokens_map.json');
+  const generation = jsonBeside(files, 'generation_config.json');
   const spelled = (name: string): number | undefined => {
     const token = tokenIn(config[name]) ?? tokenIn(map[name]);
     return token === undefined ? undefined : idOf(token);
@@ -52,7 +52,8 @@ export function specialsOf(
   };
 }
 
-function jsonIn(files: TokenizerFiles, name: string): Readonly<Record<string, unknown>> {
+/** One of the files beside a tokenizer; without fields where it is not there. Errors: HoldfastError for one that is no JSON object. */
+export function jsonBeside(files: TokenizerFiles, name: string): Readonly<Record<string, unknown>> {
   const bytes = files.contents.get(name);
   if (!bytes) return {};
   const json = parseJSON(bytes, `${shortened(files.path)}: ${name}`, 'get the file again, or leave it away');

@@ -263,6 +263,24 @@ async function checkLinear(reference: Reference, stored: 'in,out' | 'out,in'): P
 describeOp('conv1d', (reference) => checkLinear(reference, 'in,out'));
 describeOp('linear', (reference) => checkLinear(reference, 'out,in'));
 
+/** y = x W^T + scale (x A^T) B^T by the products that an adapted linear is made of, and dx, dA and dB; W is frozen. */
+describeOp('lora_linear', async (reference) => {
+  const [rows, inputs] = leading(2, reference.shape('x'));
+  const [outputs, rank] = leading(2, reference.shape('B'));
+  const { x, weight, A, B, dy } = reference.inputs('x', 'weight', 'A', 'B', 'dy');
+  const scaled = { epilogue: 'scale', ...reference.attrs('scale') } as const;
+  const product = (problem: MatmulProblem, a: HostArray, b: HostArray, c?: HostArray) =>
+    output('c', matmul, { ...problem, accumulate: c !== undefined }, { a, b, ...(c && { c }) });
+  const low = await product({ layout: 'NT', M: rows, N: rank, K: inputs, ...scaled }, x, A);
+  const update = await product({ layout: 'NT', M: rows, N: outputs, K: rank }, low, B);
+  reference.expect('y', await product({ layout: 'NT', M: rows, N: outputs, K: inputs }, x, weight, update));
+  reference.expect('dB', await product({ layout: 'TN', M: outputs, N: rank, K: rows }, dy, low));
+  const dlow = await product({ layout: 'NN', M: rows, N: rank, K: outputs, ...scaled }, dy, B);
+  reference.expect('dA', await product({ layout: 'TN', M: rank, N: inputs, K: rows }, dlow, x));
+  const dx = await product({ layout: 'NN', M: rows, N: inputs, K: outputs }, dy, weight);
+  reference.expect('dx', await product({ layout: 'NN', M: rows, N: inputs, K: rank }, dlow, A, dx));
+});
+
 /** Logits squashed by matmul's epilogue: a product with the identity is exact. */
 async function capped(logits: HostArray, rows: number, vocabulary: number, scale: number): Promise<HostArray> {
   const identity = Float32Array.from({ length: vocabulary ** 2 }, (_, i) => (i % (vocabulary + 1) === 0 ? 1 : 0));
@@ -364,6 +382,38 @@ async function checkRope(reference: Reference, scaling?: RopeScaling): Promise<v
 }
 
 describeOp('rope', (reference) => checkRope(reference));
+
+/** Each stretch of rows whose positions go up by one is a sequence of its own. */
+describeOp('rope_positions', async (reference) => {
+  const [batch, heads, seq, headSize] = leading(4, reference.shape('x'));
+  const { theta } = reference.attrs('theta');
+  const ids = reference.input('position_ids');
+  const positions = Math.max(...ids) + 1;
+  const table = ropeTable(positions, headSize, theta);
+  const turn = async (name: string, inverse: boolean) => {
+    const given = Float32Array.from(reference.input(name));
+    for (let first = 0, end = 0; first < batch * seq; first = end) {
+      for (end = first + 1; end % seq !== 0 && ids[end] === ids[end - 1]! + 1; ) end++;
+      const rows = end - first;
+      // (B, H, T, D) here is (T, H, D) in the kernel.
+      const index = (i: number) => {
+        const [row, head] = [first + Math.floor(i / headSize / heads), Math.floor(i / headSize) % heads];
+        return ((Math.floor(row / seq) * heads + head) * seq + (row % seq)) * headSize + (i % headSize);
+      };
+      const x = Float32Array.from({ length: rows * heads * headSize }, (_, i) => given[index(i)]!);
+      const shape = { rows, seq: rows, heads, headSize, stride: heads * headSize, offset: 0, positions };
+      const data = { table, position: new Uint32Array([ids[first]!]), x };
+      const turned = await output('x', rope, { ...shape, inverse }, data);
+      turned.forEach((value, i) => {
+        given[index(i)] = value;
+      });
+    }
+    return given;
+  };
+  reference.expect('y', await turn('x', false));
+  reference.expect('dx', await turn('dy', true));
+});
+
 describeOp('rope_llama3', (reference) => {
   const names = ['factor', 'low_freq_factor', 'high_freq_factor', 'original_max_position_embeddings'] as const;
   const attrs = reference.attrs(...names);

@@ -27,6 +27,24 @@ export const SETTINGS: RunSettings = {
   saveEvery: 4,
 };
 
+/** The same of a Llama, whose config.json has fields that may be absent. */
+export const LLAMA_SETTINGS: RunSettings = {
+  ...SETTINGS,
+  config: parseConfig(
+    {
+      ...{
+        model_type: 'llama',
+        max_position_embeddings: 8,
+        hidden_size: 4,
+        intermediate_size: 8,
+        num_hidden_layers: 1,
+      },
+      ...{ num_attention_heads: 2, num_key_value_heads: 1, vocab_size: 256 },
+    },
+    'test',
+  ),
+};
+
 /** Step 7 was skipped, and before step 5 the run had another learning rate. */
 export async function savedRun(settings: RunSettings = SETTINGS): Promise<{ files: MemoryFiles; state: SavedState }> {
   const files = new MemoryFiles({ 'text.txt': TEXT });
@@ -69,8 +87,8 @@ export async function savedRun(settings: RunSettings = SETTINGS): Promise<{ file
 
 /** The same run whose state, as JSON, was changed. */
 // biome-ignore lint/suspicious/noExplicitAny: JSON to break
-export async function changedRun(change: (state: any) => unknown): Promise<MemoryFiles> {
-  const { files, state } = await savedRun();
+export async function changedRun(change: (state: any) => unknown, settings = SETTINGS): Promise<MemoryFiles> {
+  const { files, state } = await savedRun(settings);
   const json = JSON.parse(JSON.stringify(state));
   change(json);
   await files.writeAtomic(`${CHECKPOINT}/trainer_state.json`, JSON.stringify(json));

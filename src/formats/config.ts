@@ -6,7 +6,7 @@
 // make the model compute something else is never dropped: it is refused by name (NEUTRAL, and where it is read), and so is
 // one that no family has (families/fields.ts).
 
-import { HoldfastError } from '../util/errors.ts';
+import { HoldfastError, shortened } from '../util/errors.ts';
 import { isObject, show } from '../util/json.ts';
 import { Fields } from './families/fields.ts';
 import { FAMILIES, FAMILY_NAMES, type ModelConfig, shapeOf } from './families/index.ts';
@@ -26,6 +26,28 @@ export function parseConfig(json: unknown, name: string): ModelConfig {
   refusePackings(fields);
   fields.refuseUnread([...family.harmless, ...OF_BITSANDBYTES]);
   return config;
+}
+
+/** A field that two configurations do not have alike, and how each has it, for a message. */
+export interface ConfigDifference {
+  readonly name: string;
+  readonly one: string;
+  readonly other: string;
+}
+
+/**
+ * The first field in which two configurations from parseConfig() differ, be it that only one of them has it. Undefined where
+ * both are of one model.
+ */
+export function differenceOf(one: ModelConfig, other: ModelConfig): ConfigDifference | undefined {
+  // Lists and objects among the values are plain JSON, in the order in which parseConfig() makes them.
+  const shown = (config: ModelConfig, name: string) =>
+    JSON.stringify((config as unknown as Record<string, unknown>)[name]) ?? 'missing';
+  for (const name of new Set([...Object.keys(one), ...Object.keys(other)])) {
+    const [mine, theirs] = [shown(one, name), shown(other, name)];
+    if (mine !== theirs) return { name, one: shortened(mine), other: shortened(theirs) };
+  }
+  return undefined;
 }
 
 /** Of all families. */

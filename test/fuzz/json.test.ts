@@ -21,7 +21,7 @@ import { Random } from '../../src/util/random.ts';
 import { fileOf, floats, type Stored } from '../formats/raw-tensors.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
-import { CHECKPOINT, RUN, SETTINGS, savedRun } from '../saved-run.ts';
+import { CHECKPOINT, LLAMA_SETTINGS, RUN, SETTINGS, savedRun } from '../saved-run.ts';
 import { mutate } from './json.ts';
 import { tryAll as tryMutants } from './try-all.ts';
 
@@ -54,58 +54,65 @@ function says(given: unknown, found: unknown): boolean {
 
 const json = (bytes: Uint8Array): unknown => JSON.parse(new TextDecoder().decode(bytes));
 
-test('trainer_state.json: resumed, reported, forked, imported, replayed, short of training', async () => {
-  const { files, state } = await savedRun();
-  const host = memoryHost(files);
-  const path = `${CHECKPOINT}/trainer_state.json`;
-  let tries = 0;
-  const accepted = await tryAll('state', state, async (bytes) => {
-    files.contents.set(path, bytes);
-    const checkpoint = await loadCheckpoint(files, RUN);
-    const found = stateOf(checkpoint);
-    // It means what it says; the configuration has its defaults filled in, and is the file's beside it.
-    const { settings, earlier, ...rest } = found;
-    const given = json(bytes) as typeof state;
-    expect(says(given, rest)).toBe(true);
-    for (const [i, one] of [...(earlier ?? []).map(({ settings }) => settings), settings].entries()) {
-      const { config, ...others } = one;
-      expect(config).toEqual(checkpoint.config);
-      expect(says((given.earlier ?? [])[i]?.settings ?? given.settings, others)).toBe(true);
-    }
-    // Resumed.
-    expect(await savedSettings(host, RUN)).toEqual(settings);
-    checkSettings(settings);
-    const text = await readText(host, { ...settings, data: ['text.txt'] }, new ByteTokenizer());
-    checkText(found.corpus, found.corpus, RUN);
-    const batches = await datasetOf(settings, text);
-    checkWeights(checkpoint.shapes, makeModel(settings.config).parameters, RUN);
-    batches.restore(found.batches);
-    new Random(settings.seed, 'samples').restore(found.sampling);
-    trainerOptions(settings);
-    // Reported, and forked.
-    const page = await runReport(host, found);
-    expect(page).not.toContain('<img src=x');
-    const fork = withSettings(found, { ...settings, lr: settings.lr / 2 });
-    expect(stateOf({ ...checkpoint, state: JSON.parse(JSON.stringify(fork)) })).toEqual(fork);
-    // Imported.
-    if (tries++ % 8 > 0) return;
-    const chosen = await Promise.all(
-      (await files.list(CHECKPOINT)).map(async (name) => {
-        const content = await files.read(`${CHECKPOINT}/${name}`);
-        return { name, bytes: content.length, open: () => new Blob([content]).stream() };
-      }),
-    );
-    const into = new MemoryFiles();
-    expect(await importCheckpoint(memoryHost(into), 'imported', chosen)).toMatchObject({
-      savedStep: found.trainer.step,
-      settings,
-    });
-    // Replayed: the text may be another's now.
-    await loadRun(host, RUN);
-  });
-  expect(accepted).toBeGreaterThan(COUNT / 50);
-  expect(accepted).toBeLessThan(COUNT / 2);
-});
+test.each([
+  ['GPT-2', SETTINGS],
+  ['Llama', LLAMA_SETTINGS],
+] as const)(
+  'trainer_state.json of a %s: resumed, reported, forked, imported, replayed, short of training',
+  async (_, run) => {
+    const { files, state } = await savedRun(run);
+    const host = memoryHost(files);
+    const path = `${CHECKPOINT}/trainer_state.json`;
+    let tries = 0;
+    const use = async (bytes: Uint8Array<ArrayBuffer>) => {
+      files.contents.set(path, bytes);
+      const checkpoint = await loadCheckpoint(files, RUN);
+      const found = stateOf(checkpoint);
+      // It means what it says; the configuration has its defaults filled in, and is the file's beside it.
+      const { settings, earlier, ...rest } = found;
+      const given = json(bytes) as typeof state;
+      expect(says(given, rest)).toBe(true);
+      for (const [i, one] of [...(earlier ?? []).map(({ settings }) => settings), settings].entries()) {
+        const { config, ...others } = one;
+        expect(config).toEqual(checkpoint.config);
+        expect(says((given.earlier ?? [])[i]?.settings ?? given.settings, others)).toBe(true);
+      }
+      // Resumed.
+      expect(await savedSettings(host, RUN)).toEqual(settings);
+      checkSettings(settings);
+      const text = await readText(host, { ...settings, data: ['text.txt'] }, new ByteTokenizer());
+      checkText(found.corpus, found.corpus, RUN);
+      const batches = await datasetOf(settings, text);
+      checkWeights(checkpoint.shapes, makeModel(settings.config).parameters, RUN);
+      batches.restore(found.batches);
+      new Random(settings.seed, 'samples').restore(found.sampling);
+      trainerOptions(settings);
+      // Reported, and forked.
+      const page = await runReport(host, found);
+      expect(page).not.toContain('<img src=x');
+      const fork = withSettings(found, { ...settings, lr: settings.lr / 2 });
+      expect(stateOf({ ...checkpoint, state: JSON.parse(JSON.stringify(fork)) })).toEqual(fork);
+      // Imported.
+      if (tries++ % 8 > 0) return;
+      const chosen = await Promise.all(
+        (await files.list(CHECKPOINT)).map(async (name) => {
+          const content = await files.read(`${CHECKPOINT}/${name}`);
+          return { name, bytes: content.length, open: () => new Blob([content]).stream() };
+        }),
+      );
+      const into = new MemoryFiles();
+      expect(await importCheckpoint(memoryHost(into), 'imported', chosen)).toMatchObject({
+        savedStep: found.trainer.step,
+        settings,
+      });
+      // Replayed: the text may be another's now.
+      await loadRun(host, RUN);
+    };
+    const accepted = await tryAll('state', state, use);
+    expect(accepted).toBeGreaterThan(COUNT / 50);
+    expect(accepted).toBeLessThan(COUNT / 2);
+  },
+);
 
 const SMALL_SHAPE = {
   layers: 1,

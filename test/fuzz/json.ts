@@ -43,7 +43,17 @@ const TEXTS = [
   '\n',
   'gpt2',
 ] as const;
-const KEYS = ['__proto__', 'constructor', 'toString', 'hasOwnProperty', 'extra', '', 'é\n'] as const;
+const KEYS = [
+  '__proto__',
+  'constructor',
+  'toString',
+  'hasOwnProperty',
+  'extra',
+  '',
+  'é\n',
+  // Of a config.json that may be without.
+  'rope_scaling',
+] as const;
 
 /** A mutant of `value`, as text. */
 export function mutate(value: unknown, seed: number): Uint8Array<ArrayBuffer> {
@@ -137,6 +147,7 @@ function anything(random: Random): unknown {
     [[]],
     [1, 'a'],
     { a: { b: 1 } },
+    { rope_type: 'linear', factor: 4 },
   ];
   return pick(random, kinds);
 }

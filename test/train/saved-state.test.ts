@@ -5,13 +5,13 @@ import { describe, expect, test } from 'vitest';
 import { configOfShape } from '../../src/formats/shape.ts';
 import { runReport } from '../../src/report/run-report.ts';
 import { checkSettings } from '../../src/train/run/check-settings.ts';
-import { defaultSettings } from '../../src/train/run/run-settings.ts';
+import { defaultSettings, type RunSettings } from '../../src/train/run/run-settings.ts';
 import { tokenizerFor } from '../../src/train/run/run-text.ts';
 import { savedSettings, savedState } from '../../src/train/run/saved-state.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { vitCheckpoint } from '../formats/checkpoints.ts';
 import { memoryHost } from '../memory-files.ts';
-import { CHECKPOINT, changedRun, RUN, SETTINGS, STEPS, savedRun } from '../saved-run.ts';
+import { CHECKPOINT, changedRun, LLAMA_SETTINGS, RUN, SETTINGS, STEPS, savedRun } from '../saved-run.ts';
 
 /** Of the images of a small model. */
 const SIDES = { height: 4, width: 4 };
@@ -19,8 +19,8 @@ const SIDES = { height: 4, width: 4 };
 // biome-ignore lint/suspicious/noExplicitAny: JSON to break
 type Change = (state: any) => unknown;
 
-async function refusal(change: Change): Promise<string> {
-  const files = await changedRun(change);
+async function refusal(change: Change, settings = SETTINGS): Promise<string> {
+  const files = await changedRun(change, settings);
   const error = await savedState(memoryHost(files), RUN).then(
     () => expect.fail('the state was accepted'),
     (thrown) => thrown,
@@ -78,7 +78,11 @@ describe('refused, by name', () => {
   const cases: [string, Change, string][] = [
     ['another format', (s) => (s.format = 'holdfast 2'), 'format is "holdfast 2"; this version reads "holdfast 1"'],
     ['no format', (s) => delete s.format, 'format is missing; this version reads'],
-    ['other heads', (s) => (s.settings.config.n_head = 4), 'settings.config.n_head is 4; config.json beside it says 2'],
+    [
+      'other heads',
+      (s) => (s.settings.config.n_head = 4),
+      'settings.config.n_head is 4; in config.json beside it, it is 2;',
+    ],
     [
       'an activation',
       (s) => (s.settings.config.activation_function = 'relu'),
@@ -87,12 +91,12 @@ describe('refused, by name', () => {
     [
       'an epsilon',
       (s) => (s.settings.config.layer_norm_epsilon = 0.5),
-      'settings.config.layer_norm_epsilon is 0.5; config.json',
+      'settings.config.layer_norm_epsilon is 0.5; in config.json',
     ],
     [
       'an earlier model',
       (s) => (s.earlier[0].settings.config.n_layer = 2),
-      'earlier.settings.config.n_layer is 2; config.json',
+      'earlier.settings.config.n_layer is 2; in config.json',
     ],
     ['clip', (s) => (s.settings.clip = 'abc'), 'settings.clip is "abc"; it must be a number, 0 or more'],
     ['no clip', (s) => delete s.settings.clip, 'settings.clip is missing; it must be a number, 0 or more'],
@@ -222,6 +226,19 @@ describe('refused, by name', () => {
     expect(found.startsWith(`${CHECKPOINT}/trainer_state.json: `), found).toBe(true);
     expect(found).toContain(message);
   });
+});
+
+test('a field that config.json may lack and does not have is refused, too, and one that the settings alone lack', async () => {
+  const scaling = { rope_type: 'linear', factor: 4 };
+  const scaled = { ...LLAMA_SETTINGS, config: { ...LLAMA_SETTINGS.config, rope_scaling: scaling } } as RunSettings;
+  expect(await refusal((s) => (s.settings.config.rope_scaling = scaling), LLAMA_SETTINGS)).toContain(
+    'settings.config.rope_scaling is {"rope_type":"linear","factor":4}; in config.json beside it, it is missing;',
+  );
+  expect(await refusal((s) => delete s.earlier[0].settings.config.rope_scaling, scaled)).toContain(
+    'earlier.settings.config.rope_scaling is missing; in config.json beside it, it is {"rope_type":"linear","factor":4};',
+  );
+  for (const settings of [LLAMA_SETTINGS, scaled])
+    expect(await savedSettings(memoryHost((await savedRun(settings)).files), RUN)).toEqual(settings);
 });
 
 describe('what is done with images', () => {

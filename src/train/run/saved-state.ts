@@ -8,7 +8,7 @@
 import type { TextIdentity } from '../../data/corpus.ts';
 import type { ChoiceRecord } from '../../engine/compile/choices.ts';
 import { checkpointsOf, type LoadedState, loadState } from '../../formats/checkpoint.ts';
-import { type ModelConfig, parseConfig } from '../../formats/config.ts';
+import { differenceOf, type ModelConfig, parseConfig } from '../../formats/config.ts';
 import { labelsIn } from '../../formats/families/index.ts';
 import { checkPreparation } from '../../formats/preprocessor.ts';
 import { LARGEST_SCALE, LEAST_SCALE, SCALER, STATE } from '../../kernels/step-control.ts';
@@ -122,15 +122,12 @@ function schemaFor(file: string, config: ModelConfig): Schema<SavedState> {
   const configAt = (at: string) =>
     parsed((json) => {
       const found = parseConfig(json, `${file}: ${at}.config`);
-      for (const [name, value] of Object.entries(config)) {
-        const other = (found as unknown as Record<string, unknown>)[name];
-        // Lists and objects among them are plain JSON, in the order in which parseConfig makes them.
-        if (JSON.stringify(other) === JSON.stringify(value)) continue;
-        throw new HoldfastError(
-          `${file}: ${at}.config.${name} is ${show(other)}; config.json beside it says ${show(value)}, and they must be one model`,
-        );
-      }
-      return found;
+      const difference = differenceOf(found, config);
+      if (!difference) return found;
+      const { name, one, other } = difference;
+      throw new HoldfastError(
+        `${file}: ${at}.config.${name} is ${one}; in config.json beside it, it is ${other}; both must be of one model`,
+      );
     });
   return object({
     format: oneOf<typeof FORMAT>([FORMAT]),

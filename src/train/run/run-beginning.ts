@@ -5,10 +5,11 @@ import type { Dataset } from '../../data/dataset.ts';
 import type { Tokenizer } from '../../data/tokenizer.ts';
 import { loadChoices, saveChoices } from '../../engine/compile/choices.ts';
 import { checkpointsOf, loadCheckpoint } from '../../formats/checkpoint.ts';
+import { differenceOf, parseConfig } from '../../formats/config.ts';
 import type { Device } from '../../gpu/device.ts';
 import { unlikeRanks } from '../../nn/tensor-parallel.ts';
 import type { Host } from '../../runtime/host.ts';
-import { finishing } from '../../util/errors.ts';
+import { finishing, HoldfastError } from '../../util/errors.ts';
 import { Random } from '../../util/random.ts';
 import { joined, restricted } from '../../values/tensor-source.ts';
 import { writesText } from '../step/rank-part.ts';
@@ -61,6 +62,7 @@ export async function begin(
   const checkpoint = resume ? await loadCheckpoint(files, out) : undefined;
   const saved = checkpoint && stateOf(checkpoint);
   if (ranks) await checkAlike(ranks, await beginningFacts(host, saved, until, checkpoint?.sums));
+  if (saved) checkModel(settings, saved, out);
   if (saved) checkText(text.identity, saved.corpus, out);
   const dataset = await datasetOf(settings, text);
 
@@ -124,4 +126,14 @@ export async function begin(
     adapter: device.adapter.name,
     checkpoints: resume ? (await checkpointsOf(files, out)).map(({ path }) => path) : [],
   };
+}
+
+/** Errors: HoldfastError where the settings are of another model than the checkpoint: tensors of one shape may be either's. */
+function checkModel({ config }: RunSettings, { settings }: SavedState, out: string): void {
+  const difference = differenceOf(parseConfig(config, 'the settings: config'), settings.config);
+  if (!difference) return;
+  const { name, one, other } = difference;
+  throw new HoldfastError(
+    `${out}: in the settings, config.${name} is ${one}; in the checkpoint's, it is ${other}; resume with its own config, or start another run`,
+  );
 }

@@ -25,7 +25,7 @@ import { type Files, type FolderReader, type Host, join } from '../runtime/host.
 import { withAdapter, withHeadOf } from '../train/run/open-model.ts';
 import type { LoraSettings } from '../train/run/run-settings.ts';
 import { modelOfWeights } from '../train/run/start-weights.ts';
-import { HoldfastError } from '../util/errors.ts';
+import { firstFew, HoldfastError } from '../util/errors.ts';
 import { parseJSON } from '../util/json.ts';
 import { importCheckpoint, type Store } from './import.ts';
 import type { ChosenFile, ModelInfo, RunRecord } from './protocol.ts';
@@ -145,19 +145,17 @@ async function keepGGUF(
   return { savedStep: 0 };
 }
 
-/** Whether a zip is an adapter without a model, as a run's is exported. Errors: HoldfastError for what is no zip. */
+/** Whether a zip has an adapter and no model, as a run's is exported; several, which a model cannot take, too. Errors: HoldfastError for what is no zip. */
 export async function isAdapterZip(host: Host, file: File): Promise<boolean> {
-  return isZip(file.name) && adapterAlone(await unzipped(host, { path: file.name, file })) !== undefined;
+  return isZip(file.name) && adaptersAlone(await unzipped(host, { path: file.name, file })).length > 0;
 }
 
 const unzipped = ({ files }: Host, { path, file }: ChosenFile): Promise<ListedFolder> =>
   openZip(blobSource(file, path), lastOf(path), () => files.sha256());
 
-/** The folder of the adapter in a zip that has no model. */
-const adapterAlone = (zip: ListedFolder): string | undefined =>
-  zip.foldersWith((names) => names.includes(CONFIG) || hasModel(names)).length > 0
-    ? undefined
-    : zip.foldersWith(hasAdapter)[0];
+/** The folders of adapters in a zip that has no model. */
+const adaptersAlone = (zip: ListedFolder): string[] =>
+  zip.foldersWith((names) => names.includes(CONFIG) || hasModel(names)).length > 0 ? [] : zip.foldersWith(hasAdapter);
 
 const hasModel = (names: readonly string[]): boolean => names.includes(WEIGHTS) || names.includes(INDEX);
 const hasAdapter = (names: readonly string[]): boolean => names.includes(ADAPTER_CONFIG);
@@ -169,28 +167,36 @@ async function partsOf(host: Host, given: ModelFiles): Promise<Chosen> {
     const called = name.replace(/\.gguf$/i, '');
     return { name: called, source, files, folder: files.path, adapter: undefined, ...(gguf && { gguf }) };
   }
-  const adapters: ListedFolder[] = [];
+  /** By the folders that they were found in. */
+  const adapters: (readonly [string, ListedFolder])[] = [];
   const ofModel: ChosenFile[] = [];
   for (const chosen of given) {
     const zip = isZip(chosen.path) ? await unzipped(host, chosen) : undefined;
-    const folder = zip && adapterAlone(zip);
-    if (zip && folder !== undefined) adapters.push(zip.part(folder, ADAPTER_FILES, lastOf(chosen.path)));
-    else ofModel.push(chosen);
+    const alone = zip ? adaptersAlone(zip) : [];
+    if (!zip || alone.length === 0) ofModel.push(chosen);
+    else for (const folder of alone) adapters.push([folder, zip.part(folder, ADAPTER_FILES, lastOf(chosen.path))]);
   }
   const [first, second] = ofModel;
   const packed =
     first && !second && isZip(first.path) ? await unzipped(host, first) : listOf(ofModel, () => host.files.sha256());
   const isHere = packed.foldersWith(hasModel).length > 0;
-  const [gguf, ...more] = isHere ? [] : ofModel.filter(({ path }) => isGGUF(path));
-  if (more.length > 0)
-    throw new HoldfastError(`there are ${more.length + 1} GGUF files; choose one of them, which is a whole model`);
-  const beside = packed.foldersWith(hasAdapter);
-  adapters.push(...beside.map((folder) => packed.part(folder, ADAPTER_FILES, lastOf(folder))));
-  const [adapter, ...others] = adapters;
-  if (others.length > 0)
+  const ggufs = isHere ? [] : ofModel.filter(({ path }) => isGGUF(path));
+  if (ggufs.length > 1) {
+    const paths = firstFew(ggufs.map(({ path }) => path));
     throw new HoldfastError(
-      `there are ${others.length + 1} adapters (${ADAPTER_CONFIG}); choose a model with one of them`,
+      `there are ${ggufs.length} GGUF files (${paths}); choose one of them, which is a whole model`,
     );
+  }
+  const beside = packed.foldersWith(hasAdapter);
+  for (const folder of beside) adapters.push([folder, packed.part(folder, ADAPTER_FILES, lastOf(folder))]);
+  if (adapters.length > 1) {
+    const folders = firstFew(adapters.map(([folder]) => folder));
+    throw new HoldfastError(
+      `there are ${adapters.length} adapters (${folders}); choose a model with one of them (${ADAPTER_CONFIG})`,
+    );
+  }
+  const [gguf] = ggufs;
+  const adapter = adapters[0]?.[1];
   if (gguf) {
     const name = lastOf(gguf.path);
     const files = await openGGUF(blobSource(gguf.file, name), name, () => host.files.sha256());

@@ -5,7 +5,7 @@
 
 import type { Files, FolderReader } from '../runtime/host.ts';
 import { formatBytes } from '../util/bytes.ts';
-import { HoldfastError } from '../util/errors.ts';
+import { firstFew, HoldfastError } from '../util/errors.ts';
 import { blobSource } from './byte-source.ts';
 import type { StoredTensors } from './checkpoint/model-tensors.ts';
 
@@ -117,8 +117,7 @@ export class ListedFolder implements FolderReader {
   only(isSuch: (names: readonly string[]) => boolean): string {
     const found = this.foldersWith(isSuch);
     if (found.length > 1) {
-      const names = found.map((folder) => this.#inside(folder) ?? '');
-      const shown = names.slice(0, 5).join(', ') + (found.length > 5 ? ', ...' : '');
+      const shown = firstFew(found.map((folder) => this.#inside(folder) ?? ''));
       throw new HoldfastError(
         `${this.path} holds ${found.length} models or runs (${shown}); ${this.#words.verb} one of them alone`,
       );

@@ -50,6 +50,12 @@ export const oneLine = (text: string): string =>
 export const shortened = (name: string): string =>
   (name.length <= 200 ? name : `${name.slice(0, 200)}...`).replace(CONTROL, ' ');
 
+const FEW = 5;
+
+/** Names in a message: the first few of them. */
+export const firstFew = (names: readonly string[]): string =>
+  [...names.slice(0, FEW).map(shortened), ...(names.length > FEW ? ['...'] : [])].join(', ');
+
 /** What `work` makes, or undefined where it is refused: a HoldfastError. Other errors are thrown on. */
 export function unlessRefused<T>(work: () => T): T | undefined {
   try {

@@ -237,7 +237,7 @@ describe('the service', () => {
       [{ 'a.gguf': bytes.subarray(0, 200) }, /^a\.gguf/],
       [{ 'a.gguf': bytes.subarray(0, bytes.length - 40) }, /^a\.gguf/],
       [{ 'a.gguf': bytesOf('no such file') }, /^a\.gguf/],
-      [{ 'a.gguf': bytes, 'b.gguf': bytes }, /there are 2 GGUF files; choose one of them/],
+      [{ 'a.gguf': bytes, 'b.gguf': bytes }, /there are 2 GGUF files \(.*a\.gguf, .*b\.gguf\); choose one of them/],
     ] as const) {
       const said = await inspect(page, { '': files });
       expect(said).toMatch(line);

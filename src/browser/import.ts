@@ -20,22 +20,30 @@ import { checkpointsOf, loadCheckpoint, loadWeights, replaceBase } from '../form
 import type { ImportedFile } from '../formats/listed-folder.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { modelOf } from '../train/run/run-settings.ts';
-import { type SavedState, savedState, withSettings } from '../train/run/saved-state.ts';
+import { checkStep, type SavedState, savedState, withSettings } from '../train/run/saved-state.ts';
 import { checkTrained, modelOfWeights } from '../train/run/start-weights.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { RunRecord } from './protocol.ts';
 
+/** Files of one folder. */
+export interface GivenFolder {
+  readonly files: readonly ImportedFile[];
+  /** Where it lies among what was chosen. Absent where that is not known. */
+  readonly path?: string;
+}
+
 /** What was chosen: files by themselves, or in one zip those that its checkpoint or model has. */
-export async function filesIn({ files }: Host, chosen: readonly File[]): Promise<ImportedFile[]> {
+export async function filesIn({ files }: Host, chosen: readonly File[]): Promise<GivenFolder> {
   const [first] = chosen;
   if (chosen.length === 1 && first && isZip(first.name)) {
     const zip = await openZip(blobSource(first, first.name), first.name, () => files.sha256());
     const isOfRun = (names: readonly string[]) => names.includes(CONFIG);
     if (zip.foldersWith(isOfRun).length === 0 && zip.foldersWith((names) => names.includes(ADAPTER_CONFIG)).length > 0)
       throw adapterAlone();
-    return zip.files(await modelFolder(zip, zip.path));
+    const path = await modelFolder(zip, zip.path);
+    return { files: zip.files(path), path };
   }
-  return chosen.map((file) => ({ name: file.name, bytes: file.size, open: () => file.stream() }));
+  return { files: chosen.map((file) => ({ name: file.name, bytes: file.size, open: () => file.stream() })) };
 }
 
 const adapterAlone = () =>
@@ -59,7 +67,7 @@ export type Store = (path: string, file: ImportedFile) => Promise<void>;
 export async function importCheckpoint(
   host: Host,
   folder: string,
-  given: readonly ImportedFile[],
+  { files: given, path }: GivenFolder,
   baseOf: (state: SavedState) => Promise<string> = noBase,
   store: Store = (path, file) => storeFile(host.files, path, file),
 ): Promise<Pick<RunRecord, 'savedStep' | 'settings' | 'loss'>> {
@@ -99,6 +107,7 @@ export async function importCheckpoint(
   if (!resumable) return { savedStep: 0 };
   const loaded = await loadCheckpoint(files, target);
   let state = await savedState(host, target);
+  if (path !== undefined) checkStep(state, path);
   if (trainsAdapter) {
     checkTrained(loaded, modelOf(state.settings));
     const from = await baseOf(state);

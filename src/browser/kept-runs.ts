@@ -43,9 +43,9 @@ export class KeptRuns {
     return this.#import(name, async (folder) => {
       const [first] = chosen;
       const called = first && isZip(first.name) ? first.name.slice(0, -4) : 'imported';
-      const files = await filesIn(this.#host, chosen);
+      const given = await filesIn(this.#host, chosen);
       const baseOf = async (state: SavedState) => baseHere(this.#host, state, await this.#bases());
-      return { name: called, ...(await importCheckpoint(this.#host, folder, files, baseOf)) };
+      return { name: called, ...(await importCheckpoint(this.#host, folder, given, baseOf)) };
     });
   }
 

@@ -108,7 +108,7 @@ export async function importModel(
   const store = storing(host, given, progress);
   const found = gguf
     ? await keepGGUF(host, folder, gguf, store)
-    : await importCheckpoint(host, folder, given, undefined, store);
+    : await importCheckpoint(host, folder, { files: given, path: from }, undefined, store);
   if (adapter) {
     const beside = join(folder, ADAPTER);
     await host.files.makeFolder(beside);

@@ -7,6 +7,7 @@ import fc from 'fast-check';
 import { zipSync } from 'fflate';
 import { describe, expect, test } from 'vitest';
 import { filesIn, importCheckpoint } from '../../src/browser/import.ts';
+import { importModel, openModel } from '../../src/browser/models.ts';
 import { openZip } from '../../src/formats/archive.ts';
 import { sourceAt } from '../../src/formats/byte-source.ts';
 import { findModel, loadCheckpoint, loadWeights, saveCheckpoint } from '../../src/formats/checkpoint.ts';
@@ -14,10 +15,11 @@ import { parseConfig } from '../../src/formats/config.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
-import { HoldfastError } from '../../src/util/errors.ts';
+import { HoldfastError, messageOf } from '../../src/util/errors.ts';
 import { collect } from '../../src/values/tensor-source.ts';
 import { field } from '../entry.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
+import { CHECKPOINT, changedRun, STEPS } from '../saved-run.ts';
 import { floats, type Stored, shardedFolder } from './raw-tensors.ts';
 import { deflated, rawZip } from './raw-zip.ts';
 
@@ -275,6 +277,29 @@ test('the zip of any folder reads as the folder does', async () => {
     }),
     { seed: 1, numRuns: all ? 3000 : 150 },
   );
+});
+
+test('a run whose folder in the zip is of another step than its state is refused, imported as a run or as a model', async () => {
+  const saved = await changedRun(({ trainer }) => {
+    trainer.step++;
+    // Updates.
+    trainer.control[7]++;
+  });
+  const content = new Map([...saved.contents].filter(([path]) => path.startsWith(`${CHECKPOINT}/`)));
+  const take = async (folder: string) => {
+    const zip = zipSync(
+      Object.fromEntries([...content].map(([path, bytes]) => [path.replace(CHECKPOINT, folder), bytes])),
+    );
+    const file = new File([Uint8Array.from(zip)], 'my.zip');
+    const host = memoryHost(new MemoryFiles());
+    const asRun = async () => importCheckpoint(host, 'new', await filesIn(host, [file]));
+    const asModel = async () => importModel(host, 'model', await openModel(host, [{ path: 'my.zip', file }]));
+    return Promise.all([asRun, asModel].map((way) => way().then(({ savedStep }) => savedStep, messageOf)));
+  };
+  const refused = `my.zip/out/checkpoint-${STEPS}/trainer_state.json: trainer.step is ${STEPS + 1}; the folder's name says ${STEPS}`;
+  expect(await take(`out/checkpoint-${STEPS}`)).toEqual([refused, refused]);
+  for (const folder of [`out/checkpoint-${STEPS + 1}`, 'my run'])
+    expect(await take(folder)).toEqual([STEPS + 1, STEPS + 1]);
 });
 
 describe('a model in shards, chosen by itself', () => {

@@ -141,16 +141,14 @@ describe('shards', () => {
         });
     const into = new MemoryFiles();
     const foreign = { name: 'other.safetensors', bytes: 1, open: () => new Blob(['x']).stream() };
-    const found = await importCheckpoint(memoryHost(into), 'imported', [...(await chosen()), foreign]);
+    const found = await importCheckpoint(memoryHost(into), 'imported', { files: [...(await chosen()), foreign] });
     expect(found.savedStep).toBe(STEPS);
     expect(await into.list(`imported/checkpoint-${STEPS}`)).toEqual(await files.list(folder));
     const imported = await loadCheckpoint(into, 'imported');
     expect(await collect(imported.moment2)).toEqual(await collect(loaded.moment2));
-    const incomplete = importCheckpoint(
-      memoryHost(new MemoryFiles()),
-      'imported',
-      await chosen('model-00001-of-00002.safetensors'),
-    );
+    const incomplete = importCheckpoint(memoryHost(new MemoryFiles()), 'imported', {
+      files: await chosen('model-00001-of-00002.safetensors'),
+    });
     await expect(incomplete).rejects.toThrow('model-00001-of-00002.safetensors is missing');
   });
 

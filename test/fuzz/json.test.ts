@@ -101,7 +101,7 @@ test.each([
         }),
       );
       const into = new MemoryFiles();
-      expect(await importCheckpoint(memoryHost(into), 'imported', chosen)).toMatchObject({
+      expect(await importCheckpoint(memoryHost(into), 'imported', { files: chosen })).toMatchObject({
         savedStep: found.trainer.step,
         settings,
       });

@@ -93,7 +93,8 @@ export function stateOf({ state: json, config, path }: LoadedState): SavedState 
     );
   }
   const state = check(schemaFor(file, config), json, file);
-  checkTogether(state, path, (problem) => {
+  checkStep(state, path);
+  checkTogether(state, (problem) => {
     throw new HoldfastError(`${file}: ${problem}`);
   });
   return state;
@@ -149,12 +150,18 @@ function schemaFor(file: string, config: ModelConfig): Schema<SavedState> {
 /** Up to here float32 counts every step. */
 const EXACT_COUNT = 2 ** 24;
 
-function checkTogether(state: SavedState, path: string, refuse: (problem: string) => never): void {
+/** Errors: HoldfastError where `path`, the folder that a state lies in or came from, is called as the checkpoint of another step. */
+export function checkStep({ trainer }: SavedState, path: string): void {
+  const named = /(?:^|\/)checkpoint-(\d+)(?:\.replaced)?$/.exec(path)?.[1];
+  if (named === undefined || Number(named) === trainer.step) return;
+  throw new HoldfastError(
+    `${join(path, 'trainer_state.json')}: trainer.step is ${trainer.step}; the folder's name says ${Number(named)}`,
+  );
+}
+
+function checkTogether(state: SavedState, refuse: (problem: string) => never): void {
   const { trainer, settings, earlier = [], history, corpus } = state;
   const { step: done } = trainer;
-  const named = /(?:^|\/)checkpoint-(\d+)(?:\.replaced)?$/.exec(path)?.[1];
-  if (named !== undefined && Number(named) !== done)
-    refuse(`trainer.step is ${done}; the folder's name says ${Number(named)}`);
   checkControl(trainer, refuse);
   if ((settings.lora === undefined) !== (state.base === undefined))
     refuse(`base is ${show(state.base)}; it is there for a low-rank update, and only then`);

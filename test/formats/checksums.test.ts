@@ -29,6 +29,7 @@ import { entry } from '../entry.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { adapterCheckpoint, checkpoint, tinyCheckpoint, vitCheckpoint } from './checkpoints.ts';
+import { writersOf } from './writers.ts';
 
 const FILES = ['config.json', 'model.safetensors', 'optimizer.safetensors', 'trainer_state.json'];
 const FOLDER = 'run/checkpoint-1';
@@ -80,31 +81,77 @@ const asAdapter = (files: MemoryFiles) => loadAdapter(files, 'run', adapterCheck
 const IMAGES = 'preprocessor_config.json';
 const ADAPTER = ['adapter_config.json', 'adapter_model.safetensors'];
 
+/** Saves what is to be damaged. */
+type Save = (files: MemoryFiles) => Promise<unknown>;
+
+const whole =
+  (made: CheckpointToSave): Save =>
+  (files) =>
+    saveCheckpoint(files, 'run', 1, made);
+
+const contents = new Map(
+  ['tokenizer.json', 'tokenizer_config.json', 'chat_template.jinja'].map((name) => [
+    name,
+    Uint8Array.from(new TextEncoder().encode(JSON.stringify({ of: name, more: 'and what else it has' }))),
+  ]),
+);
+const withTokenizer = whole({ ...tinyCheckpoint(1), tokenizer: { path: 'elsewhere', sha256: '', contents } });
+
+/** By two processes, a tensor each. */
+const sharded: Save = (files) => {
+  const names = ['ln_f.weight', 'ln_f.bias'];
+  const source = (kind: number) =>
+    sourceOf(new Map(names.map((name, i) => [name, new Float32Array(6).fill(kind + i)])));
+  const tensors = { weights: source(0), moment1: source(2), moment2: source(4) };
+  const made = { ...tinyCheckpoint(1), ...tensors, shapes: new Map(names.map((name) => [name, [6]])) };
+  const writers = writersOf(2, (name) => names.indexOf(name));
+  return Promise.all(writers.map((each) => saveCheckpoint(files, 'run', 1, made, { writers: each })));
+};
+
+async function namesOf(save: Save): Promise<string[]> {
+  const files = new MemoryFiles();
+  await save(files);
+  return files.list(FOLDER);
+}
+
 /** What is saved, the files that are another, and what loads them. */
-const kinds: [string, CheckpointToSave, readonly string[], (files: MemoryFiles) => Promise<unknown>][] = [
-  ['a checkpoint', tinyCheckpoint(1), [...FILES, 'SHA256SUMS'], asCheckpoint],
-  ['one of a vision model', vitCheckpoint(1), [IMAGES], asCheckpoint],
+const kinds: [string, Save, readonly string[], (files: MemoryFiles) => Promise<unknown>][] = [
+  ['a checkpoint', whole(tinyCheckpoint(1)), [...FILES, 'SHA256SUMS'], asCheckpoint],
+  ['one with its tokenizer', withTokenizer, await namesOf(withTokenizer), asCheckpoint],
+  ['one in shards', sharded, await namesOf(sharded), asCheckpoint],
+  ['one of a vision model', whole(vitCheckpoint(1)), [IMAGES], asCheckpoint],
   [
     'what is done with images',
-    vitCheckpoint(1),
+    whole(vitCheckpoint(1)),
     [IMAGES],
     (files) => loadPreparation(files, 'run', vitCheckpoint(1).config),
   ],
-  ['one of an adapter', adapterCheckpoint(1), ADAPTER, asCheckpoint],
-  ['an adapter with its classes', adapterCheckpoint(1), [...ADAPTER, 'config.json'], asAdapter],
-  ['an adapter’s base', adapterCheckpoint(1), ['adapter_config.json'], (files) => besideAdapter(files, 'run')],
+  ['one of an adapter', whole(adapterCheckpoint(1)), ADAPTER, asCheckpoint],
+  ['an adapter with its classes', whole(adapterCheckpoint(1)), [...ADAPTER, 'config.json'], asAdapter],
+  ['an adapter’s base', whole(adapterCheckpoint(1)), ['adapter_config.json'], (files) => besideAdapter(files, 'run')],
 ];
 
-test.each(kinds.flatMap(([what, kind, names, load]) => names.map((name) => ({ what, kind, name, load }))))(
+test('the checkpoints to damage have a tokenizer, and shards with their indices', () => {
+  const [, tokenizer, shards] = kinds.map(([, , names]) => names);
+  expect(tokenizer).toEqual([...FILES, ...contents.keys(), 'SHA256SUMS'].sort());
+  const parts = ['00001-of-00002.safetensors', '00002-of-00002.safetensors'];
+  const tensors = ['model', 'optimizer'].flatMap((stem) => [
+    ...parts.map((part) => `${stem}-${part}`),
+    `${stem}.safetensors.index.json`,
+  ]);
+  expect(shards).toEqual(['config.json', ...tensors, 'trainer_state.json', 'SHA256SUMS'].sort());
+});
+
+test.each(kinds.flatMap(([what, save, names, load]) => names.map((name) => ({ what, save, name, load }))))(
   '$what: every bit of $name that is another is found, and the file named',
-  async ({ kind, name, load }) => {
+  async ({ save, name, load }) => {
     const files = new MemoryFiles();
     // The same sums, made sooner.
     files.sha256 = async () => {
       const hash = createHash('sha256');
       return { update: (bytes) => void hash.update(bytes), hex: () => hash.digest('hex') };
     };
-    await saveCheckpoint(files, 'run', 1, kind);
+    await save(files);
     const bytes = entry(files.contents, `${FOLDER}/${name}`);
     expect(bytes.length).toBeGreaterThan(30);
     for (let at = 0; at < bytes.length; at++) {

@@ -7,7 +7,6 @@ import path from 'node:path';
 import fc from 'fast-check';
 import { afterAll, describe, expect, test } from 'vitest';
 import { importCheckpoint } from '../../src/browser/import.ts';
-import { Communicator } from '../../src/engine/ranks/communicator.ts';
 import {
   checkpointsOf,
   loadCheckpoint,
@@ -24,21 +23,13 @@ import { collect } from '../../src/values/tensor-source.ts';
 import { entry } from '../entry.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
-import { inProcess } from '../ranks/in-process.ts';
 import { RUN, STEPS, savedRun } from '../saved-run.ts';
 import { checkpoint, expectWhole, shapes, stepOf, tinyCheckpoint, valuesOf } from './checkpoints.ts';
 import { FaultyFiles } from './faulty-files.ts';
 import { hasPython, readByPython } from './python-reader.ts';
+import { writersOf } from './writers.ts';
 
 const NAMES = [...shapes.keys()];
-
-/** So many, who deal the tensors out like this. */
-function writersOf(size: number, writerOf: (name: string) => number): Writers[] {
-  return inProcess(size).map((messages) => {
-    const control = new Communicator(messages, 'control');
-    return { rank: messages.rank, size, writerOf, exchange: (what, text) => control.fromAll(what, text) };
-  });
-}
 
 const inTurn = (size: number) => writersOf(size, (name) => NAMES.indexOf(name) % size);
 

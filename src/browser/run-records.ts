@@ -40,7 +40,8 @@ export async function hasData({ files }: BrowserHost, { settings }: Pick<RunReco
   const { data = [] } = settings ?? {};
   if (isSynthetic(data)) return true;
   // Of another machine's path it may be that no file here could have such a name.
-  const found = await Promise.all(data.map((path) => files.stat(path).catch(() => undefined)));
+  const stat = async (path: string) => (await files.stat(path)) ?? (await files.stat(asideOf(path)));
+  const found = await Promise.all(data.map((path) => stat(path).catch(() => undefined)));
   return !found.includes(undefined);
 }
 
@@ -87,6 +88,7 @@ export async function resumedRecord(
   if (!record.settings) {
     throw new HoldfastError(`run ${record.id} has weights alone; start a new run from them (settings.from)`);
   }
+  for (const name of [TEXT, IMAGES]) await takeBack(host, join(folder, name));
   let { data } = record.settings;
   if (text !== undefined) data = [await broughtText(host, folder, record.name, text)];
   else if (images) data = [await broughtImages(host, folder, record.name, record.settings, images)];
@@ -136,7 +138,10 @@ async function broughtImages(
   });
 }
 
-/** Keeps what is brought for a run beside what it has; once it passes the check against its checkpoint, in the place of that. */
+/**
+ * Keeps what is brought for a run beside what it has; once it passes the check against its checkpoint, in the place of that. One
+ * of the two is there at any moment.
+ */
 async function inPlace(
   host: BrowserHost,
   folder: string,
@@ -152,13 +157,26 @@ async function inPlace(
     await keep(`${name} brought`);
     const checkpoint = (await checkpointsOf(files, folder)).at(-1);
     if (checkpoint) await check(brought, (await savedState(host, checkpoint.path)).corpus);
-    await files.remove(kept);
+    if (await files.stat(kept)) await files.rename(kept, asideOf(kept));
     await files.rename(brought, kept);
+    await files.remove(asideOf(kept));
   } catch (error) {
+    await takeBack(host, kept).catch(() => {});
     await files.remove(brought).catch(() => {});
     throw error;
   }
   return kept;
+}
+
+/** Where a run's data lies while other data takes its place. */
+const asideOf = (path: string): string => `${path} before`;
+
+/** Data that was put aside is back in its place, where no other took it. */
+async function takeBack({ files }: BrowserHost, kept: string): Promise<void> {
+  const aside = asideOf(kept);
+  if (!(await files.stat(aside))) return;
+  if (await files.stat(kept)) await files.remove(aside);
+  else await files.rename(aside, kept);
 }
 
 /** The one that was given, which is kept with the run; else that of the weights, unless the model is one of bytes. */

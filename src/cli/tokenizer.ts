@@ -5,10 +5,10 @@ import { Command } from 'commander';
 import { LEAST_VOCABULARY, MOST_VOCABULARY } from '../data/bpe.ts';
 import { openText } from '../data/corpus.ts';
 import { type BpeProgress, trainBpe, writeTokenizer } from '../data/train-bpe.ts';
+import { checkNewFolder } from '../formats/new-folder.ts';
 import type { Host } from '../runtime/host.ts';
-import { HoldfastError } from '../util/errors.ts';
 import { wholeNumber } from '../util/range.ts';
-import { checkWritable, within } from './options.ts';
+import { within } from './options.ts';
 
 interface Flags {
   data: string[];
@@ -29,16 +29,12 @@ export function tokenizerCommand(host: Host): Command {
       within(wholeNumber(LEAST_VOCABULARY, MOST_VOCABULARY)),
       DEFAULT_VOCABULARY,
     )
-    .requiredOption('--out <dir>', 'folder for it')
+    .requiredOption('--out <dir>', 'folder for it, which must not be there yet')
     .option('--json', 'one JSON object')
     .action(async ({ data, vocabSize, out, json = false }: Flags) => {
       const { files, terminal } = host;
-      if (await files.stat(`${out}/tokenizer.json`)) {
-        throw new HoldfastError(`--out ${out}: has a tokenizer.json already; choose another folder, or remove it`);
-      }
+      await checkNewFolder(files, out);
       const source = await openText(host, { data, seed: 0 });
-      await files.makeFolder(out);
-      await checkWritable(files, `${out}/tokenizer.json`);
       if (!json) terminal.write(`text: ${source.bytes.toLocaleString('en')} bytes\n`);
       const show = ({ phase, done, total }: BpeProgress) => {
         const what = phase === 'counting' ? 'bytes counted' : 'merges';

@@ -1,7 +1,8 @@
 // A tokenizer made of a text: read in pieces, its words counted, its merges found, the files written as Hugging Face's
 // libraries read them. The counting and merging itself is bpe.ts.
 
-import type { Files } from '../runtime/host.ts';
+import { writeNewFolder } from '../formats/new-folder.ts';
+import { type Files, join } from '../runtime/host.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { bpeTokenizerFiles, trainMerges, WordCounts } from './bpe.ts';
 import type { TextSource } from './corpus.ts';
@@ -56,12 +57,9 @@ export async function trainBpe(
   return { files: bpeTokenizerFiles(merges), vocabulary: merges.length + 257 };
 }
 
-/** Writes them into a folder of their own. Errors: HoldfastError where a tokenizer lies there already. */
-export async function writeTokenizer(files: Files, folder: string, contents: Record<string, string>): Promise<void> {
-  if (await files.stat(`${folder}/tokenizer.json`)) {
-    throw new HoldfastError(`${folder}: has a tokenizer.json already; choose another folder, or remove it`);
-  }
-  await files.makeFolder(folder);
-  // The one that makes the folder a tokenizer comes last.
-  for (const [name, text] of Object.entries(contents).reverse()) await files.writeAtomic(`${folder}/${name}`, text);
+/** Writes them into a folder of their own, which is not there or empty. Errors: HoldfastError; nothing is left of it then. */
+export async function writeTokenizer(files: Files, out: string, contents: Record<string, string>): Promise<void> {
+  await writeNewFolder(files, out, async (folder) => {
+    for (const [name, text] of Object.entries(contents)) await files.writeAtomic(join(folder, name), text);
+  });
 }

@@ -4,12 +4,12 @@
 // Invariant: the folder is there whole or not at all, and no tensor is in memory whole.
 
 import { type Files, type FolderReader, join } from '../runtime/host.ts';
-import { HoldfastError } from '../util/errors.ts';
 import { isObject, parseJSON } from '../util/json.ts';
 import { COMPANIONS, CONFIG, INDEX, WEIGHTS } from './checkpoint/folder.ts';
 import { indexText, shardName } from './checkpoint/shard-names.ts';
 import type { SavedWeights } from './checkpoint.ts';
 import { familyOf, labelsIn } from './families/index.ts';
+import { writeNewFolder } from './new-folder.ts';
 import { type TensorToWrite, writeTensors } from './safetensors.ts';
 import { elementBytes, elements } from './safetensors-header.ts';
 
@@ -57,29 +57,7 @@ export async function exportModel(
   model: ExportedModel,
   options: ExportOptions,
 ): Promise<ExportSummary> {
-  const target = out.replace(/(?<=.)\/+$/, '');
-  await checkFree(files, target);
-  const partial = await files.makePartial(target);
-  try {
-    const summary = await writeModel(files, partial, model, options);
-    await files.syncFolder(partial);
-    // What came meanwhile stays.
-    await checkFree(files, target);
-    await files.rename(partial, target);
-    return summary;
-  } catch (error) {
-    // The disk may be full. The error above is the one that matters.
-    await files.remove(partial).catch(() => {});
-    throw error;
-  }
-}
-
-/** Errors: HoldfastError where something is there that a folder would not take the place of. */
-async function checkFree(files: Files, target: string): Promise<void> {
-  const there = await files.stat(target);
-  if (there && (there.kind !== 'folder' || (await files.list(target)).length > 0)) {
-    throw new HoldfastError(`${target}: is there already; name a folder that is not, or an empty one`);
-  }
+  return writeNewFolder(files, out, (folder) => writeModel(files, folder, model, options));
 }
 
 async function writeModel(

@@ -2,7 +2,7 @@
 // of a zip or of the file itself, and kept byte for byte, so that checkpoints carry them along. What they mean is in
 // src/data/huggingface. Not read for folders without a tokenizer.json.
 
-import { type Files, type FolderReader, join } from '../runtime/host.ts';
+import { type Files, type FolderReader, folderOf, join } from '../runtime/host.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { readerOf } from './archive.ts';
@@ -87,5 +87,3 @@ async function ofModel(files: FolderReader, path: string): Promise<TokenizerFile
   const folder = await modelFolder(files, path).catch(() => undefined);
   return folder === undefined ? undefined : tokenizerIn(files, folder, path);
 }
-
-const folderOf = (path: string): string => path.replace(/[^/\\]*$/, '').replace(/(?<=.)[/\\]$/, '') || '.';

@@ -270,3 +270,6 @@ export function join(...parts: string[]): string {
     .join('/')
     .replace(/([^:])\/{2,}/g, '$1/');
 }
+
+/** The folder that a path is in; '.' for a name alone. */
+export const folderOf = (path: string): string => path.replace(/[^/\\]*$/, '').replace(/(?<=.)[/\\]$/, '') || '.';

@@ -33,6 +33,11 @@ test('of bench --share, before a device is opened', async () => {
 test('of tokenizer train, before anything is counted', async () => {
   const out = path.join(text, 'out');
   const line = await said('tokenizer', 'train', '--data', text, '--vocab-size', '260', '--out', out);
-  expect(line).toMatch(/^holdfast: cannot make the folder [^\n]+: a part of its path is not a folder\n$/);
+  expect(line).toMatch(/^holdfast: cannot make a folder beside [^\n]+: something else has that name\n$/);
+  expect(readdirSync(folder)).toEqual(['text']);
+  // One with anything in it.
+  expect(await said('tokenizer', 'train', '--data', text, '--vocab-size', '260', '--out', folder)).toBe(
+    `holdfast: ${folder}: is there already; name a folder that is not, or an empty one\n`,
+  );
   expect(readdirSync(folder)).toEqual(['text']);
 });

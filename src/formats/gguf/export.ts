@@ -3,7 +3,7 @@
 //
 // Invariant: the file is there whole or not at all, and no tensor is in memory whole.
 
-import { type Files, type FolderReader, join } from '../../runtime/host.ts';
+import { type Files, type FolderReader, folderOf, join } from '../../runtime/host.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
@@ -84,7 +84,7 @@ export async function exportGGUF(
   const header = makeGGUFHeader(metadataOf(model, type, vocabulary), tensors);
   const bytes = tensors.reduce((sum, tensor) => sum + paddedBytes(tensor), header.length);
   const modelfileText = modelfile ? modelfileOf(file, vocabulary) : undefined;
-  const free = await files.freeBytes?.(folder === '' ? '.' : folder);
+  const free = await files.freeBytes?.(folderOf(out));
   if (free !== undefined && free < bytes) {
     throw new HoldfastError(
       `${out}: takes ${formatBytes(bytes)}, its disk has ${formatBytes(free)} free; make space there, choose another folder or a smaller type`,
@@ -117,6 +117,7 @@ export async function exportGGUF(
     if (besideIsOwn) await files.remove(beside).catch(() => {});
     throw error;
   }
+  await files.syncFolder(folderOf(out));
   return {
     tensors: tensors.length,
     bytes,

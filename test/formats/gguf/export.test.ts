@@ -17,6 +17,7 @@ import { HoldfastError } from '../../../src/util/errors.ts';
 import { sourceOf } from '../../../src/values/tensor-source.ts';
 import { MemoryFiles, memoryHost } from '../../memory-files.ts';
 import { checkpoint } from '../checkpoints.ts';
+import { LossyDisk } from '../lossy-disk.ts';
 import { modelOf, randomValues, wordsTokenizer } from './models.ts';
 import { readGGUF } from './reader.ts';
 
@@ -288,6 +289,16 @@ test('a tokenizer that an adapter brings along comes before the one in the folde
   const { metadata } = await readGGUF(await files.read('x'));
   expect(metadata).toMatchObject({ 'tokenizer.chat_template': 'its own', 'tokenizer.ggml.eos_token_id': 255 });
   expect(metadata['tokenizer.ggml.tokens']).toEqual([...Object.keys(wordsTokenizer(255).model.vocab), '<|im_end|>']);
+});
+
+test('once it is reported it is there after a loss of power, and so is its Modelfile', async () => {
+  const disk = new LossyDisk();
+  await disk.makeFolder('a');
+  const model = modelOf(config, values, shapes);
+  await exportGGUF(disk, 'a/x.gguf', model, { type: 'Q8_0', modelfile: true });
+  const after = disk.afterPowerLoss(() => false);
+  expect(await after.list('a')).toEqual(['Modelfile', 'x.gguf']);
+  expect((await after.read('a/x.gguf')).length).toBe((await disk.read('a/x.gguf')).length);
 });
 
 test('the same model is the same bytes, whatever the pieces', async () => {

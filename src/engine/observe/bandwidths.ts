@@ -72,7 +72,8 @@ export async function measureHostMemory(
 ): Promise<MachineHostMemory> {
   const heap = WasmHeap.make();
   const part = (): Uint8Array => {
-    const bytes = heap?.allocate(4 * elements) ?? new Uint8Array(4 * elements);
+    const size = elements * Float32Array.BYTES_PER_ELEMENT;
+    const bytes = heap?.allocate(size) ?? new Uint8Array(size);
     // Neither zeros nor subnormals, with which a processor computes at other speeds.
     new Float32Array(bytes.buffer, bytes.byteOffset, elements).fill(1e-3);
     return bytes;

@@ -7,6 +7,7 @@ import type { Device } from '../../gpu/device.ts';
 import {
   type Arrays,
   bytesMoved,
+  ELEMENT_TYPES,
   type Kernel,
   linearGrid,
   perInvocation,
@@ -110,7 +111,7 @@ export async function measurePeak(device: Device): Promise<Peak> {
     gflops = Math.max(before, multiplyAdds.flops(problem) / milliseconds / 1e6);
     if (milliseconds >= TOO_LONG_MS || (milliseconds >= LONG_ENOUGH_MS && gflops < LAST_GAIN * before)) break;
   }
-  const copied = { size: COPY_BYTES / 4 };
+  const copied = { size: COPY_BYTES / ELEMENT_TYPES.f32 };
   return {
     gflops,
     gigabytesPerSecond: bytesMoved(copy, copied) / (await timeOf(device, copy, copied)) / 1e6,

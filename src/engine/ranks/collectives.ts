@@ -85,7 +85,7 @@ export function withCollectives(update: readonly Operation[], map: ChunkMap, ste
     ...{ op: 'collective', collective, axis: 'data', on, parts, label: `${collective} ${on.name}` },
     ...{ phase: 'update', uses: [] },
   });
-  const lossPart = [{ owner: 0, offset: 0, bytes: 4 }];
+  const lossPart = [{ owner: 0, offset: 0, bytes: tensorBytes(step.lossSum) }];
 
   const done: Operation[] = [];
   const updates: Operation[] = [];

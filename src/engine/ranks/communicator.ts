@@ -131,7 +131,8 @@ export class Communicator {
     const own = new TextEncoder().encode(text);
     const lengths = new Uint32Array(this.size);
     lengths[this.rank] = own.length;
-    const words = Array.from(lengths, (_, owner) => ({ owner, offset: 4 * owner, bytes: 4 }));
+    const { BYTES_PER_ELEMENT: bytes } = lengths;
+    const words = Array.from(lengths, (_, owner) => ({ owner, offset: owner * bytes, bytes }));
     await this.allGather(what, new Uint8Array(lengths.buffer), words);
     let end = 0;
     const parts = Array.from(lengths, (bytes, owner) => {
@@ -221,7 +222,7 @@ const partOf = (bytes: Uint8Array<ArrayBuffer>, { offset, bytes: length }: Omit<
   bytes.subarray(offset, offset + length);
 
 const floatsOf = (bytes: Uint8Array<ArrayBuffer>): Float32Array<ArrayBuffer> =>
-  new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
+  new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / Float32Array.BYTES_PER_ELEMENT);
 
 function addInto(sum: Float32Array<ArrayBuffer>, values: Float32Array<ArrayBuffer>): void {
   assert(sum.length === values.length, 'what is added is as long as the sum');

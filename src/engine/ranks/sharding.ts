@@ -2,6 +2,7 @@
 // of ZeRO says of which kinds the owner alone keeps the value. States of a value across ranks: `duplicated`, all ranks have
 // it; `partial`, the sum of what they have is meant; `shard`, its owner has it.
 
+import { ELEMENT_TYPES } from '../../kernels/kernel.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { elementBytesOf, gradientKind, indicesIn, type Kind, lastingKinds } from '../../memory/layout/kinds.ts';
 import { BLOCK_ELEMENTS } from '../../memory/layout/layout.ts';
@@ -64,8 +65,8 @@ export const chunkPart = (kind: Kind, place: number, map: ChunkMap, sharding: Sh
 export const blockParts = (map: ChunkMap, sharding: Sharding): OwnedPart[] =>
   map.trainable.used.map((used, index) => ({
     owner: ownerOf(index, map, sharding),
-    offset: 4 * at(map.firstBlock, index),
-    bytes: 4 * Math.ceil(used / BLOCK_ELEMENTS),
+    offset: ELEMENT_TYPES.f32 * at(map.firstBlock, index),
+    bytes: ELEMENT_TYPES.f32 * Math.ceil(used / BLOCK_ELEMENTS),
   }));
 
 /** The largest chunk, in bytes, with which every rank has several of so many bytes in all; `together`: that have one owner. */

@@ -12,6 +12,7 @@ import { type Kept, Replaced } from '../../engine/run/device-mutex.ts';
 import type { Inputs, Session } from '../../engine/run/session.ts';
 import type { Device } from '../../gpu/device.ts';
 import type { Tensor } from '../../graph/program.ts';
+import { ELEMENT_TYPES } from '../../kernels/kernel.ts';
 import { initialState, SCALER } from '../../kernels/step-control.ts';
 import { at } from '../../util/at.ts';
 import { type Deferred, deferred } from '../../util/deferred.ts';
@@ -23,7 +24,7 @@ import { GradientsAside } from './gradients-aside.ts';
 /** Steps whose numbers may be under way at once. */
 export const STEP_READS = 4;
 /** The numbers of steps, of a step control with so many. */
-export const stepReadback = (size: number): ReadbackSize => ({ bytes: size * 4, reads: STEP_READS });
+export const stepReadback = (size: number): ReadbackSize => ({ bytes: size * ELEMENT_TYPES.f32, reads: STEP_READS });
 
 /** Steps that a training loop starts before it waits for the first of them. */
 export const STEPS_AHEAD = 2;

@@ -4,30 +4,24 @@
 import type { HostInstruction } from '../../graph/program.ts';
 import type { Access } from '../../kernels/kernel.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import { gradientKind, indicesIn, type Kind, MOMENT_KINDS, type TrainingDtype } from '../../memory/layout/kinds.ts';
+import { indicesIn, type Kind, MOMENT_KINDS, PARAMETER_KINDS } from '../../memory/layout/kinds.ts';
 import { at } from '../../util/at.ts';
 import type { Use } from './operand-places.ts';
 import type { HostOperation } from './operations.ts';
-
-/** What AdamW updates of parameters, and what it keeps beside that. */
-const UPDATED = {
-  f32: { parameter: 'parameter' },
-  bf16: { parameter: 'parameterBF16', beside: 'parameterLow' },
-  f16: { parameter: 'master', beside: 'parameterF16' },
-} as const satisfies Record<TrainingDtype, { readonly parameter: Kind; readonly beside?: Kind }>;
 
 export function onHost(
   { operands, numbered, label, phase, eager, completes, frees }: HostInstruction,
   map: ChunkMap,
 ): HostOperation[] {
   const { dtype, moments } = map;
-  const { parameter, beside }: { readonly parameter: Kind; readonly beside?: Kind } = UPDATED[dtype];
-  const gradient = gradientKind(dtype);
+  const { read, full, low, gradient } = PARAMETER_KINDS[dtype];
+  const isCopied = read !== full;
+  const beside = isCopied ? read : low;
   const [moment1, moment2] = MOMENT_KINDS[moments];
   const accesses: readonly (readonly [Kind, Access])[] = [
-    [parameter, 'update'],
+    [full, 'update'],
     // A copy that was given up is made anew.
-    ...(beside ? [[beside, dtype === 'f16' ? 'write' : 'update'] as const] : []),
+    ...(beside ? [[beside, isCopied ? 'write' : 'update'] as const] : []),
     [gradient, 'read'],
     [moment1, 'update'],
     [moment2, 'update'],
@@ -44,7 +38,7 @@ export function onHost(
       ...{ op: 'host', index, size, firstBlock: at(map.firstBlock, index), operands, numbered, phase, uses },
       firstNarrow: narrow ? map.placeOf(narrow, index).offset : 0,
       chunks: {
-        ...{ gradient: chunkOf(gradient), parameter: chunkOf(parameter) },
+        ...{ gradient: chunkOf(gradient), parameter: chunkOf(full) },
         ...{ moment1: chunkOf(moment1), moment2: chunkOf(moment2) },
         ...(beside && { beside: chunkOf(beside) }),
       },

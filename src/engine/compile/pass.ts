@@ -113,8 +113,7 @@ export function stepPass(step: TracedStep, map: ChunkMap, accumulate: number): P
   const { operations: all, starts } = step.sharded ? withGathers(alone, map, step.sharded) : alone;
   const operations = withCopiesReleased(all, map);
   const completions = completionsOf(operations, map);
-  const [parameter] = map.trainedKinds;
-  const found = operations.findIndex(({ each }) => each?.completes.some((kind) => kind === parameter));
+  const found = operations.findIndex(({ each }) => each?.completes.includes(map.readKind));
   assert(found >= 0 || step.sharded, 'a step updates parameters');
   // A rank that owns nothing may have nothing to update.
   const decided = found >= 0 ? found : operations.length;

@@ -62,8 +62,7 @@ export class Walk {
       if (this.#stateOf(chunk) === 'FREE') frees.push(chunk);
     };
     if (each) for (const kind of each.frees) free(kind, each.index);
-    const [read] = this.#map.trainedKinds;
-    if (read) for (const index of operation.releases ?? []) free(read, index);
+    for (const index of operation.releases ?? []) free(this.#map.readKind, index);
     const isOnHost = operation.op === 'host';
     const tier: AccessTier = isOnHost ? 'host' : 'gpu';
     const listed = [...accesses].map(([chunk, mode]): ChunkAccess => ({ chunk, mode, tier }));

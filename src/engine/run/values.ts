@@ -3,7 +3,15 @@
 // It goes by the layout alone; where the bytes of a chunk lie is the caller's.
 
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import { elementBytesOf, gradientKind, KINDS, type Kind, MOMENT_KINDS } from '../../memory/layout/kinds.ts';
+import {
+  COPY_KIND,
+  elementBytesOf,
+  gradientKind,
+  KINDS,
+  type Kind,
+  MOMENT_KINDS,
+  PARAMETER_KINDS,
+} from '../../memory/layout/kinds.ts';
 import type { Piece } from '../../memory/layout/layout.ts';
 import type { ChunkList } from '../../memory/plan/trace.ts';
 import { begunAhead } from '../../util/begun-ahead.ts';
@@ -51,15 +59,14 @@ function homesOf(map: ChunkMap, kind: Kind, name: string): Homes {
     ...{ list, element: KINDS[list.kind].element, pieces: map.pieces(name, list.kind) },
   });
   const own = home(list);
-  if (kind === 'parameter' && list.kind === 'parameterBF16') {
-    const both = [own, home(map.list('parameterLow'))] as const;
-    return { written: both, read: both };
+  const { read, full, low } = PARAMETER_KINDS[map.dtype];
+  if (kind !== 'parameter' || list.kind !== read) return { written: [own], read: [own] };
+  if (full !== read) {
+    const whole = home(map.list(full));
+    return { written: [own, whole], read: [whole] };
   }
-  if (kind === 'parameter' && list.kind === 'parameterF16') {
-    const master = home(map.list('master'));
-    return { written: [own, master], read: [master] };
-  }
-  return { written: [own], read: [own] };
+  const homes = low ? ([own, home(map.list(low))] as const) : ([own] as const);
+  return { written: homes, read: homes };
 }
 
 /**
@@ -196,7 +203,7 @@ async function* storedPieces(
   name: string,
   [{ list, element }, other]: Homes['written'],
 ): AsyncGenerator<readonly Bytes[], void> {
-  if (other && list.kind === 'parameterF16') {
+  if (other && list.kind === COPY_KIND) {
     for await (const floats of source.read(name))
       yield [narrowed(floats, name), new Uint8Array(floats.buffer, floats.byteOffset, floats.byteLength)];
     return;

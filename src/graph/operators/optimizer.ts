@@ -29,6 +29,7 @@ import {
   lastingKinds,
   MOMENT_KINDS,
   type MomentDtype,
+  PARAMETER_KINDS,
   type TrainingDtype,
 } from '../../memory/layout/kinds.ts';
 import { at } from '../../util/at.ts';
@@ -274,20 +275,18 @@ function updateEach(
   { devices = ['gpu'], dtype = 'f32', moments = 'f32' }: UpdateOptions,
   eager: Eager,
 ): void {
-  const gradient = gradientKind(dtype);
+  const { read, full, low, gradient } = PARAMETER_KINDS[dtype];
   const changes = { eager, completes: lastingKinds(dtype, moments), frees: [gradient] };
   const common = { gradient: { kind: gradient }, hyper, state, decayMask } as const;
   const [first, second] = MOMENT_KINDS[moments];
-  const parameters = {
-    f32: { parameter: { kind: 'parameter' } },
-    bf16: { high: { kind: 'parameterBF16' }, low: { kind: 'parameterLow' } },
-    f16: { parameter: { kind: 'master' }, copy: { kind: 'parameterF16' } },
-  } as const;
+  const parameters = low
+    ? { high: { kind: full }, low: { kind: low } }
+    : { parameter: { kind: full }, ...(read !== full && { copy: { kind: read } }) };
   if (devices.includes('gpu'))
     g.emitEachChunk(
       KERNELS[dtype].update[moments],
       ({ size, firstBlock }) => ({ size, maskOffset: firstBlock, ...(numbers && { numbered: true }) }),
-      { ...common, ...parameters[dtype], m: { kind: first }, v: { kind: second } },
+      { ...common, ...parameters, m: { kind: first }, v: { kind: second } },
       'adamw',
       { ...changes, updates: true },
     );

@@ -191,7 +191,7 @@ export class ChunkMap {
   /** The list in which a kind of a tensor lies: parameters that do not train have their own. */
   listOf(kind: Kind, name: string): ChunkList {
     const frozen = Object.values(FROZEN_KINDS).find((frozen) => this.layoutOf(frozen).pieces.has(name));
-    return this.list(kind === 'parameter' ? (frozen ?? this.trainedKinds[0] ?? kind) : kind);
+    return this.list(kind === 'parameter' ? (frozen ?? this.readKind) : kind);
   }
 
   /** The names of a kind's tensors; of parameters, those that do not train as well. */

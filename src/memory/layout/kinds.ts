@@ -100,12 +100,30 @@ export const MOMENT_DTYPES = ['f32', 'bf16'] as const;
 /** One of MOMENT_DTYPES. */
 export type MomentDtype = (typeof MOMENT_DTYPES)[number];
 
-/** By what is computed with; what kernels read as parameters comes first. */
-const PARAMETER_KINDS = {
-  f32: ['parameter', 'gradient'],
-  bf16: ['parameterBF16', 'parameterLow', 'gradient', 'gradientBF16'],
-  f16: ['parameterF16', 'master', 'gradient', 'gradientF16'],
-} as const satisfies Record<TrainingDtype, readonly Kind[]>;
+/** The kinds that stand for a parameter that trains, and for its gradient. */
+interface ParameterKinds {
+  /** What kernels read. */
+  readonly read: Kind;
+  /** What the optimizer updates: the float32, together with `low` where there is that. Where it is not `read`, that is a copy of it. */
+  readonly full: Kind;
+  /** Of what `full` has the upper halves: the lower ones. */
+  readonly low?: Kind;
+  /** What its gradient is complete in; until then it is a `gradient`. */
+  readonly gradient: Kind;
+}
+
+/** By what is computed with. */
+export const PARAMETER_KINDS: Readonly<Record<TrainingDtype, ParameterKinds>> = {
+  f32: { read: 'parameter', full: 'parameter', gradient: 'gradient' },
+  bf16: { read: 'parameterBF16', full: 'parameterBF16', low: 'parameterLow', gradient: 'gradientBF16' },
+  f16: { read: 'parameterF16', full: 'master', gradient: 'gradientF16' },
+};
+
+/** What the optimizer alone uses of parameters. */
+function besideRead(dtype: TrainingDtype): readonly Kind[] {
+  const { read, full, low } = PARAMETER_KINDS[dtype];
+  return [...(full === read ? [] : [full]), ...(low ? [low] : [])];
+}
 
 /** Both moments. */
 export const MOMENT_KINDS = {
@@ -113,9 +131,11 @@ export const MOMENT_KINDS = {
   bf16: ['moment1BF16', 'moment2BF16'],
 } as const satisfies Record<MomentDtype, readonly [Kind, Kind]>;
 
-/** The kinds of what trains, side by side, by what it is computed with in and what moments are kept as. */
+/** The kinds of what trains, side by side, what kernels read as parameters first; by what it is computed with in and what moments are kept as. */
 export const trainedKinds = (dtype: TrainingDtype, moments: MomentDtype = 'f32'): readonly Kind[] => [
-  ...PARAMETER_KINDS[dtype],
+  PARAMETER_KINDS[dtype].read,
+  ...besideRead(dtype),
+  ...new Set<Kind>(['gradient', gradientKind(dtype)]),
   ...MOMENT_KINDS[moments],
 ];
 
@@ -132,31 +152,19 @@ export const indicesIn = (kind: Kind): number => (KINDS[kind].layout === 'traina
 export const indicesTogether = (kinds: readonly Kind[]): number => Math.max(...kinds.map(indicesIn));
 
 /** The kind in which the gradients of a step are complete. */
-export const gradientKind = (dtype: TrainingDtype): Kind => GRADIENT_KINDS[dtype];
-
-const GRADIENT_KINDS = {
-  f32: 'gradient',
-  bf16: 'gradientBF16',
-  f16: 'gradientF16',
-} as const satisfies Record<TrainingDtype, Kind>;
+export const gradientKind = (dtype: TrainingDtype): Kind => PARAMETER_KINDS[dtype].gradient;
 
 /** What kernels read as parameters that train. */
-export const READ_KINDS: readonly Kind[] = TRAINING_DTYPES.map((dtype) => PARAMETER_KINDS[dtype][0]);
+export const READ_KINDS: readonly Kind[] = TRAINING_DTYPES.map((dtype) => PARAMETER_KINDS[dtype].read);
 
 /** Of what kernels read, that which is a copy of what lies beside it: behind its last use in a step it is given up, and made again. */
-export const COPY_KIND = 'parameterF16' satisfies Kind;
+export const COPY_KIND = PARAMETER_KINDS.f16.read;
 
 /** Of what trains, the kinds that the optimizer alone uses. */
 export const optimizerKinds = (dtype: TrainingDtype, moments: MomentDtype = 'f32'): readonly Kind[] => [
-  ...BESIDE_READ[dtype],
+  ...besideRead(dtype),
   ...MOMENT_KINDS[moments],
 ];
-
-const BESIDE_READ = {
-  f32: [],
-  bf16: ['parameterLow'],
-  f16: ['master'],
-} as const satisfies Record<TrainingDtype, readonly Kind[]>;
 
 /** What an element that trains takes in all, once its gradient is complete. */
 export const trainedElementBytes = (dtype: TrainingDtype, moments: MomentDtype = 'f32'): number =>

@@ -45,12 +45,25 @@ export interface SharedRows {
   readonly seq: number;
 }
 
+/** The state of a trace at the borders of layers that ranks share. Changed by operators/tensor-parallel.ts alone. */
+export interface SharedBorders {
+  /** Reads of a tensor by weights of which each rank has columns: in the forward pass, and all of them in the backward pass. */
+  readonly reads: Map<Tensor, number>;
+  /** The rows of all, by those of this rank. */
+  readonly gathered: Map<Tensor, Tensor>;
+  /** Those rows of all. */
+  readonly areGathered: Set<Tensor>;
+  /** This rank's rows of what was gathered last and no sum has ended yet. */
+  open: Tensor | undefined;
+}
+
 type GradientRule = (dy: Tensor) => void;
 
 export class Graph {
   readonly name: string;
   /** @default every rank has all rows */
   readonly rows: SharedRows | undefined;
+  readonly borders: SharedBorders = { reads: new Map(), gathered: new Map(), areGathered: new Set(), open: undefined };
   readonly #instructions: Instruction[] = [];
   readonly #tape: { output: Tensor | undefined; layer: string | undefined; rule: GradientRule }[] = [];
   readonly #gradients = new Map<Tensor, Tensor>();

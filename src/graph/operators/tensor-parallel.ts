@@ -15,15 +15,6 @@ import type { Graph } from '../graph.ts';
 import { makeTensor, type Tensor } from '../program.ts';
 import { sumRows } from './sum-rows.ts';
 
-/** Reads of a tensor by weights of which each rank has columns: in the forward pass, and all of them in the backward pass. */
-const reads = new WeakMap<Tensor, { count: number }>();
-
-/** The rows of all, by those of this rank. */
-const gathered = new WeakMap<Tensor, Tensor>();
-const areGathered = new WeakSet<Tensor>();
-/** Of a graph, what was gathered last and no sum has ended yet: by this rank's rows. */
-const open = new WeakMap<Graph, Tensor>();
-
 /**
  * Called by what multiplies x with a weight of which this rank has columns, before it records its rule: the gradient of x is
  * the sum over ranks behind the rules of all such.
@@ -32,16 +23,18 @@ export function sharedInput(g: Graph, x: Tensor, weight: Tensor): void {
   const { split } = weight;
   if (split?.by !== 'columns') return;
   checkWhole(x, weight.name);
+  const { reads, areGathered } = g.borders;
   // Its gradient is summed where its rows go back to their ranks.
   if (areGathered.has(x)) return;
-  const known = reads.get(x) ?? { count: 0 };
+  const before = reads.get(x);
+  let count = before ?? 0;
   const adapter = g.adapterOf(weight);
-  for (const { wantsGradient } of [weight, ...(adapter ? [adapter.a] : [])]) known.count += wantsGradient ? 2 : 1;
-  if (reads.has(x)) return;
-  reads.set(x, known);
+  for (const { wantsGradient } of [weight, ...(adapter ? [adapter.a] : [])]) count += wantsGradient ? 2 : 1;
+  reads.set(x, count);
+  if (before !== undefined) return;
   g.onBackward(x, (dx) => {
     // What all ranks have would be summed, too.
-    assert(g.uses(x) === known.count, `${x.name} is read by split weights and by something else`);
+    assert(g.uses(x) === reads.get(x), `${x.name} is read by split weights and by something else`);
     g.emitAllReduce(dx, split.ranks, `d ${x.name}`);
   });
 }
@@ -51,13 +44,14 @@ export function allRows(g: Graph, x: Tensor, weight: Tensor): Tensor {
   if (!g.rows || x.split?.by !== 'rows') return x;
   assert(weight.split?.by === 'columns', `${weight.name} is the same on all ranks, ${x.name} is not`);
   const { ranks, batch, seq } = g.rows;
-  const known = gathered.get(x);
+  const { borders } = g;
+  const known = borders.gathered.get(x);
   if (known) return known;
   const width = at(x.shape, x.shape.length - 1);
   const all = makeTensor(`${x.name} of all rows`, [batch, seq, width], 'activation', 'f32', x.wantsGradient);
-  gathered.set(x, all);
-  areGathered.add(all);
-  open.set(g, x);
+  borders.gathered.set(x, all);
+  borders.areGathered.add(all);
+  borders.open = x;
   g.emitRows('gather-rows', all, x, ranks, x.name);
   g.onBackward(all, (dall) => {
     const { gradient, accumulate } = g.gradientTarget(x);
@@ -87,8 +81,8 @@ export function summedRows(g: Graph, y: Tensor, weight: Tensor, bias: Tensor | u
     const problem = { batch: count, rows: 1, width, xRows: 0, xFirst: 0, yRows: 1, yFirst: 0, accumulate: true };
     g.emit(copyRows, problem, { x: bias, y: own }, bias.name);
   }
-  const input = open.get(g);
-  open.delete(g);
+  const { open: input } = g.borders;
+  g.borders.open = undefined;
   g.onBackward(own, (dy) => {
     // What the rules of this half of the block read, and what is made again for them is made of.
     if (input) gatherAgain(g, input, rows.ranks);
@@ -102,7 +96,7 @@ export function summedRows(g: Graph, y: Tensor, weight: Tensor, bias: Tensor | u
 }
 
 function gatherAgain(g: Graph, own: Tensor, ranks: number): void {
-  const all = gathered.get(own);
+  const all = g.borders.gathered.get(own);
   assert(all, `${own.name} was gathered`);
   const again = { ...makeTensor(`${all.name} again`, all.shape, 'activation'), standsFor: all };
   g.emitRows('gather-rows', again, own, ranks, `${own.name} again`);

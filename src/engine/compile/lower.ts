@@ -84,25 +84,18 @@ export function lower({ instructions }: Program, map: ChunkMap): Operation[] {
 
 type DispatchInstruction = TensorInstruction | ChunkInstruction;
 
-/** Instructions made into dispatches on the chunks of a layout. */
-interface Lowered {
-  readonly map: ChunkMap;
-  readonly dispatches: WeakMap<DispatchInstruction, readonly DispatchOperation[]>;
-}
-
-/** Of the layouts that were asked for last, the latest first: a fit goes back and forth between a few sizes of chunks. */
-let lowered: readonly Lowered[] = [];
-const MOST_LOWERED = 8;
+/** By layout: a fit goes back and forth between a few sizes of chunks. */
+const lowered = new WeakMap<ChunkMap, WeakMap<DispatchInstruction, readonly DispatchOperation[]>>();
 
 /** What makes instructions into dispatches, each once: programs that differ in their activations share most of them. */
 function dispatchesOn(map: ChunkMap): (instruction: DispatchInstruction) => readonly DispatchOperation[] {
-  const known = lowered.find((one) => one.map === map) ?? { map, dispatches: new WeakMap() };
-  lowered = [known, ...lowered.filter((one) => one !== known)].slice(0, MOST_LOWERED);
+  const known = lowered.get(map) ?? new WeakMap<DispatchInstruction, readonly DispatchOperation[]>();
+  lowered.set(map, known);
   return (instruction) => {
-    const before = known.dispatches.get(instruction);
+    const before = known.get(instruction);
     if (before) return before;
     const found = instruction.op === 'dispatch' ? onTensors(instruction, map) : onEachChunk(instruction, map);
-    known.dispatches.set(instruction, found);
+    known.set(instruction, found);
     return found;
   };
 }

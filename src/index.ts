@@ -67,6 +67,7 @@ export {
   withStored,
 } from './nn/model.ts';
 export { writeReport } from './report/run-report.ts';
+export { writeTimeline } from './report/run-timeline.ts';
 export type {
   BlockFile,
   Files,

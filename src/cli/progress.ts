@@ -40,7 +40,7 @@ export class Progress {
     else this.#line(text);
   }
 
-  finish(summary: RunSummary, lines: readonly string[]): void {
+  finish(summary: RunSummary & { readonly timeline?: string }, lines: readonly string[]): void {
     if (this.#json) {
       // The chunk map is for the report: megabytes of it.
       const { map: _, ...figures } = summary.memory ?? {};

@@ -11,11 +11,13 @@ import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { openDevice } from '../gpu/device.ts';
 import { splitModel } from '../nn/tensor-parallel.ts';
 import { writeReport } from '../report/run-report.ts';
+import { writeTimeline } from '../report/run-timeline.ts';
 import type { Host } from '../runtime/host.ts';
 import { checkSettings } from '../train/run/check-settings.ts';
 import { FINE_TUNING_EPOCHS, paceOf } from '../train/run/fine-tuning.ts';
 import { placesIn, settingsOn } from '../train/run/ranks.ts';
 import { trainRun } from '../train/run/run.ts';
+import type { RunEvents } from '../train/run/run-events.ts';
 import {
   defaultSettings,
   dtypeOf,
@@ -120,23 +122,34 @@ async function trainOn(
     try {
       if (device.adapter.embedded)
         progress.note('no GPU here: training on the embedded software adapter (SwiftShader)');
+      const { timeline } = flags;
+      const written: { timeline?: string } = {};
+      const writing = (file: string): RunEvents => ({
+        lastStep: async (recording, others) => {
+          await writeTimeline(host, file, recording, others);
+          written.timeline = file;
+        },
+      });
       const summary = await trainRun(host, device, settings, out, {
         resume: flags.resume ?? false,
         ...(flags.until === undefined ? {} : { until: flags.until }),
         signal: abort.signal,
-        events: { ...progress.events, over: (summary, state) => writeReport(host, out, summary, state) },
+        events: {
+          ...progress.events,
+          ...(timeline !== undefined && writing(timeline)),
+          over: (summary, state) => writeReport(host, out, summary, state),
+        },
         memory,
-        ...(flags.timeline === undefined ? {} : { timeline: flags.timeline }),
         claim,
         tokenizer,
         text,
         ranks,
       });
-      if (flags.timeline !== undefined && summary.timeline === undefined)
+      if (timeline !== undefined && written.timeline === undefined)
         progress.note(
-          `--timeline ${flags.timeline}: not written: no step was recorded (of a run that comes to its end the last one is, where warm-up is over)`,
+          `--timeline ${timeline}: not written: no step was recorded (of a run that comes to its end the last one is, where warm-up is over)`,
         );
-      progress.finish(summary, describeRun(summary, out, settings));
+      progress.finish({ ...summary, ...written }, describeRun(summary, out, settings));
     } finally {
       device.close();
     }

@@ -2,6 +2,7 @@
 // is run.ts, on one device run-part.ts.
 
 import type { Tokenizer } from '../../data/tokenizer.ts';
+import type { RankStep } from '../../engine/observe/rank-step.ts';
 import type { Recording } from '../../engine/observe/recording.ts';
 import type { Ranks } from '../../engine/ranks/ranks.ts';
 import type { MemoryOptions } from '../../engine/run/arrangement.ts';
@@ -30,6 +31,11 @@ export interface RunEvents {
   saved?(path: string): void;
   /** The GPU device was lost, and the run goes on from its last checkpoint, or from its start. */
   lost?(why: string): void;
+  /**
+   * What was recorded of the last step, where warm-up is over by then, and the same step of other ranks: for `writeTimeline`. Told
+   * once all is saved, and waited for. Where it is listened to, that step is recorded.
+   */
+  lastStep?(recording: Recording, others: readonly RankStep[]): Promise<void> | void;
   /** All is done and saved. Waited for, with the run's folder still taken: so a report can be written there. */
   over?(summary: RunSummary, state: SavedState): Promise<void> | void;
 }
@@ -98,8 +104,6 @@ export interface RunSummary {
   stopped?: true;
   /** There where the best validation's checkpoint is kept. */
   best?: { readonly step: number; readonly loss: number; readonly checkpoint: string };
-  /** The file of the last step's trace; absent where none was asked for, and where that step was not recorded. */
-  timeline?: string;
   /** There when the run had a GPU budget. */
   memory?: MemoryRecord;
   /** There when several ranks ran it. */
@@ -118,8 +122,6 @@ export interface RunOptions {
   events?: RunEvents;
   /** Told of what happens, in Hugging Face's events; they may ask for something. @default none */
   callbacks?: readonly TrainerCallback[];
-  /** Where to write a trace of the last step, for chrome://tracing and Perfetto. */
-  timeline?: string;
   /** Budgets, tiers and policy: no part of the settings, since they change no result. */
   memory?: MemoryOptions;
   /** Where a run is paused, saved on demand or sampled from. @default none */

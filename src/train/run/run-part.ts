@@ -8,7 +8,6 @@
 import { taskOf } from '../../data/tasks.ts';
 import { offloadedBytes } from '../../engine/compile/pass-figures.ts';
 import type { Recording } from '../../engine/observe/recording.ts';
-import { chromeTrace } from '../../engine/observe/timeline.ts';
 import { limitsOf } from '../../engine/run/arrangement.ts';
 import type { Device } from '../../gpu/device.ts';
 import { parameterCount } from '../../nn/model.ts';
@@ -65,7 +64,6 @@ class RunPart {
   readonly #problems;
   /** Rank 0 alone emits events and writes files. */
   readonly #isFirst: boolean;
-  readonly #timeline: string | undefined;
   readonly #began = performance.now();
   /** It runs over training alone: validation, samples and saving are taken out. */
   readonly #clock: StepClock;
@@ -90,7 +88,6 @@ class RunPart {
     this.#beginning = beginning;
     this.#isFirst = ranks === undefined || ranks.rank === 0;
     this.#events = (this.#isFirst && options.events) || {};
-    this.#timeline = this.#isFirst ? options.timeline : undefined;
     this.#callbacks = new Callbacks([
       ...(patience === undefined ? [] : [new EarlyStopping(patience, threshold)]),
       ...callbacks,
@@ -201,7 +198,7 @@ class RunPart {
     const { dataset } = this.#beginning;
     const trainer = this.#trainer;
     const { step } = trainer;
-    const isSeen = memory.gpu !== undefined || this.#timeline !== undefined || ranks !== undefined;
+    const isSeen = memory.gpu !== undefined || this.#events.lastStep !== undefined || ranks !== undefined;
     const isReported = step === end - 1 && isSeen;
     const isObserved = observer?.wanted ?? false;
     const recorded = (recording: Recording, arrived: Promise<void>) => {
@@ -281,7 +278,7 @@ class RunPart {
 
   /** What is done when no step follows: validation, a last sample, a checkpoint, the summary. */
   async #conclude(end: number): Promise<RunSummary> {
-    const { host, settings } = this.#setting;
+    const { settings } = this.#setting;
     const { history } = this.#beginning;
     const trainer = this.#trainer;
     const stopped = this.#callbacks.control.shouldTrainingStop && !this.#isAborted;
@@ -297,10 +294,8 @@ class RunPart {
     if (!isEarly) await this.#save();
     const { ranks } = this.#options;
     const shared = ranks && (await rankRecord(ranks, trainer, this.#lastStep));
-    if (this.#timeline && this.#lastStep) {
-      const others = (shared?.each ?? []).flatMap(({ rank, step }) => (step && rank > 0 ? [step] : []));
-      await host.files.writeAtomic(this.#timeline, JSON.stringify(chromeTrace([this.#lastStep], others)));
-    }
+    const others = (shared?.each ?? []).flatMap(({ rank, step }) => (step && rank > 0 ? [step] : []));
+    if (this.#lastStep) await this.#events.lastStep?.(this.#lastStep, others);
     const summary = await this.#summary(validated, interrupted, stopped, shared);
     await this.#events.over?.(summary, await this.#checkpoints.state());
     await this.#callbacks.emit('onTrainEnd', this.#log.state);
@@ -333,7 +328,6 @@ class RunPart {
       ...(best_model_checkpoint !== null && {
         best: { step: best_global_step ?? 0, loss: best_metric ?? Number.NaN, checkpoint: best_model_checkpoint },
       }),
-      ...(this.#timeline !== undefined && this.#lastStep && { timeline: this.#timeline }),
       ...(memory.gpu === undefined || !this.#isFirst ? {} : { memory: await this.#memory() }),
       ...(ranks && { ranks }),
     };

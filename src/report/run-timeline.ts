@@ -1,0 +1,16 @@
+// The timeline of a run: a file with its last step as a trace. What the trace has is engine/observe/timeline.ts's.
+
+import type { RankStep } from '../engine/observe/rank-step.ts';
+import type { Recording } from '../engine/observe/recording.ts';
+import { chromeTrace } from '../engine/observe/timeline.ts';
+import type { Host } from '../runtime/host.ts';
+
+/** Writes a recorded step to a file, for chrome://tracing and ui.perfetto.dev: for `lastStep` of RunEvents. */
+export async function writeTimeline(
+  host: Host,
+  file: string,
+  recording: Recording,
+  others: readonly RankStep[] = [],
+): Promise<void> {
+  await host.files.writeAtomic(file, JSON.stringify(chromeTrace([recording], others)));
+}

@@ -89,7 +89,7 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
         if (run)
           result = await withProgress(host, run.name, (onStep) => replayRun(device, run, { memory, steps, onStep }));
         else {
-          const how = { memory, optimizerDevice, update, dtype, moments: optimizerState, threads: host.threads };
+          const how = { memory, optimizerDevice, update, dtype, momentDtype: optimizerState, threads: host.threads };
           const replayed = await replay(device, reference, { choices, ...how });
           choices = { ...choices, ...replayed.choices };
           result = replayed;

@@ -21,7 +21,7 @@ export interface HostScalars {
 /** What parameters are computed with in, which their gradients have, and what moments are kept as. */
 export interface HostWidths {
   readonly dtype: 'f32' | 'bf16' | 'f16';
-  readonly moments: 'f32' | 'bf16';
+  readonly momentDtype: 'f32' | 'bf16';
 }
 
 /**
@@ -49,14 +49,14 @@ export interface HostExtent {
   readonly widths?: HostWidths;
 }
 
-const WIDE: HostWidths = { dtype: 'f32', moments: 'f32' };
+const WIDE: HostWidths = { dtype: 'f32', momentDtype: 'f32' };
 
 /** In the order in which the module takes them. Its second is there for sixteen bits alone. */
 const OPERANDS = ['parameter', 'beside', 'moment1', 'moment2', 'gradient'] as const satisfies (keyof HostValues)[];
 type HostOperand = (typeof OPERANDS)[number];
 
 /** Bytes of an element. */
-function widthOf(operand: HostOperand, { dtype, moments }: HostWidths): number {
+function widthOf(operand: HostOperand, { dtype, momentDtype }: HostWidths): number {
   switch (operand) {
     case 'parameter':
       return dtype === 'bf16' ? 2 : 4;
@@ -66,7 +66,7 @@ function widthOf(operand: HostOperand, { dtype, moments }: HostWidths): number {
       return dtype === 'f32' ? 4 : 2;
     case 'moment1':
     case 'moment2':
-      return moments === 'f32' ? 4 : 2;
+      return momentDtype === 'f32' ? 4 : 2;
     default:
       return operand satisfies never;
   }
@@ -165,7 +165,7 @@ const WAYS = {
   f32: { f32: 0, bf16: 1 },
   bf16: { f32: 2, bf16: 3 },
   f16: { f32: 4, bf16: 5 },
-} as const satisfies Record<HostWidths['dtype'], Record<HostWidths['moments'], number>>;
+} as const satisfies Record<HostWidths['dtype'], Record<HostWidths['momentDtype'], number>>;
 
 /** What updates values at byte offsets of a memory: of those of `bytesIn`. */
 export function callsOf(offsets: readonly number[], extent: HostExtent, scalars: HostScalars): Call[] {
@@ -188,12 +188,12 @@ export function callsOf(offsets: readonly number[], extent: HostExtent, scalars:
     at(state, STATE.correction1),
     at(state, STATE.correction2),
   ];
-  const isRounded = widths.moments === 'bf16';
+  const isRounded = widths.momentDtype === 'bf16';
   const calls: Call[] = [];
   for (const { start, end, decays, element } of runsOf(scalars, firstBlock, size)) {
     const places = OPERANDS.map((operand) => (operands.includes(operand) ? placeOf(operand, start) : 0));
     const rounding = isRounded ? [...keyIn(hyper), element, least ?? 0] : [0, 0, 0, 0];
-    const way = WAYS[widths.dtype][widths.moments];
+    const way = WAYS[widths.dtype][widths.momentDtype];
     calls.push(['adamw', way, ...places, end - start, Number(decays), ...numbers, ...rounding]);
     if (isRounded || least === undefined) continue;
     for (const moment of ['moment1', 'moment2'] as const) {

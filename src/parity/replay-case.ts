@@ -35,7 +35,7 @@ export interface ReplayOptions {
   /** What kernels read of the parameters that train; its own tolerances are derived, from replays in f32. @default 'f32' */
   dtype?: TrainingDtype;
   /** What moments are kept as; likewise. @default 'f32' */
-  moments?: MomentDtype;
+  momentDtype?: MomentDtype;
   /** Those of the host. @default none */
   threads?: Threads | undefined;
 }
@@ -45,8 +45,8 @@ export async function replay(
   reference: ReferenceCase,
   options: ReplayOptions = {},
 ): Promise<ReplayResult> {
-  const { dtype = 'f32', moments = 'f32', ...others } = options;
-  if (dtype === 'f32' && moments === 'f32') {
+  const { dtype = 'f32', momentDtype = 'f32', ...others } = options;
+  if (dtype === 'f32' && momentDtype === 'f32') {
     const { outcome, choices } = await outcomeOf(device, reference, options);
     return { ...compareWithReference(reference, outcome), choices };
   }
@@ -57,7 +57,7 @@ export async function replay(
   const throws: Outcome[] = [];
   for (let i = 0; i < THROWS; i++) {
     const moved = thrown(reference, dtype, i);
-    const found = await outcomeOf(device, moved, wide, moments === 'f32' ? undefined : i);
+    const found = await outcomeOf(device, moved, wide, momentDtype === 'f32' ? undefined : i);
     throws.push({ ...found.outcome, final: movedBack(found.outcome.final, moved, reference) });
   }
   const tolerance = narrowTolerances(reference, dtype, centre.outcome, throws);
@@ -79,9 +79,9 @@ async function outcomeOf(
     update = 'at-end',
     threads,
     dtype = 'f32',
-    moments = 'f32',
+    momentDtype = 'f32',
   } = options;
-  const model = momentsIn(computedIn(reference.model, dtype), moments);
+  const model = momentsIn(computedIn(reference.model, dtype), momentDtype);
   const trains = new Set(model.parameters.filter(({ trainable = true }) => trainable).map(({ name }) => name));
   const packed = batches[0]?.[0]?.['documents'] !== undefined;
   const how = { optimizerDevice, update, threads, choices, memory };

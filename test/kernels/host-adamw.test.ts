@@ -245,15 +245,15 @@ const STORED: Record<
 };
 
 const NARROW_WIDTHS = (['f32', 'bf16', 'f16'] as const)
-  .flatMap((dtype) => (['f32', 'bf16'] as const).map((moments): HostWidths => ({ dtype, moments })))
-  .filter(({ dtype, moments }) => dtype !== 'f32' || moments !== 'f32');
+  .flatMap((dtype) => (['f32', 'bf16'] as const).map((momentDtype): HostWidths => ({ dtype, momentDtype })))
+  .filter(({ dtype, momentDtype }) => dtype !== 'f32' || momentDtype !== 'f32');
 
-describe.each(NARROW_WIDTHS)('AdamW on the host, of parameters in $dtype, with moments in $moments', (widths) => {
+describe.each(NARROW_WIDTHS)('AdamW on the host, of parameters in $dtype, with moments in $momentDtype', (widths) => {
   const BEFORE = 512;
 
   it('equals its reference, narrowed, to the bit, wherever the values begin', () => {
     const heap = WasmHeap.make();
-    const { dtype, moments: kept } = widths;
+    const { dtype, momentDtype: kept } = widths;
     const { parameters, gradients } = STORED[dtype];
     fc.assert(
       fc.property(
@@ -326,7 +326,7 @@ describe.each(NARROW_WIDTHS)('AdamW on the host, of parameters in $dtype, with m
       gradient: STORED[widths.dtype].gradients(gradient).stored,
     };
     const bytesIn = (view: ArrayBufferView) => new Uint8Array(view.buffer.slice(0) as ArrayBuffer);
-    const own: readonly ArrayBufferView[] = widths.moments === 'bf16' ? moments : [parameter, parameter];
+    const own: readonly ArrayBufferView[] = widths.momentDtype === 'bf16' ? moments : [parameter, parameter];
     const values = Object.fromEntries(
       Object.entries({ ...views, moment1: at(own, 0), moment2: at(own, 1) }).map(([name, view]) => [
         name,
@@ -363,7 +363,7 @@ it('makes of any float the binary16 that is nearest', () => {
     ...{ parameter: new Uint8Array(parameter.slice().buffer), beside: new Uint8Array(copy.buffer) },
     ...{ gradient: new Uint8Array(2 * size), moment1: new Uint8Array(4 * size), moment2: new Uint8Array(4 * size) },
   };
-  const widths = { dtype: 'f16', moments: 'f32' } as const;
+  const widths = { dtype: 'f16', momentDtype: 'f32' } as const;
   new HostAdamW().update(values, { size, firstBlock: 0, widths }, { ...scalars, hyper, decayMask });
   const wanted = nearest('F16')(parameter);
   wanted.forEach((half, i) => {
@@ -387,7 +387,7 @@ describe('AdamW on the host with moments in bf16', () => {
       ...{ parameter: bytesIn(parameter), gradient: bytesIn(gradient) },
       ...{ moment1: bytesIn(moments[0]), moment2: bytesIn(moments[1]) },
     };
-    new HostAdamW().update(values, { ...extent, widths: { dtype: 'f32', moments: 'bf16' } }, scalars);
+    new HostAdamW().update(values, { ...extent, widths: { dtype: 'f32', momentDtype: 'bf16' } }, scalars);
     const words = (halves: Uint16Array) => new Uint32Array(halves.buffer);
     const data = { ...scalars, parameter, gradient, m: words(moments[0]), v: words(moments[1]) };
     for (const variant of await runnable(adamwNarrowMoments)) {

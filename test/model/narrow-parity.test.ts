@@ -29,11 +29,11 @@ beforeAll(async () => {
 
 const ON_HOST: readonly ReplayOptions[] = [
   ...NARROW.map((dtype) => ({ dtype, optimizerDevice: 'cpu' as const })),
-  { dtype: 'bf16', moments: 'bf16', optimizerDevice: 'cpu' },
+  { dtype: 'bf16', momentDtype: 'bf16', optimizerDevice: 'cpu' },
 ];
 const WIDTHS: readonly ReplayOptions[] = [
   ...NARROW.map((dtype) => ({ dtype })),
-  ...(EVERY_CASE ? [{ moments: 'bf16' as const }, ...ON_HOST] : []),
+  ...(EVERY_CASE ? [{ momentDtype: 'bf16' as const }, ...ON_HOST] : []),
 ];
 
 describe.each(WIDTHS)('%o', (widths) => {
@@ -76,7 +76,7 @@ const WRONG: readonly [what: string, from: string | RegExp, to: string, widths?:
     'moments that are always rounded down',
     'select((bits + chance) >> vec4u(16u)',
     'select(bits >> vec4u(16u)',
-    { moments: 'bf16' },
+    { momentDtype: 'bf16' },
   ],
 ];
 

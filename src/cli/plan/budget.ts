@@ -136,11 +136,11 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
   const offloaded = offloadedBytes(passes.step);
   const stashed = found.stashes.reduce((a, b) => a + b, 0);
   const update = backwardPasses && updateFacts(found, backwardPasses);
-  const kept = keptBytes(map.dtype, map.moments);
-  const belowBytes = optimizerKinds(map.dtype, map.moments).reduce((sum, kind) => sum + elementBytesOf(kind), 0);
+  const kept = keptBytes(map.dtype, map.momentDtype);
+  const belowBytes = optimizerKinds(map.dtype, map.momentDtype).reduce((sum, kind) => sum + elementBytesOf(kind), 0);
   const onHost = updatedOn('cpu', model.parameters);
   const isMixed = onHost.length > 0 && map.hostIndex > 0;
-  const trainedBytes = update ? kept : trainedElementBytes(map.dtype, map.moments);
+  const trainedBytes = update ? kept : trainedElementBytes(map.dtype, map.momentDtype);
 
   if (flags.json) {
     write(
@@ -218,19 +218,21 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
 }
 
 /** What there is on the GPU beside each parameter that trains. */
-function describeKinds({ dtype, moments, hostIndex }: ChunkMap): string {
+function describeKinds({ dtype, momentDtype, hostIndex }: ChunkMap): string {
   if (hostIndex === 0)
     return dtype === 'f32' ? 'gradients in f32' : `in ${dtype}, gradients in ${dtype} once they are complete`;
   if (dtype === 'f32')
-    return moments === 'f32' ? 'gradients and two moments in f32' : `gradients in f32, two moments in ${moments}`;
+    return momentDtype === 'f32'
+      ? 'gradients and two moments in f32'
+      : `gradients in f32, two moments in ${momentDtype}`;
   if (dtype === 'f16')
-    return `in f32 and in f16, which kernels read, gradients in f16 once they are complete, two moments in ${moments}`;
-  return `in halves of f32 of which kernels read the upper one (bf16), gradients in bf16 once they are complete, two moments in ${moments}`;
+    return `in f32 and in f16, which kernels read, gradients in f16 once they are complete, two moments in ${momentDtype}`;
+  return `in halves of f32 of which kernels read the upper one (bf16), gradients in bf16 once they are complete, two moments in ${momentDtype}`;
 }
 
 /** Of a parameter that trains: bytes of what lives on from step to step. */
-const keptBytes = (dtype: TrainingDtype, moments: MomentDtype): number =>
-  lastingKinds(dtype, moments).reduce((sum, kind) => sum + elementBytesOf(kind), 0);
+const keptBytes = (dtype: TrainingDtype, momentDtype: MomentDtype): number =>
+  lastingKinds(dtype, momentDtype).reduce((sum, kind) => sum + elementBytesOf(kind), 0);
 
 /** Operations of a step that trains the whole model, with the activations kept. */
 function fullStepFlops(model: Model, { batch, context, accumulate }: PlanFlags): number {

@@ -51,21 +51,21 @@ export const CELLS: readonly Cell[] = (['gpt2', 'llama'] as const).flatMap((mode
 /** The trace of a cell with moments kept so, and the slots that its budget leaves at each moment. */
 export function cellTrace(
   { model: family, size, accumulate, share }: Cell,
-  moments: MomentDtype = 'f32',
+  momentDtype: MomentDtype = 'f32',
 ): { trace: Trace; slots: number[] } {
   const grouped = size.heads % 4 === 0 ? size.heads / 4 : size.heads / 5;
   const heads = FAMILIES[family].groupedHeads ? { kvHeads: grouped } : {};
   const { vocabulary: vocabSize } = shapeOf(parseConfig({ model_type: family }, 'its defaults'));
   const config = configFromFlags({ model: family, ...size, ...heads, context: 128, vocabSize, tied: false });
-  const model = momentsIn(makeModel(config), moments);
-  const bytes = trainedElementBytes('f32', moments) * parameterCount(model);
+  const model = momentsIn(makeModel(config), momentDtype);
+  const bytes = trainedElementBytes('f32', momentDtype) * parameterCount(model);
   const map = mapChunks(model.parameters, true, chunkRange(model.parameters, share * bytes, DEFAULT_LIMITS.binding));
   const { trace } = stepPass(traceStep(model, 1, 128), map, accumulate);
   return { trace, slots: slotsUnder(trace, share * bytes) };
 }
 
 /** Prints how near each policy comes to the linear bound, cell by cell, then the medians and the worst. */
-export function printComparison(host: Host, highs: Highs, json: boolean, moments: MomentDtype): void {
+export function printComparison(host: Host, highs: Highs, json: boolean, momentDtype: MomentDtype): void {
   const { write } = host.terminal;
   const policies = [PLANNER, ...Object.keys(ORDERS)];
   const widths = policies.map((name) => Math.max(7, name.length));
@@ -76,7 +76,7 @@ export function printComparison(host: Host, highs: Highs, json: boolean, moments
     write(`model  layers  micro-batches  budget  chunks   bound   exact  ${columns(policies)}\n`);
   }
   for (const cell of CELLS) {
-    const { trace, slots } = cellTrace(cell, moments);
+    const { trace, slots } = cellTrace(cell, momentDtype);
     const result = compare(highs, trace, slots, EXACT_SECONDS);
     results.push(result);
     const { linear, exact, costs } = result;

@@ -185,7 +185,7 @@ export function leastChunks(workload: Workload, durable: boolean): number {
 const residentChunks = (workload: Workload, map: ChunkMap): number =>
   map.count -
   (updatesOnHost(workload)
-    ? optimizerKinds(map.dtype, map.moments).reduce(
+    ? optimizerKinds(map.dtype, map.momentDtype).reduce(
         (sum, kind) => sum + map.list(kind).chunks - map.updatedOnGPU(kind),
         0,
       )

@@ -174,11 +174,11 @@ function measure<P extends Passes>(workload: Workload<P>, choice: ActivationChoi
 }
 
 function neededOf(workload: Workload, map: ChunkMap): Needed {
-  const { lists, chunkBytes, dtype, moments } = map;
-  const onHost: readonly Kind[] = updatesOnHost(workload) ? optimizerKinds(dtype, moments) : [];
+  const { lists, chunkBytes, dtype, momentDtype } = map;
+  const onHost: readonly Kind[] = updatesOnHost(workload) ? optimizerKinds(dtype, momentDtype) : [];
   let [atPeak, atEnd, eachRound] = [0, 0, 0];
   for (const { kind, chunks } of lists) {
-    const isMoment = MOMENT_KINDS[moments].some((moment) => moment === kind);
+    const isMoment = MOMENT_KINDS[momentDtype].some((moment) => moment === kind);
     const bytes = (onHost.includes(kind) ? map.updatedOnGPU(kind) : chunks) * chunkBytes;
     atEnd += bytes;
     if (KINDS[kind].between !== 'FREE') atPeak += bytes;

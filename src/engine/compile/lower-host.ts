@@ -13,11 +13,11 @@ export function onHost(
   { operands, numbered, label, phase, eager, completes, frees }: HostInstruction,
   map: ChunkMap,
 ): HostOperation[] {
-  const { dtype, moments } = map;
+  const { dtype, momentDtype } = map;
   const { read, full, low, gradient } = PARAMETER_KINDS[dtype];
   const isCopied = read !== full;
   const beside = isCopied ? read : low;
-  const [moment1, moment2] = MOMENT_KINDS[moments];
+  const [moment1, moment2] = MOMENT_KINDS[momentDtype];
   const accesses: readonly (readonly [Kind, Access])[] = [
     [full, 'update'],
     // A copy that was given up is made anew.

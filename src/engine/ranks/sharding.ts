@@ -33,7 +33,7 @@ const ownerIn = (kind: Kind, place: number, map: ChunkMap, sharding: Pick<Shardi
 
 /** Whether the owner alone has a kind between two steps: first what the optimizer alone needs, then what kernels read, too. */
 function isSharded(kind: Kind, map: ChunkMap, stage: ZeroStage): boolean {
-  if (stage === 0 || !lastingKinds(map.dtype, map.moments).includes(kind)) return false;
+  if (stage === 0 || !lastingKinds(map.dtype, map.momentDtype).includes(kind)) return false;
   return stage === 3 || kind !== map.readKind;
 }
 

@@ -33,9 +33,15 @@ export class HostOptimizer {
   /** Waits for what was on its way down when the step was decided. @default for all that is */
   #gradientsArrive: (() => Promise<void>) | undefined;
 
-  constructor(updater: HostUpdater, { dtype, moments }: HostWidths, storage: Storage, copies: ChunkCopies, link: Link) {
+  constructor(
+    updater: HostUpdater,
+    { dtype, momentDtype }: HostWidths,
+    storage: Storage,
+    copies: ChunkCopies,
+    link: Link,
+  ) {
     this.#updater = updater;
-    this.#widths = { dtype, moments };
+    this.#widths = { dtype, momentDtype };
     this.#storage = storage;
     this.#copies = copies;
     this.#link = link;

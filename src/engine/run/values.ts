@@ -47,9 +47,9 @@ interface Homes {
 }
 
 /** The kind that stands for a kind of what trains: complete gradients and moments by what they are kept as. */
-function heldAs({ dtype, moments }: ChunkMap, kind: Kind): Kind {
+function heldAs({ dtype, momentDtype }: ChunkMap, kind: Kind): Kind {
   if (kind === 'gradient') return gradientKind(dtype);
-  const [first, second] = MOMENT_KINDS[moments];
+  const [first, second] = MOMENT_KINDS[momentDtype];
   return kind === 'moment1' ? first : kind === 'moment2' ? second : kind;
 }
 

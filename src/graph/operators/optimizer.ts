@@ -80,9 +80,9 @@ export interface StepScalars {
 }
 
 /** `dtype`: what parameters are computed with in; `moments`: what moments are kept as. */
-export function makeStepScalars(dtype: TrainingDtype = 'f32', moments: MomentDtype = 'f32'): StepScalars {
+export function makeStepScalars(dtype: TrainingDtype = 'f32', momentDtype: MomentDtype = 'f32'): StepScalars {
   return {
-    hyper: makeTensor('hyper', [moments === 'bf16' ? ROUNDING.size : HYPER.size], 'persistent'),
+    hyper: makeTensor('hyper', [momentDtype === 'bf16' ? ROUNDING.size : HYPER.size], 'persistent'),
     state: makeTensor('step state', [dtype === 'f16' ? SCALER.size : STATE.size], 'persistent'),
     lossSum: makeTensor('loss sum', [1], 'persistent'),
     lossScale: makeTensor('loss scale', [1], 'persistent'),
@@ -156,7 +156,7 @@ export interface UpdateOptions {
   /** @default 'f32' */
   readonly dtype?: TrainingDtype | undefined;
   /** What moments are kept as. @default 'f32' */
-  readonly moments?: MomentDtype | undefined;
+  readonly momentDtype?: MomentDtype | undefined;
   /** Blocks of which several ranks have parts, whose squares add up; those of what all of them have count once. */
   readonly split?: SplitBlocks | undefined;
   /** Of a pipeline, which each have some of the parameters, and decide alike. */
@@ -272,19 +272,19 @@ function updateEach(
   g: Graph,
   { decayMask, numbers }: BlockTensors,
   { hyper, state }: StepScalars,
-  { devices = ['gpu'], dtype = 'f32', moments = 'f32' }: UpdateOptions,
+  { devices = ['gpu'], dtype = 'f32', momentDtype = 'f32' }: UpdateOptions,
   eager: Eager,
 ): void {
   const { read, full, low, gradient } = PARAMETER_KINDS[dtype];
-  const changes = { eager, completes: lastingKinds(dtype, moments), frees: [gradient] };
+  const changes = { eager, completes: lastingKinds(dtype, momentDtype), frees: [gradient] };
   const common = { gradient: { kind: gradient }, hyper, state, decayMask } as const;
-  const [first, second] = MOMENT_KINDS[moments];
+  const [first, second] = MOMENT_KINDS[momentDtype];
   const parameters = low
     ? { high: { kind: full }, low: { kind: low } }
     : { parameter: { kind: full }, ...(read !== full && { copy: { kind: read } }) };
   if (devices.includes('gpu'))
     g.emitEachChunk(
-      KERNELS[dtype].update[moments],
+      KERNELS[dtype].update[momentDtype],
       ({ size, firstBlock }) => ({ size, maskOffset: firstBlock, ...(numbers && { numbered: true }) }),
       { ...common, ...parameters, m: { kind: first }, v: { kind: second } },
       'adamw',

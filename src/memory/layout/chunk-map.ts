@@ -99,14 +99,14 @@ export class ChunkMap {
   /** What kernels read of what trains. */
   readonly dtype: TrainingDtype;
   /** What moments are kept as. */
-  readonly moments: MomentDtype;
+  readonly momentDtype: MomentDtype;
   /** The kinds of what trains. */
   readonly trainedKinds: readonly Kind[];
 
   constructor(
     layouts: Readonly<Record<PackedLayout, TiledLayout>>,
     dtype: TrainingDtype = 'f32',
-    moments: MomentDtype = 'f32',
+    momentDtype: MomentDtype = 'f32',
     hostIndex = layouts.trainable.chunks,
   ) {
     const packed = Object.values(FROZEN_KINDS).map((kind) => [kind, layouts[KINDS[kind].layout]] as const);
@@ -119,8 +119,8 @@ export class ChunkMap {
     );
     this.chunkElements = this.chunkBytes / ELEMENT_BYTES;
     this.dtype = dtype;
-    this.moments = moments;
-    this.trainedKinds = trainedKinds(dtype, moments);
+    this.momentDtype = momentDtype;
+    this.trainedKinds = trainedKinds(dtype, momentDtype);
     const halves = indicesTogether(this.trainedKinds) > 1 ? this.trainable : NO_TENSORS;
     this.layouts = { ...layouts, trainableHalves: halved(halves, this.chunkElements) };
     const isOther = (kind: Kind) => KINDS[kind].layout.startsWith('trainable') && !this.trainedKinds.includes(kind);
@@ -159,7 +159,7 @@ export class ChunkMap {
   get largestPut(): number {
     return Math.max(
       LARGEST_PUT,
-      lastingKinds(this.dtype, this.moments).reduce((sum, kind) => sum + this.together / indicesIn(kind), 0),
+      lastingKinds(this.dtype, this.momentDtype).reduce((sum, kind) => sum + this.together / indicesIn(kind), 0),
     );
   }
 

@@ -132,11 +132,11 @@ export const MOMENT_KINDS = {
 } as const satisfies Record<MomentDtype, readonly [Kind, Kind]>;
 
 /** The kinds of what trains, side by side, what kernels read as parameters first; by what it is computed with in and what moments are kept as. */
-export const trainedKinds = (dtype: TrainingDtype, moments: MomentDtype = 'f32'): readonly Kind[] => [
+export const trainedKinds = (dtype: TrainingDtype, momentDtype: MomentDtype = 'f32'): readonly Kind[] => [
   PARAMETER_KINDS[dtype].read,
   ...besideRead(dtype),
   ...new Set<Kind>(['gradient', gradientKind(dtype)]),
-  ...MOMENT_KINDS[moments],
+  ...MOMENT_KINDS[momentDtype],
 ];
 
 /** Of an element of a kind, or its share of a block's. */
@@ -161,17 +161,17 @@ export const READ_KINDS: readonly Kind[] = TRAINING_DTYPES.map((dtype) => PARAME
 export const COPY_KIND = PARAMETER_KINDS.f16.read;
 
 /** Of what trains, the kinds that the optimizer alone uses. */
-export const optimizerKinds = (dtype: TrainingDtype, moments: MomentDtype = 'f32'): readonly Kind[] => [
+export const optimizerKinds = (dtype: TrainingDtype, momentDtype: MomentDtype = 'f32'): readonly Kind[] => [
   ...besideRead(dtype),
-  ...MOMENT_KINDS[moments],
+  ...MOMENT_KINDS[momentDtype],
 ];
 
 /** What an element that trains takes in all, once its gradient is complete. */
-export const trainedElementBytes = (dtype: TrainingDtype, moments: MomentDtype = 'f32'): number =>
-  [...lastingKinds(dtype, moments), gradientKind(dtype)]
+export const trainedElementBytes = (dtype: TrainingDtype, momentDtype: MomentDtype = 'f32'): number =>
+  [...lastingKinds(dtype, momentDtype), gradientKind(dtype)]
     .filter((kind) => kind !== COPY_KIND)
     .reduce((sum, kind) => sum + elementBytesOf(kind), 0);
 
 /** The kinds that live on from step to step beside each other: what a step of training commits. */
-export const lastingKinds = (dtype: TrainingDtype, moments: MomentDtype = 'f32'): Kind[] =>
-  trainedKinds(dtype, moments).filter((kind) => KINDS[kind].between === 'HOLD');
+export const lastingKinds = (dtype: TrainingDtype, momentDtype: MomentDtype = 'f32'): Kind[] =>
+  trainedKinds(dtype, momentDtype).filter((kind) => KINDS[kind].between === 'HOLD');

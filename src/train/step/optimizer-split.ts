@@ -66,8 +66,8 @@ export function chooseSplit({ model, workloadOf, memory, limits }: SplitSearch):
   if (whole && whole.slots >= whole.residents && whole.stashes.length === 0 && !whole.durable) return all;
   const none = tryOut(0)?.fit;
   if (none) {
-    const { dtype, moments } = none.map;
-    const each = optimizerKinds(dtype, moments).reduce((sum, kind) => sum + elementBytesOf(kind), 0);
+    const { dtype, momentDtype } = none.map;
+    const each = optimizerKinds(dtype, momentDtype).reduce((sum, kind) => sum + elementBytesOf(kind), 0);
     tryOut(tensorsIn(((1 - MARGIN) * Math.max(0, gpu - none.peak)) / each));
   }
   const inOrder = () => [...tried.values()].filter((one) => one !== undefined).sort((a, b) => a.split - b.split);

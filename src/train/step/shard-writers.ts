@@ -20,7 +20,7 @@ export function shardWriters(stages: readonly StagePart[], { grid, sharding }: R
   const all = new Map<string, number>();
   for (const [pipeline, { layers, map }] of stages.entries()) {
     // A copy is not written.
-    const saved = lastingKinds(map.dtype, map.moments).filter((kind) => kind !== COPY_KIND);
+    const saved = lastingKinds(map.dtype, map.momentDtype).filter((kind) => kind !== COPY_KIND);
     const places = Array.from({ length: grid.data.size * grid.tensor.size }, (_, i) => ({
       data: Math.floor(i / grid.tensor.size),
       tensor: i % grid.tensor.size,

@@ -116,8 +116,8 @@ export function traceStep(model: Model, batch: number, seq: number, options: Ste
   const { objective } = model;
   const inputs = inputsOf(model, batch, seq, packed);
   const dtype = trainingDtypeOf(model.parameters);
-  const moments = momentDtypeOf(model.parameters);
-  const scalars = makeStepScalars(dtype, moments);
+  const momentDtype = momentDtypeOf(model.parameters);
+  const scalars = makeStepScalars(dtype, momentDtype);
   const hits = hitsOf(model);
   const drops = (model.adapters ?? []).some(({ options }) => options.dropout > 0);
   const dropoutKey = drops ? makeTensor('dropout key', [KEY_WORDS], 'persistent', 'u32') : undefined;
@@ -150,13 +150,13 @@ export function traceStep(model: Model, batch: number, seq: number, options: Ste
   const trained = here.filter(({ wantsGradient }) => wantsGradient);
   const tied = stages ? trained.filter((tensor) => isTied(stages, tensor)).map(gradientOf) : [];
   // How moments are rounded goes by which of the whole model's blocks they are of.
-  const isNumbered = stages !== undefined && moments === 'bf16';
+  const isNumbered = stages !== undefined && momentDtype === 'bf16';
   const blocks = makeBlockTensors(trained, isNumbered ? blockNumbers(trained, [...gradients.values()]) : undefined);
   const update = new Graph('update', { phase: 'update' });
   const how = {
     devices: OPTIMIZER_DEVICES.filter((device) => updatedOn(device, model.parameters).length > 0),
     dtype,
-    moments,
+    momentDtype,
     split: splitBlocks(trained),
     stages: stages && squaresIn(stages, [...gradients.values()], trained),
   };

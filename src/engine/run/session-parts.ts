@@ -83,8 +83,8 @@ async function makeParts<P extends Passes>(
     const arranged = arrange(found, memory);
     const ledger = emptyLedger();
     const options = { readAhead: arranged.readAhead, ledger, updater, ranks: ranks?.step };
-    const on = await makeDeviceState(device, found, choices, below, options);
-    return { state: { ...arranged, on }, choices, below, ledger, updater, ranks };
+    const deviceState = await makeDeviceState(device, found, choices, below, options);
+    return { state: { ...arranged, deviceState }, choices, below, ledger, updater, ranks };
   } catch (error) {
     return finishing(
       () => Promise.reject(error),

@@ -112,14 +112,14 @@ export class Session<P extends Passes = Passes> {
     return this.fit.map;
   }
   get device(): Device {
-    return this.#state.on.device;
+    return this.#state.deviceState.device;
   }
   get executor(): Executor {
-    return this.#state.on.executor;
+    return this.#state.deviceState.executor;
   }
   /** For small results that come back while the GPU works on. */
   get ring(): ReadbackRing {
-    return this.#state.on.ring;
+    return this.#state.deviceState.ring;
   }
 
   /**
@@ -240,7 +240,7 @@ export class Session<P extends Passes = Passes> {
 
   /** Sets a tensor for everything that is not yet submitted, up to the next move. */
   write(tensor: Tensor, data: TensorElements): void {
-    this.#state.on.storage.write(tensor, data);
+    this.#state.deviceState.storage.write(tensor, data);
   }
 
   /** Sets a tensor now, and to what `contents` then says whenever a move has made its buffer anew. */
@@ -250,12 +250,12 @@ export class Session<P extends Passes = Passes> {
   }
 
   bufferOf(tensor: Tensor): GPUBuffer {
-    return this.#state.on.storage.range(tensor).buffer;
+    return this.#state.deviceState.storage.range(tensor).buffer;
   }
 
   /** An output or a persistent tensor. Waits for the queue; call it within `exclusive`. */
   async read(tensor: Tensor): Promise<Float32Array<ArrayBuffer>> {
-    const { buffer, offset } = this.#state.on.storage.range(tensor);
+    const { buffer, offset } = this.#state.deviceState.storage.range(tensor);
     const values = new Float32Array(tensor.size);
     const bytes = new Uint8Array(values.buffer);
     await this.executor.readBuffer(buffer, offset, bytes.length, (piece, at) => bytes.set(piece, at));
@@ -292,7 +292,7 @@ export class Session<P extends Passes = Passes> {
   async #rearrange(arranged: Arrangement<P>, budget: number): Promise<void> {
     const before = this.#state;
     const { device } = this;
-    before.on.release();
+    before.deviceState.release();
     try {
       this.#commit(await this.#builder.build(device, arranged));
     } catch (error) {
@@ -349,7 +349,7 @@ export class Session<P extends Passes = Passes> {
       () => this.#finish(),
       // A value on its way down is in staging until it has arrived.
       () => this.executor.abandon(),
-      () => this.#state.on.release(),
+      () => this.#state.deviceState.release(),
       () => this.#below.close(),
       () => this.#updater.end?.(),
     );

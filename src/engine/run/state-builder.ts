@@ -19,7 +19,7 @@ import type { LinkLedger } from './link.ts';
 
 /** Everything that a move replaces: as a whole, or not at all. */
 export interface SessionState<P extends Passes> extends Arrangement<P> {
-  readonly on: DeviceState;
+  readonly deviceState: DeviceState;
 }
 
 export class StateBuilder<P extends Passes> {
@@ -80,14 +80,14 @@ export class StateBuilder<P extends Passes> {
     const options = { readAhead, ledger: this.#ledger, updater: this.#updater, ranks: this.#ranks };
     // Of the memory under this budget.
     device.allocator.restartPeak();
-    const on = await makeDeviceState(device, fit, this.#choices, this.#below, options);
+    const deviceState = await makeDeviceState(device, fit, this.#choices, this.#below, options);
     try {
-      for (const [tensor, contents] of this.contents) on.storage.write(tensor, contents());
+      for (const [tensor, contents] of this.contents) deviceState.storage.write(tensor, contents());
     } catch (error) {
-      on.release();
+      deviceState.release();
       throw error;
     }
-    return { memory, fit, schedules, readAhead, on };
+    return { memory, fit, schedules, readAhead, deviceState };
   }
 
   /** As arranged, or, where the device has not the memory, within as much of it as there is. */

@@ -12,7 +12,7 @@ import { at } from '../../util/at.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import type { Random } from '../../util/random.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
-import { continuation, type Fed, type GenerationOptions, nothingFed } from './continuation.ts';
+import { continuation, type GenerationOptions, nothingFed, type TokensFed } from './continuation.ts';
 import { type Generation, type GenerationPasses, passNameOf } from './generation-workload.ts';
 import { type GeneratorOptions, openGeneration } from './generator.ts';
 import type { SamplingOptions } from './sampling.ts';
@@ -26,7 +26,7 @@ export interface BatchGeneratorOptions extends GeneratorOptions {
 /** A text that waits for the logits behind its last tokens. */
 interface Asked {
   readonly place: number;
-  readonly fed: Fed;
+  readonly tokensFed: TokensFed;
   readonly resolve: (logits: Float32Array) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -51,7 +51,7 @@ export class BatchGenerator {
   #waiting: Asked[] = [];
   #isRunning = false;
   /** Whose keys and values are in the caches of each place, and since which move of the session. */
-  #cached: { readonly texts: readonly (Fed | undefined)[]; readonly epoch: number } | undefined;
+  #cached: { readonly texts: readonly (TokensFed | undefined)[]; readonly epoch: number } | undefined;
 
   /** Errors: as `Generator.open`; HoldfastError for a batch that is none. */
   static async open(
@@ -97,7 +97,7 @@ export class BatchGenerator {
     options: GenerationOptions = {},
   ): AsyncGenerator<number> {
     const place = this.#take(nothingFed(this.#model, options));
-    const feed = (fed: Fed, ids: readonly number[]) => this.#feed(place, fed, ids);
+    const feed = (tokensFed: TokensFed, ids: readonly number[]) => this.#feed(place, tokensFed, ids);
     try {
       yield* continuation(
         { model: this.#model, capacity: this.capacity, feed },
@@ -113,7 +113,7 @@ export class BatchGenerator {
     }
   }
 
-  #take({ adapter }: Fed): number {
+  #take({ adapter }: TokensFed): number {
     if (this.#open.size > 0 && adapter !== this.#adapter)
       throw new HoldfastError(
         `texts of a batch have one adapter: ${this.#adapter} is in use, ${adapter} was asked for`,
@@ -127,10 +127,10 @@ export class BatchGenerator {
     throw new HoldfastError(`${this.#batch} texts are being written, which is the batch; read one to its end before`);
   }
 
-  #feed(place: number, fed: Fed, ids: readonly number[]): Promise<Float32Array> {
-    fed.parts.push([...ids]);
+  #feed(place: number, tokensFed: TokensFed, ids: readonly number[]): Promise<Float32Array> {
+    tokensFed.parts.push([...ids]);
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ place, fed, resolve, reject });
+      this.#waiting.push({ place, tokensFed, resolve, reject });
       // Texts that are begun together go together.
       queueMicrotask(() => this.#runWaiting());
     });
@@ -159,15 +159,16 @@ export class BatchGenerator {
       const there = this.#cached?.epoch === epoch ? this.#cached.texts : [];
       this.#cached = undefined;
       const lanes = asked.map((one): Lane => {
-        const { place, fed } = one;
-        const isThere = there[place] === fed;
-        const before = isThere ? fed.parts.slice(0, -1) : [];
+        const { place, tokensFed } = one;
+        const isThere = there[place] === tokensFed;
+        const before = isThere ? tokensFed.parts.slice(0, -1) : [];
         const position = before.reduce((sum, { length }) => sum + length, 0);
-        return { asked: one, pieces: fed.parts.slice(before.length).flatMap((part) => this.#cut(part)), position };
+        const pieces = tokensFed.parts.slice(before.length).flatMap((part) => this.#cut(part));
+        return { asked: one, pieces, position };
       });
       const logits = await this.#run(lanes);
-      const texts: (Fed | undefined)[] = [];
-      for (const { place, fed } of asked) texts[place] = fed;
+      const texts: (TokensFed | undefined)[] = [];
+      for (const { place, tokensFed } of asked) texts[place] = tokensFed;
       this.#cached = { texts, epoch };
       return logits;
     });
@@ -221,7 +222,7 @@ export class BatchGenerator {
       given.set(at(pieces, 0), asked.place * seq);
     }
     const session = this.#session;
-    const adapter = lanes[0]?.asked.fed.adapter;
+    const adapter = lanes[0]?.asked.tokensFed.adapter;
     const pass = session.fit.passes[passNameOf({ tokens, adapter })];
     assert(pass, `no pass takes ${seq} tokens`);
     const place = (_: unknown, i: number) => Math.min(at(starts, Math.floor(i / seq)) + (i % seq), capacity - 1);

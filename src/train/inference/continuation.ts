@@ -8,7 +8,7 @@ import type { Random } from '../../util/random.ts';
 import { checkSampling, type SamplingOptions, sampleToken } from './sampling.ts';
 
 /** Tokens in the order in which they went through the model, together or one by one, and the adapter in use. */
-export interface Fed {
+export interface TokensFed {
   readonly adapter: string | undefined;
   readonly parts: (readonly number[])[];
 }
@@ -23,7 +23,7 @@ export interface GenerationOptions {
 }
 
 /** A text of which nothing went through the model. Errors: HoldfastError for an adapter that the model does not have. */
-export const nothingFed = (model: Model, { adapter }: GenerationOptions): Fed => ({
+export const nothingFed = (model: Model, { adapter }: GenerationOptions): TokensFed => ({
   adapter: adapterInUse(model, adapter),
   parts: [],
 });
@@ -42,7 +42,7 @@ export interface Feeder {
   readonly model: Model;
   readonly capacity: number;
   /** Runs tokens through the model behind those that were fed; returns the logits (V) after the last. */
-  feed(fed: Fed, ids: readonly number[]): Promise<Float32Array>;
+  feed(tokensFed: TokensFed, ids: readonly number[]): Promise<Float32Array>;
 }
 
 /** Yields `count` token ids that continue `prompt`. Past the context's end it goes on from the last half of what there is. */
@@ -57,8 +57,8 @@ export async function* continuation(
   checkSampling(sampling);
   checkPrompt(model, prompt);
   let text = [...prompt].slice(-capacity);
-  let fed = nothingFed(model, options);
-  let logits = await feed(fed, text);
+  let tokensFed = nothingFed(model, options);
+  let logits = await feed(tokensFed, text);
   for (let i = 0; i < count; i++) {
     const id = sampleToken(logits, sampling, random);
     yield id;
@@ -66,8 +66,8 @@ export async function* continuation(
     text.push(id);
     if (text.length > capacity) {
       text = text.slice(-Math.max(1, Math.floor(capacity / 2)));
-      fed = nothingFed(model, options);
-      logits = await feed(fed, text);
-    } else logits = await feed(fed, [id]);
+      tokensFed = nothingFed(model, options);
+      logits = await feed(tokensFed, text);
+    } else logits = await feed(tokensFed, [id]);
   }
 }

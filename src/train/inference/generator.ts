@@ -9,7 +9,7 @@ import type { Model } from '../../nn/model.ts';
 import { assert, finishing } from '../../util/errors.ts';
 import type { Random } from '../../util/random.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
-import { checkPrompt, continuation, type Fed, type GenerationOptions, nothingFed } from './continuation.ts';
+import { checkPrompt, continuation, type GenerationOptions, nothingFed, type TokensFed } from './continuation.ts';
 import {
   type Generation,
   type GenerationInputs,
@@ -62,7 +62,7 @@ export class Generator {
   readonly #model: Model;
   readonly #generation: Generation;
   /** Whose keys and values are in the cache, and since which move of the session. */
-  #cached: { readonly fed: Fed; readonly epoch: number } | undefined;
+  #cached: { readonly tokensFed: TokensFed; readonly epoch: number } | undefined;
 
   /** A generator of its own, with these weights and nothing else. */
   static async open(
@@ -115,24 +115,24 @@ export class Generator {
   }
 
   /** Runs tokens through the model behind those that were fed; returns the logits after the last. */
-  #feed(fed: Fed, ids: readonly number[]): Promise<Float32Array> {
-    fed.parts.push([...ids]);
+  #feed(tokensFed: TokensFed, ids: readonly number[]): Promise<Float32Array> {
+    tokensFed.parts.push([...ids]);
     this.#session.values.check();
     return this.#session.runWithRetry('the writing of text', async () => {
       const { epoch } = this.#session;
-      const isThere = this.#cached?.fed === fed && this.#cached.epoch === epoch;
+      const isThere = this.#cached?.tokensFed === tokensFed && this.#cached.epoch === epoch;
       this.#cached = undefined;
-      const before = fed.parts.slice(0, -1).flat().length;
-      if (isThere) await this.#run(ids, before, fed.adapter);
+      const before = tokensFed.parts.slice(0, -1).flat().length;
+      if (isThere) await this.#run(ids, before, tokensFed.adapter);
       else {
         let position = 0;
-        for (const part of fed.parts) {
-          await this.#run(part, position, fed.adapter);
+        for (const part of tokensFed.parts) {
+          await this.#run(part, position, tokensFed.adapter);
           position += part.length;
         }
       }
       const logits = await this.#session.read(this.#generation.logits);
-      this.#cached = { fed, epoch };
+      this.#cached = { tokensFed, epoch };
       return logits;
     });
   }

@@ -104,7 +104,7 @@ export type MomentDtype = (typeof MOMENT_DTYPES)[number];
 interface ParameterKinds {
   /** What kernels read. */
   readonly read: Kind;
-  /** What the optimizer updates: the float32, together with `low` where there is that. Where it is not `read`, that is a copy of it. */
+  /** What the optimizer updates: the float32, together with `low` where there is one. Where it is not `read`, `read` is its copy. */
   readonly full: Kind;
   /** Of what `full` has the upper halves: the lower ones. */
   readonly low?: Kind;
@@ -131,7 +131,10 @@ export const MOMENT_KINDS = {
   bf16: ['moment1BF16', 'moment2BF16'],
 } as const satisfies Record<MomentDtype, readonly [Kind, Kind]>;
 
-/** The kinds of what trains, side by side, what kernels read as parameters first; by what it is computed with in and what moments are kept as. */
+/**
+ * The kinds of what trains, side by side, by what it is computed with in and what moments are kept as. What kernels read as
+ * parameters comes first.
+ */
 export const trainedKinds = (dtype: TrainingDtype, momentDtype: MomentDtype = 'f32'): readonly Kind[] => [
   PARAMETER_KINDS[dtype].read,
   ...besideRead(dtype),

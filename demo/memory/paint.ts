@@ -1,5 +1,6 @@
-// The look of a cell: colour says in which tier the chunk is or that it is an activation, fill and outline what it is doing, so that either reads
-// without the other. Colours are the page's variables, read once per scheme; the report's map mixes the same.
+// The look of a cell: colour says in which tier the chunk is or that it is an activation, fill and outline what it is
+// doing, so that either reads without the other. Colours are the page's variables, read once per scheme; fills have the
+// shades of the report's map.
 
 import { CODES, type Decoded, drawing, type Tier } from '../../src/browser/index.ts';
 import { at } from '../at.ts';
@@ -130,17 +131,13 @@ function lookOf(colors: drawing.Colors, decoded: Decoded): Look {
   if (activation === 'absent') return { fill: colors.unused, line: undefined, letter: undefined };
   if (activation === 'given up') return { fill: undefined, line: colors.activations, letter: undefined, dashed: true };
   if (tier === 'none') return { fill: undefined, line: drawing.mix(muted, paper, 0.55), letter: ink };
-  const color = drawing.colorOf(decoded) ?? tier;
-  const base = colors[color];
-  const readable = (fill: string) => (contrast(fill, paper) > contrast(fill, ink) ? paper : ink);
-  if (state === 'COMPUTE') {
-    const fill = drawing.inUseColor(colors, color);
-    return { fill, line: undefined, letter: readable(fill) };
-  }
-  if (activation === 'again') return { fill: base, line: colors.activations, letter: readable(base) };
-  if (state === 'HOLD') return { fill: base, line: undefined, letter: readable(base) };
-  const fill = drawing.mix(base, paper, state === 'HOLD_AFTER_FWD' ? 0.5 : state === 'HOLD_AFTER_BWD' ? 0.8 : 1);
-  return { fill, line: state === 'FREE' ? drawing.mix(base, paper, 0.5) : base, letter: readable(fill) };
+  const base = colors[drawing.colorOf(decoded) ?? tier];
+  const fill = drawing.shadeOf(colors, decoded) ?? base;
+  const letter = contrast(fill, paper) > contrast(fill, ink) ? paper : ink;
+  if (state === 'COMPUTE') return { fill, line: undefined, letter };
+  if (activation === 'again') return { fill, line: colors.activations, letter };
+  if (state === 'HOLD') return { fill, line: undefined, letter };
+  return { fill, line: state === 'FREE' ? drawing.mix(base, paper, 0.5) : base, letter };
 }
 
 /** Roughly: the difference of lightness as the eye weighs it. */

@@ -173,11 +173,10 @@ export class Timeline {
     const runs = film.rows[marked] ?? [];
     for (let i = 0, m = 0; i < runs.length; i += 2) {
       const found = decode(at(runs, i));
-      const color = drawing.colorOf(found);
       const using = found.state === 'COMPUTE';
       const [from, to] = [this.#x(m), this.#x(m + at(runs, i + 1))];
       m += at(runs, i + 1);
-      context.fillStyle = color && using ? drawing.inUseColor(colors, color) : colors[color ?? 'unused'];
+      context.fillStyle = drawing.shadeOf(colors, found) ?? colors.unused;
       context.fillRect(from, top, Math.max(using ? 1 : 0, to - from), LIFE);
       if (found.activation !== 'given up') continue;
       // It is nowhere, and comes again.

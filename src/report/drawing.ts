@@ -13,7 +13,7 @@ export {
 } from './chunk-words.ts';
 export { mendLanguage } from './language.ts';
 export { openCanvas } from './paint/canvas.ts';
-export { type Color, type Colors, channels, colorOf, inUseColor, mix, readColors } from './paint/colors.ts';
+export { type Color, type Colors, channels, colorOf, mix, readColors, shadeOf } from './paint/colors.ts';
 export {
   type MemoryArea,
   type MemoryLayers,

@@ -2,7 +2,10 @@
 // what it is doing, so that either reads without the other, and without telling red from green.
 
 import { decode } from '../../engine/observe/chunk-codes.ts';
-import { type Colors, colorOf, inUseColor, mix } from '../paint/colors.ts';
+import { type Colors, colorOf, mix, PAPER_SHARES, shadeOf } from '../paint/colors.ts';
+
+/** By how much the share of paper is less in the lines of hatching than between them. */
+const LESS_IN_LINES = 0.24;
 
 /** Undefined: nothing is painted. */
 export type Fill = string | CanvasPattern | undefined;
@@ -29,15 +32,11 @@ export class Fills {
     // Given up: a line of dots where it would be.
     if (activation === 'given up') return this.#hatched ? dots(context, this.#colors) : undefined;
     const color = colorOf(decoded);
-    if (!color) return undefined;
-    const base = this.#colors[color];
-    const lighter = (share: number) => mix(base, this.#colors.paper, share);
-    if (state === 'COMPUTE') return inUseColor(this.#colors, color);
-    if (state === 'HOLD') return base;
-    if (state === 'FREE') return lighter(0.82);
-    const forward = state === 'HOLD_AFTER_FWD';
-    const ground = lighter(forward ? 0.4 : 0.7);
-    return this.#hatched ? hatch(context, ground, lighter(forward ? 0.16 : 0.46), forward) : ground;
+    const ground = shadeOf(this.#colors, decoded);
+    const isUsed = state === 'HOLD_AFTER_FWD' || state === 'HOLD_AFTER_BWD';
+    if (!this.#hatched || !isUsed || !color || !ground) return ground;
+    const line = mix(this.#colors[color], this.#colors.paper, PAPER_SHARES[state] - LESS_IN_LINES);
+    return hatch(context, ground, line, state === 'HOLD_AFTER_FWD');
   }
 }
 

@@ -3,6 +3,7 @@
 // pages' own styles do that.
 
 import type { Decoded, Tier } from '../../engine/observe/chunk-codes.ts';
+import type { State } from '../../memory/layout/states.ts';
 import { at } from '../../util/at.ts';
 
 const NAMES = [
@@ -52,10 +53,6 @@ export function mix(a: string, b: string, share: number): string {
   return `#${mixed.map((value) => value.toString(16).padStart(2, '0')).join('')}`;
 }
 
-/** Of what an operator uses: a chunk, or an activation by its own colour. */
-export const inUseColor = (colors: Colors, from: Exclude<Tier, 'none'> | 'activations' | 'again'): string =>
-  mix(colors[from], colors.ink, 0.72);
-
 /**
  * Of what a code stands for: a chunk by its tier, and so an activation below the GPU; on the GPU activations have colours of
  * their own, and those that are made again another one. Undefined: it is nowhere.
@@ -64,4 +61,25 @@ export function colorOf({ tier, activation }: Decoded): Exclude<Tier, 'none'> | 
   if (tier === 'none') return undefined;
   if (tier !== 'gpu' || !activation) return tier;
   return activation === 'again' ? 'again' : 'activations';
+}
+
+/** The share of ink in the colour of what an operator uses. */
+const INK_IN_USE = 0.72;
+
+/** The share of paper in the colour of what no operator uses, by its state: the sooner it is needed, the less. */
+export const PAPER_SHARES: Readonly<Record<Exclude<State, 'COMPUTE'>, number>> = {
+  HOLD: 0,
+  HOLD_AFTER_FWD: 0.4,
+  HOLD_AFTER_BWD: 0.7,
+  FREE: 0.88,
+};
+
+/** The fill of a chunk or an activation, as #rrggbb: the colour of where it is in the shade of its state. Undefined: it is nowhere. */
+export function shadeOf(colors: Colors, decoded: Decoded): string | undefined {
+  const color = colorOf(decoded);
+  if (!color) return undefined;
+  const { state } = decoded;
+  return state === 'COMPUTE'
+    ? mix(colors[color], colors.ink, INK_IN_USE)
+    : mix(colors[color], colors.paper, PAPER_SHARES[state]);
 }

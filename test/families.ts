@@ -14,7 +14,7 @@ export interface SmallModel {
 interface SmallFamily {
   /** One for each switch that tells a decoder of Llama's kind from Llama: windows shorter than a sequence, layers that differ. */
   readonly decoders?: Readonly<Record<string, object>>;
-  /** Whose gradients alone are compared with differences of the loss. */
+  /** Further ones, for the comparison of gradients with differences of the loss alone. */
   readonly models?: Readonly<Record<string, SmallModel>>;
 }
 

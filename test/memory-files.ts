@@ -99,7 +99,7 @@ export class MemoryFiles implements Files {
     return partial;
   }
 
-  /** Nobody else writes here: none is left by another. */
+  /** Does nothing: these files have one writer, so that no other has left any. */
   async removePartials(_folder: string) {}
 
   async rename(from: string, to: string) {

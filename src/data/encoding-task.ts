@@ -5,7 +5,7 @@ import { type DocumentText, type DocumentTokenizer, encodeDocument } from './doc
 /** Some texts. */
 export type EncodingTask =
   | { readonly texts: readonly string[] }
-  /** Whose tokens are marked where they are learned. */
+  /** Documents: the tokens that are learned are marked. */
   | { readonly documents: readonly DocumentText[] };
 
 /** Of each text, in order. */

@@ -70,7 +70,7 @@ async function train({ settings, tenths }) {
   if (last.type === 'failed') throw new Error(last.message);
 }
 
-/** What the page's and the trainer's JavaScript holds, in bytes, once what nobody holds is collected. */
+/** What the page's and the trainer's JavaScript holds, in bytes, after garbage collection. */
 async function openHeaps(page) {
   const session = await page.context().newCDPSession(page);
   const answers = new Map();

@@ -31,7 +31,7 @@ let site: Site;
 let url: string;
 /** One storage for all tests: kernels are measured once, so that all runs make the same choices. */
 let context: BrowserContext;
-/** Loss by step of a run that nobody disturbs. */
+/** Loss by step of an undisturbed run. */
 let undisturbed: Map<number, number>;
 
 beforeAll(async () => {

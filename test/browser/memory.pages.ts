@@ -11,7 +11,7 @@ import { type Site, serve } from './site.ts';
 let browser: Browser;
 let site: Site;
 let context: BrowserContext;
-/** A run that nobody disturbs, its losses by step, what was estimated of it, and the budgets that it could have. */
+/** An undisturbed run, its losses by step, what was estimated of it, and the budgets that it could have. */
 let first: string;
 let undisturbed: Map<number, number>;
 let speeds: { before: Estimate; after: Estimate; reached: number };

@@ -142,6 +142,11 @@ test('a picture that was cleared is not told, and what went wrong with another i
   expect(byId('seeing-note').textContent).toBe(hint);
 });
 
+test('the choice of what leaves the GPU goes by its name in the field', () => {
+  const [label] = (byId('policy') as HTMLSelectElement).labels;
+  expect(label?.textContent).toBe('Eviction policy');
+});
+
 test('policies that were compared for one run are not shown in the view of another', async () => {
   const { trainer, of } = worker();
   const panel = new MemoryPanel({ wanted: async () => {}, picture: async () => undefined });

@@ -11,7 +11,7 @@ let browser: Browser;
 let site: Site;
 /** One storage for all tests: kernels are measured once, so that all runs make the same choices. */
 let context: BrowserContext;
-/** Loss by step of a run that nobody disturbs. */
+/** Loss by step of an undisturbed run. */
 let undisturbed: Map<number, number>;
 
 beforeAll(async () => {

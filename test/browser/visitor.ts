@@ -104,7 +104,7 @@ export async function replace(field: Locator, value: string): Promise<void> {
   await field.pressSequentially(value);
 }
 
-/** Goes there with one key, as who has no mouse does. */
+/** Goes there with one key, as a person without a mouse does. */
 export async function tabTo(page: Page, selector: string, key: 'Tab' | 'Shift+Tab' = 'Tab'): Promise<void> {
   for (let presses = 0; presses < 100; presses++) {
     if (await page.evaluate((selector) => document.activeElement?.matches(selector), selector)) return;

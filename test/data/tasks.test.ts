@@ -14,7 +14,7 @@ const SOLVE: Record<TaskName, (prompt: string) => string> = {
   reversing: (prompt) => [...(/^reverse ([a-z]{5}): $/.exec(prompt)?.[1] ?? '')].reverse().join(''),
 };
 
-/** What makes two problems the same to whoever has understood them. */
+/** Keys of problems, the same for those of one kind: sums in either order, letters to be sorted in any. */
 const KIND: Record<TaskName, (prompt: string) => string> = {
   addition: (prompt) => prompt.slice(0, -1).split('+').sort().join(),
   sorting: SOLVE.sorting,

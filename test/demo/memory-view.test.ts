@@ -161,7 +161,7 @@ describe('a film', () => {
     );
   });
 
-  test('tells ahead who comes up, to which slot and when', () => {
+  test('tells ahead which chunk comes up, to which slot and when', () => {
     fc.assert(
       fc.property(histories, fc.integer({ min: 1, max: 8 }), (history, moments) => {
         const film = new Film(history);

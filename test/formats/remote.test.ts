@@ -278,7 +278,7 @@ describe('from a server', () => {
     await expectModel(await fetched());
   });
 
-  test('nobody there', async () => {
+  test('no server at the address', async () => {
     await server.close();
     expect(await refusal(fetched())).toMatch(/cannot get config\.json \(.*\); see whether the address is right/);
     server = new FileServer({});

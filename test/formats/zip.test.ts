@@ -1,4 +1,4 @@
-// The zip format: what is in a zip comes out of it, whoever wrote it; one that lies about its sizes is stopped early; and
+// The zip format: what is in a zip comes out of it, whatever program wrote it; one that lies about its sizes is stopped early; and
 // another program reads what is written here.
 
 import { unzipSync, zipSync } from 'fflate';

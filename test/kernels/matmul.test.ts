@@ -46,7 +46,7 @@ describe.each<Layout>(['NN', 'NT', 'TN'])('%s', async (layout) => {
   const { M, N, K } = problem;
   const data: Data = { a: random.normals(M * K), b: random.normals(K * N), c: random.normals(M * N) };
 
-  // What the sums are made of, not who compiles them.
+  // A fact of how the sums are made, not of what compiles them.
   it.runIf(THOROUGH).each(worthwhile)('$name: no bit depends on how the sum over K is split', async (variant) => {
     for (const accumulate of [false, true]) {
       const whole = await bitsOf(variant, { ...problem, accumulate }, [64], data);

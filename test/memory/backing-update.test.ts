@@ -1,5 +1,5 @@
-// Updates in place below the GPU: whoever asks for a chunk meanwhile gets its new value, what was on disk of it is stale, and
-// work that fails leaves no value behind.
+// Updates in place below the GPU: a chunk that is asked for meanwhile comes with its new value, what was on disk of it is
+// stale, and work that fails leaves no value behind.
 
 import { expect, test } from 'vitest';
 import { Backing } from '../../src/memory/tiers/backing.ts';

@@ -158,7 +158,7 @@ describe('one chunk after another', () => {
     expect(file.readBytes).toBe(read);
   });
 
-  it('keeps its fetched bytes until those who waited have run, whatever comes', async () => {
+  it('keeps its fetched bytes until all that waited have run, whatever comes', async () => {
     const { backing, put } = setup({ chunks: 4, slots: 2, blocks: 6, nextUse: [0, 0, 0, 0] });
     await put(0, 1);
     await put(2, 3);

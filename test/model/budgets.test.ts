@@ -110,7 +110,7 @@ describe('a model of 84 chunks', () => {
   });
 });
 
-/** A victim for every moment, by the throw of a die that anybody can throw again. */
+/** A victim for every moment, by the throw of a seeded die. */
 const randomOrder =
   (seed: number): Order =>
   (a, b) => {

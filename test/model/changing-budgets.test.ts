@@ -1,4 +1,4 @@
-// A budget that changes while a training runs, because somebody asks for it or because the GPU has less memory than
+// A budget that changes while a training runs, because it is asked for or because the GPU has less memory than
 // it was asked for, changes no bit; one that cannot work changes nothing at all.
 
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';

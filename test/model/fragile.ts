@@ -17,7 +17,7 @@ export interface Fragile {
   exhaust(): void;
   /** Bytes of buffers beyond which an allocation fails in that way. */
   memory: number;
-  /** The GPU finds while running that it has not the memory: nobody waits for it in a scope. */
+  /** The GPU finds while running that it has not the memory: no error scope is open for it. */
   runOut(): void;
   losses: number;
 }
@@ -153,7 +153,7 @@ function fragileGPU(
     addEventListener: ((_: 'uncapturederror', listener: typeof hear) => {
       hear = listener;
     }) as GPUDevice['addEventListener'],
-    // Made of buffers that are gone, commands of a lost device are wrong: nobody hears of it.
+    // Made of buffers that are gone, commands of a lost device are wrong: that error is not passed on.
     pushErrorScope: (filter) => {
       scopes.push(filter);
       gpu.pushErrorScope(filter);

@@ -263,7 +263,7 @@ describe('a device lost during', () => {
         for await (const id of generator.generate(Int32Array.of(3, 1, 2), 7, SAMPLING, new Random(11, 'text'))) {
           if (text.length === at) {
             fragile.lose();
-            // Somebody else meets the loss.
+            // It is the evaluation that finds the device lost, not the generator.
             await trainer.evaluate(batch(0));
           }
           text.push(id);

@@ -41,7 +41,7 @@ test('docs/package.md gives the sizes of what is packed, and names every large f
 });
 
 test('npm would publish the package without a warning', () => {
-  // Of the machine's own settings and of who is logged in, not of the package.
+  // Of the machine's own settings and of its login, not of the package.
   const isOfMachine = (line: string) =>
     /^npm warn (Unknown (user|env|global|builtin|cli) config |publish This command requires you to be logged in )/.test(
       line,

@@ -33,13 +33,51 @@ function circlesIn(graph: ReadonlyMap<string, readonly string[]>): string[] {
 describe('a source file', () => {
   it('begins with a comment that names what it is', () => {
     const firstLines = new Map(files.map((file) => [file, linesOf(file).find((line) => !line.startsWith('#!'))!]));
-    const isNamed = (line: string) => /^\/\/ (?!(What|Where|Who|How|When|Whether|Which|Why|It|This)\b)/.test(line);
+    const isNamed = (line: string) => /^\/\/ (?!(What|Where|Whose?|How|When|Whether|Which|Why|It|This)\b)/.test(line);
     expect(files.length).toBeGreaterThan(400);
     expect([...firstLines].filter(([, line]) => !isNamed(line))).toEqual([]);
   });
 
   it(`has at most ${MOST_LINES} lines`, () => {
     expect(files.filter((file) => linesOf(file).length > MOST_LINES)).toEqual([]);
+  });
+});
+
+/** Sources that are not shipped. */
+const BESIDES = ['scripts', 'test'].flatMap((folder) =>
+  readdirSync(path.join(ROOT, folder), { recursive: true, encoding: 'utf8' })
+    .filter((name) => /\.(?:ts|mjs)$/.test(name) && !name.includes('fixtures/'))
+    .map((name) => path.join(folder, name)),
+);
+
+/** Comments of a file: those with stars as they are, those of lines one behind the other as one. */
+function commentsOf(file: string): string[] {
+  return linesOf(file)
+    .join('\n')
+    .split(/(?<=^|\n)((?:[ \t]*\/\/.*\n?)+|[ \t]*\/\*[\s\S]*?\*\/)/)
+    .filter((_, i) => i % 2 === 1)
+    .map((comment) =>
+      comment
+        .replace(/^[ \t]*(?:\/\/|\/\*+|\*\/?)[ \t]?|[ \t]*\*\/$/gm, '')
+        .replace(/\s+/g, ' ')
+        .trim(),
+    );
+}
+
+describe('a comment', () => {
+  const comments = [...files, ...BESIDES].flatMap((file) =>
+    commentsOf(file).map((comment) => [file, comment] as const),
+  );
+
+  it('is found', () => {
+    expect(BESIDES.length).toBeGreaterThan(300);
+    expect(comments.length).toBeGreaterThan(5000);
+    expect(commentsOf('src/gpu/shader.ts').length).toBeGreaterThan(3);
+  });
+
+  it('speaks of things as things', () => {
+    const asPersons = /\b(?:nobody|somebody|anybody|everybody|whoever|no one|someone|everyone)\b|^whose\b/i;
+    expect(comments.filter(([, comment]) => asPersons.test(comment))).toEqual([]);
   });
 });
 

@@ -1,4 +1,4 @@
-// Node's polls of a software adapter leave the processor to it, and nobody else notices.
+// Node's polls of a software adapter leave the processor to it, and other callbacks of the process run as before.
 
 import { promisify } from 'node:util';
 import { afterEach, expect, test, vi } from 'vitest';

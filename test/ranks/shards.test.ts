@@ -111,7 +111,7 @@ describe('a checkpoint of all ranks', () => {
     // Every rank has written something.
     const names = await files.list('run/checkpoint-1');
     expect(names).toContain(`model-0000${grid.size}-of-0000${grid.size}.safetensors`);
-    // What all have no one sends.
+    // What every rank has is not sent.
     if (grid.size === 2 && grid.zero === 0) expect(bytes).toBe(0);
     const all = 12 * MODEL.parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
     expect(bytes).toBeLessThan(all);

@@ -26,7 +26,7 @@ test('a wait for the disk names the host memory that ends it, and how much more 
   expect(advice(record({ lastStep: waited(62), whatIf }))).toEqual([
     'waiting for disk 31 % of the last step: --host-memory 222MB, 209 MB more, leaves nothing on disk',
   ]);
-  // Waits in which the GPU works are none, nor are those that nobody notices.
+  // Waits in which the GPU works are none, nor are those too short to notice.
   expect(advice(record({ lastStep: waited(3), whatIf }))).toEqual([]);
   expect(advice(record({ whatIf }))).toEqual([]);
 });

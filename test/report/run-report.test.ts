@@ -1,4 +1,4 @@
-// The report of a run that is over: written where the run lies, and by those who train, not by the training loop.
+// The report of a run that is over: written where the run lies, and by the command line or the page, not by the training loop.
 
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';

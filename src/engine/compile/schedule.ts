@@ -84,7 +84,7 @@ function newSchedule(trace: Trace, slots: number, policy: Policy, extra: ExtraSl
   };
 }
 
-/** What becomes of the extra slots before a moment, of so many in all: with none in the schedule, no one serves. */
+/** What becomes of the extra slots before a moment; `extra`: how many there are. A schedule that has no changes closes all of them at its first moment. */
 export function changesAt({ slotChanges }: PassSchedule, extra: number, moment: number): SlotChanges {
   const closed = moment === 0 && slotChanges.length === 0;
   return closed ? { opens: [], closes: [...Array(extra).keys()] } : (slotChanges[moment] ?? NO_CHANGES);

@@ -170,7 +170,7 @@ export class OpfsFiles implements Files {
     return partial;
   }
 
-  /** Files alone: of a folder it cannot be told whether someone writes into it. */
+  /** Files alone: of a folder it cannot be told whether it is being written into. */
   removePartials(folder: string): Promise<void> {
     return this.#attempt(`cannot remove what is left in ${folder}`, async () => {
       const parent = await openFolder(folder);

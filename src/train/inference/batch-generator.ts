@@ -50,7 +50,7 @@ export class BatchGenerator {
   /** One of each place at most. */
   #waiting: Asked[] = [];
   #isRunning = false;
-  /** Whose keys and values are in the caches of each place, and since which move of the session. */
+  /** By place, the text of which keys and values are in the caches, and the move of the session since which they are. */
   #cached: { readonly texts: readonly (TokensFed | undefined)[]; readonly epoch: number } | undefined;
 
   /** Errors: as `Generator.open`; HoldfastError for a batch that is none. */

@@ -61,7 +61,7 @@ export class Generator {
   readonly #session: Session<GenerationPasses>;
   readonly #model: Model;
   readonly #generation: Generation;
-  /** Whose keys and values are in the cache, and since which move of the session. */
+  /** The text of which keys and values are in the cache, and the move of the session since which they are. */
   #cached: { readonly tokensFed: TokensFed; readonly epoch: number } | undefined;
 
   /** A generator of its own, with these weights and nothing else. */

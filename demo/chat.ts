@@ -1,5 +1,6 @@
-// A conversation with a run: what was asked, and what it answered, with its adapter, without, or both beside each other. Each
-// side goes on from its own answers. The turns are kept and shown here; how an answer is written is the worker's.
+// `Chat`: a conversation with a run: what was asked, and what it answered, with its adapter, without, or both beside
+// each other. Each side goes on from its own answers. The turns are kept and shown here; how an answer is written is
+// the worker's.
 
 import type { ChatMessage } from '../src/browser/index.ts';
 import { make } from './page.ts';

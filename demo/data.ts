@@ -1,5 +1,6 @@
-// The text that a model learns from: the example, a text or JSON records of the person's own (pasted, dropped, chosen), or a
-// task that is made up as it goes. Reads no more of a file than it needs to tell text from other things; nothing leaves the page.
+// `DataPanel`: the text that a model learns from: the example, a text or JSON records of the person's own (pasted,
+// dropped, chosen), or a task that is made up as it goes. Reads no more of a file than it needs to tell text from other
+// things; nothing leaves the page.
 
 import {
   type ChosenFile,

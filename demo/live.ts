@@ -1,4 +1,4 @@
-// The figures of the moment: step, losses, speed, memory, how far and how long. Written once a frame at most.
+// `Live`: the figures of the moment: step, losses, speed, memory, how far and how long. Written once a frame at most.
 
 import { FAMILIES, formatBytes } from '../src/browser/index.ts';
 import { longDuration, plain, short, whole } from './figures.ts';

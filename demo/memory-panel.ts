@@ -1,5 +1,5 @@
-// The memory of a run: its budgets, which can be changed before and while it trains, and the view of the chunks that
-// move within them. Before a run the controls say what it will get; while one is open they say what it has.
+// `MemoryPanel`: the memory of a run: its budgets, which can be changed before and while it trains, and the view of the
+// chunks that move within them. Before a run the controls say what it will get; while one is open they say what it has.
 
 import {
   type Estimate,

@@ -1,5 +1,6 @@
-// The memory at work: each recorded step plays as a film in which every chunk is a cell that moves between the GPU, host
-// memory and disk, over a timeline that can be scrubbed; beside it what moved, against the least that can be.
+// `MemoryView`: the memory at work: each recorded step plays as a film in which every chunk is a cell that moves
+// between the GPU, host memory and disk, over a timeline that can be scrubbed; beside it what moved, against the least
+// that can be.
 //
 // This file is the conductor: it has the clock, the controls and what is shown next. demo/memory/ draws and works out.
 // It shows what the executor recorded and invents nothing.

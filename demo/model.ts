@@ -1,6 +1,6 @@
-// The choice of a model and its training: the presets and the form of all settings, which say the same. Choosing a
-// preset fills the form; changing the form leaves the presets. A model of the person's own has its shape: the form then
-// has the fields of its training alone.
+// `ModelForm`: the choice of a model and its training: the presets and the form of all settings, which say the same.
+// Choosing a preset fills the form; changing the form leaves the presets. A model of the person's own has its shape:
+// the form then has the fields of its training alone.
 
 import {
   ALL_LINEAR,

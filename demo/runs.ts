@@ -1,5 +1,5 @@
-// The runs of this browser: each can be looked at, gone on with, compared, forked, renamed, exported and removed. The list
-// is the worker's; this file shows it and sends requests.
+// `RunList`: the runs of this browser: each can be looked at, gone on with, compared, forked, renamed, exported and
+// removed. The list is the worker's; this file shows it and sends requests.
 
 import {
   formatBytes,

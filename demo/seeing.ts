@@ -1,4 +1,5 @@
-// A picture for a model that tells images apart: drawn, pasted or chosen, and under it what the run that is shown takes it for.
+// `Seeing`: a picture for a model that tells images apart: drawn, pasted or chosen, and under it what the run that is
+// shown takes it for.
 
 import { type ClassGuess, FAMILIES, type Holdfast, messageOf, type RunInfo } from '../src/browser/index.ts';
 import { byId, make, setText } from './page.ts';

@@ -1,5 +1,5 @@
-// The run that is open in this tab: what it is doing, and what a person can tell it. Turns the worker's events into a
-// phase and into curves; shows nothing.
+// `Training`: the run that is open in this tab: what it is doing, and what a person can tell it. Turns the worker's
+// events into a phase and into curves; shows nothing.
 //
 // Invariant: the phase is that of the worker's last event; what is under way has a phase of its own.
 

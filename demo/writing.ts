@@ -1,5 +1,5 @@
-// Text that a model writes: the samples of its training, texts and answers that are asked for, with its adapter and without,
-// and what it expects after a prompt.
+// `Writing`: the text that a model writes: the samples of its training, texts and answers that are asked for, with its
+// adapter and without, and what it expects after a prompt.
 
 import { type Candidate, callback, type Holdfast, messageOf, type Voice } from '../src/browser/index.ts';
 import { Chat, places, type Side } from './chat.ts';

@@ -1,4 +1,4 @@
-// Frames per second of the last two seconds in which something was animated. Time is handed in.
+// `FrameMeter`: the frames per second of the last two seconds in which something was animated. Time is handed in.
 
 import { at } from '../at.ts';
 

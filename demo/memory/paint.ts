@@ -1,6 +1,6 @@
-// The look of a cell: colour says in which tier the chunk is or that it is an activation, fill and outline what it is
-// doing, so that either reads without the other. Colours are the page's variables, read once per scheme; fills have the
-// shades of the report's map.
+// `Paint`: the look of a cell: colour says in which tier the chunk is or that it is an activation, fill and outline
+// what it is doing, so that either reads without the other. Colours are the page's variables, read once per scheme;
+// fills have the shades of the report's map.
 
 import { CODES, type Decoded, drawing, type Tier } from '../../src/browser/index.ts';
 import { at } from '../at.ts';

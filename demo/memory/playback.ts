@@ -1,5 +1,5 @@
-// A playlist of pictures as films at reading speed, played, paused or scrubbed; when one has been seen to its end, the
-// newest that has come meanwhile follows. Pure arithmetic; the clock is the caller's.
+// `Playback`: a playlist of pictures as films at reading speed, played, paused or scrubbed; when one has been seen to
+// its end, the newest that has come meanwhile follows. Pure arithmetic; the clock is the caller's.
 
 import type { StepPicture } from '../../src/browser/index.ts';
 

@@ -1,6 +1,6 @@
-// The places of all cells: GPU slots on top, under them the homes of activations on the GPU and staging, then host memory and
-// disk, in which each chunk has a home under the name of its kind, and each activation that ever lies there. Pure geometry, in CSS pixels. Invariant: places do not overlap and lie within the
-// width.
+// `Shelves`: the places of all cells: GPU slots on top, under them the homes of activations on the GPU and staging,
+// then host memory and disk, in which each chunk has a home under the name of its kind, and each activation that ever
+// lies there. Pure geometry, in CSS pixels. Invariant: places do not overlap and lie within the width.
 //
 // One size for all homes, the largest with which all shelves fit into the height that is wished for. Where that is small,
 // slots and staging, which are few, are drawn larger: one can read there what is on the GPU.

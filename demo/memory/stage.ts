@@ -1,5 +1,5 @@
-// The picture: shelves with their names, the cells on them, and what is said of the chunk that is pointed at. It paints
-// the film that it is given, at the moment where that stands; when, others say.
+// `Stage`: the picture of a moment: shelves with their names, the cells on them, and what is said of the chunk that is
+// pointed at. It paints the film that it is given, at the moment where that stands; when, others say.
 
 import { drawing, formatBytes, type RunLengths, type Tier } from '../../src/browser/index.ts';
 import { at } from '../at.ts';

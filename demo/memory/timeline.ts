@@ -1,5 +1,6 @@
-// The step from its first moment to its last: phases, what the GPU's memory held, what came up and went down, and the
-// life of the chunk that is marked. A slider: the playhead is drawn over it and can be dragged, or moved by keys.
+// `Timeline`: the step from its first moment to its last: phases, what the GPU's memory held, what came up and went
+// down, and the life of the chunk that is marked. A slider: the playhead is drawn over it and can be dragged, or moved
+// by keys.
 
 import { decode, drawing, formatBytes } from '../../src/browser/index.ts';
 import { at } from '../at.ts';

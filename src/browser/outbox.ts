@@ -1,5 +1,5 @@
-// Events on their way to the page: gathered while it is busy with the last ones, so that a fast run costs it one
-// message a frame, however many steps that is.
+// `Outbox`: the events that go to the page, gathered while it is busy with the last ones, so that a fast run costs it
+// one message a frame, however many steps that is.
 
 import type { Listener, RunEvent } from './protocol.ts';
 

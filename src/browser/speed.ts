@@ -1,6 +1,6 @@
-// The expected speed of a run on this device, for estimates: as fast as one of the same shape was here, or else by the
-// time of two small real steps, run once: what a dispatch costs and what arithmetic does, held against runs that were.
-// Both are kept beside the runs' records.
+// `Speeds`: the expected speeds of runs on this device, for estimates. A run is expected to be as fast as one of the
+// same shape was here, or else by the time of two small real steps, run once: what a dispatch costs and what arithmetic
+// does, held against runs that were. Both are kept beside the runs' records.
 //
 // Times are those between steps of which several are under way, as in a run: a browser that tells late that the GPU is
 // done is not taken for a slow device, nor is one that something else needed for a moment.

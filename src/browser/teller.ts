@@ -1,4 +1,4 @@
-// The classes of pictures from a classifier of images, for a person to look at.
+// `Teller`: a classifier of images as the page uses it: a picture goes in, its most likely classes come out.
 //
 // Invariant: a picture's pixels become what those of the same PNG file are in training.
 

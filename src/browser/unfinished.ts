@@ -1,5 +1,5 @@
-// The note on a model from elsewhere whose import was cut off, by a closed tab or by the network: its folder, which has no record,
-// stays, and the next import of the same model goes on in it (Runs.newPlace).
+// `Unfinished`: the note on a model from elsewhere whose import was cut off, by a closed tab or by the network: its
+// folder, which has no record, stays, and the next import of the same model goes on in it (Runs.newPlace).
 //
 // Invariant: there is at most one note, and so at most one such folder: that of the import that began last. Once another
 // begins, it goes; so it does when a week has passed (Runs.sweep).

@@ -1,4 +1,4 @@
-// Text from a generator, for a person to look at.
+// `Writer`: a generator as the page uses it: a prompt or a conversation goes in, text comes out as it is made.
 
 import type { ChatTemplate } from '../data/records/chat-template.ts';
 import { promptIds, type Tokenizer } from '../data/tokenizer.ts';

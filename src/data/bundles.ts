@@ -1,4 +1,5 @@
-// Items that come one by one and are worked on together, as soon as their texts are long enough for that to be worth it.
+// `Bundles`: items gathered as they come, and handed on together as soon as their texts are long enough for that to be
+// worth it.
 
 import { PART } from './text-parts.ts';
 

@@ -52,6 +52,7 @@ interface Hand {
   readonly given: Map<number, Given>;
 }
 
+/** An encoder with threads: a task goes to the one that has the fewest, or is done here. */
 class EncodingThreads implements Encoder {
   readonly #tokenizer: EncodingTokenizer;
   readonly #hands = new Set<Hand>();

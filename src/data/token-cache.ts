@@ -1,6 +1,6 @@
-// The cached ids of a text that was tokenized before, 8, 16 or 32 bits each, by the checksums of the text and the tokenizer, and by
-// where what validates begins. Few of them are in memory, more than MOST_HELD stay in their file and are read from there. What a
-// file of the cache is, and when it counts, is token-files.ts.
+// `TokenCache`: the cached ids of a text that was tokenized before, 8, 16 or 32 bits each, by the checksums of the text
+// and the tokenizer, and by where what validates begins. Few of them are in memory, more than MOST_HELD stay in their
+// file and are read from there. What a file of the cache is, and when it counts, is token-files.ts.
 //
 // Invariant: what is read is what was written.
 

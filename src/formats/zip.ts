@@ -140,6 +140,7 @@ function explain(error: unknown, what: string, reasons: Record<string, string> &
   return new HoldfastError(`${what} ${reason}`);
 }
 
+/** A source of bytes as zip.js reads it. */
 class RangeReader extends Reader<ByteSource> {
   readonly #source: ByteSource;
 

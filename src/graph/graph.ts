@@ -1,5 +1,5 @@
-// The tracer: model code runs once on symbolic tensors and leaves a Program. Each operator records a gradient rule as it is
-// traced; `backward` walks the rules in reverse and appends what they emit.
+// `Graph`: the tracer: model code runs once on symbolic tensors and leaves a Program. Each operator records a gradient
+// rule as it is traced; `backward` walks the rules in reverse and appends what they emit.
 
 import { fill } from '../kernels/add.ts';
 import type { ElementType, Kernel } from '../kernels/kernel.ts';

@@ -200,6 +200,7 @@ interface Rows {
   readonly of: number;
 }
 
+/** Some of the rows, and what is made for them alone. */
 class Slice {
   readonly #rows: Rows;
   readonly #inner: ReadonlySet<Tensor>;

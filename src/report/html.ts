@@ -6,6 +6,7 @@
 
 import { assert } from '../util/errors.ts';
 
+/** Markup: text that goes into a page as it is. */
 class Html {
   readonly #text: string;
 

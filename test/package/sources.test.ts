@@ -81,6 +81,34 @@ describe('a comment', () => {
   });
 });
 
+describe('a class', () => {
+  const DECLARED = /^(export )?(?:abstract )?class (\w+)/;
+  /** Undefined where its docstring, or the beginning of its file, says what it is. */
+  function unnamed(lines: readonly string[], line: number): string | undefined {
+    const [, isExported, name = ''] = DECLARED.exec(lines[line] ?? '') ?? [];
+    if (!name || lines[line - 1]?.trimStart().endsWith('*/')) return undefined;
+    const header = lines.slice(0, lines.indexOf('')).map((text) => text.replace(/^\/\/ ?/, ''));
+    const [first = ''] = header.join(' ').split(/(?<=[.:]) /);
+    if (first === `\`${name}\`:`) return undefined;
+    // What "CurrentDevice" ends with, in one number or the other.
+    const [noun = ''] = /[A-Z]+[a-z]*$/.exec(name) ?? [];
+    const singular = noun.toLowerCase().replace(/(?:ies|y|es|s)$/, '');
+    return isExported && new RegExp(`\\b${singular}(?:ies|y|es|s)?\\b`, 'i').test(first) ? undefined : name;
+  }
+
+  it('has a docstring, or the first sentence of its file has its name, or the noun in it if others see it', () => {
+    const inside = ['/** A thing. */', 'export class Thing {', '', 'class Other {', 'export class ManyThings {'];
+    const named = (first: string) => [1, 3, 4].map((line) => unnamed([first, '', ...inside], line + 2));
+    expect(named('// `Other`: things.')).toEqual([undefined, undefined, 'ManyThings']);
+    expect(named('// The things of others.')).toEqual([undefined, 'Other', undefined]);
+    const found = files.map((file) => {
+      const lines = linesOf(file);
+      return [file, lines.flatMap((_, line) => unnamed(lines, line) ?? [])] as const;
+    });
+    expect(found.filter(([, { length }]) => length > 0)).toEqual([]);
+  });
+});
+
 describe('the import of a file by another', () => {
   const named = /\b(?:from|import|import\(|new URL\()\s*'(\.[^'?]*)[^']*'/g;
   /** What each file imports of the others in any way: values or types, lazily, as a worker, or compiled into it. */

@@ -48,6 +48,7 @@ const FREE_SIZE = 256;
 type Evaluate = Interpreter['evaluate'];
 type Value = ReturnType<Evaluate>;
 
+/** A template did more than its bounds allow. */
 class Exceeded extends Error {}
 
 /** Counts what it does. */

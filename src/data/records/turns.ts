@@ -1,5 +1,5 @@
-// Spans of a conversation's answers in its text: from behind the header of an answer through the end of its turn, for
-// any template that writes contents down as they are.
+// `TurnFinder`: the spans of a conversation's answers in its text: from behind the header of an answer through the end
+// of its turn, for any template that writes contents down as they are.
 //
 // Rendering a beginning of the conversation and taking the difference does not do: templates drop old reasoning, or put
 // something into the last answer alone. So the conversation is rendered with marks in place of what was said, which

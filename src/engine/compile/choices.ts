@@ -1,5 +1,6 @@
-// The choice of a variant of a kernel for a problem: measured on this adapter, once, and remembered. The choices of a
-// run are saved with it, since another variant may round otherwise: the same run repeats the same choices.
+// `KernelChoices`: the choice of a variant of a kernel for a problem: measured on this adapter, once, and remembered.
+// The choices of a run are saved with it, since another variant may round otherwise: the same run repeats the same
+// choices.
 
 import { GPUBufferUsage } from '../../gpu/constants.ts';
 import type { Device } from '../../gpu/device.ts';

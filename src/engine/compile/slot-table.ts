@@ -1,6 +1,7 @@
-// The slots, the chunk in each, and those that can take one: those that there always are, and extra ones among the
-// activations while those leave them free. A chunk gets the slot that it had last if that is free and stays so for long enough,
-// so that a step repeated finds the bind groups of the step before. Knows no plan and no buffer; the simulated executor uses it too.
+// `SlotTable`: the slots, the chunk in each, and those that can take one: those that there always are, and extra ones
+// among the activations while those leave them free. A chunk gets the slot that it had last if that is free and stays
+// so for long enough, so that a step repeated finds the bind groups of the step before. Knows no plan and no buffer;
+// the simulated executor uses it too.
 //
 // Invariant: a slot holds one chunk at most; one that does not serve gets none, and what is in it when it ends to serve moves.
 

@@ -1,5 +1,6 @@
-// The dry run of a pass: follows the states of all pieces of model data through its operations and writes the trace.
-// Pure. Invariant: an access that makes no sense is an error here, with the names of the tensor and the operation.
+// `Walk`: the dry run of a pass: follows the states of all pieces of model data through its operations and writes the
+// trace. Pure. Invariant: an access that makes no sense is an error here, with the names of the tensor and the
+// operation.
 
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { KINDS, type Kind } from '../../memory/layout/kinds.ts';

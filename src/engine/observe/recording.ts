@@ -1,5 +1,6 @@
-// A recording of what the executor did in a few runs of one pass, as it did it: the raw material of the chunk map and
-// of the timeline. Off unless asked for; then a few pushes per moment, and a look at everything that may lie below the GPU.
+// `Recorder`: the record of what the executor did in a few runs of one pass, as it did it: the raw material of the
+// chunk map and of the timeline. Off unless asked for; then a few pushes per moment, and a look at everything that may
+// lie below the GPU.
 //
 // All times are of the CPU that encodes, in milliseconds since the recorder was made: the executor runs ahead of the
 // GPU, so a moment is when an operator was encoded, not when it ran. Transfers end when the CPU has been notified.

@@ -146,6 +146,7 @@ const endOfTransfer = ({ from, to }: Transfer, over: number): number => to ?? Ma
 
 const micros = (milliseconds: number): number => Math.round(milliseconds * 1e4) / 10;
 
+/** The events of one process of the trace, and the tracks on which they are shown. */
 class Tracks {
   /** Of what is shown nowhere. */
   readonly none = 0;

@@ -1,5 +1,6 @@
-// Dispatches made ready for one device: pipelines compiled, uniforms written, and for each a bind group for every
-// set of slots that its chunks have been in so far. In a step that repeats itself no bind group is new.
+// `Bindings`: the dispatches of a state, made ready for its device: pipelines compiled, uniforms written, and for each
+// a bind group for every set of slots that its chunks have been in so far. In a step that repeats itself no bind group
+// is new.
 
 import { GPUBufferUsage } from '../../gpu/constants.ts';
 import type { Device } from '../../gpu/device.ts';

@@ -1,6 +1,7 @@
-// All-gathers of chunks as the executor does them, each begun ahead of its turn: as soon as the one before it has run, its bytes
-// leave the owner and are taken by the others, while the GPUs compute what lies between. They come to lie in host memory, and go
-// to their slots in their turn. What is gathered when is a pass's affair (engine/ranks).
+// `Gathering`: all-gathers of chunks as the executor does them, each begun ahead of its turn: as soon as the one before
+// it has run, its bytes leave the owner and are taken by the others, while the GPUs compute what lies between. They
+// come to lie in host memory, and go to their slots in their turn. What is gathered when is a pass's affair
+// (engine/ranks).
 //
 // Invariants: all ranks begin the gathers of a pass in its order, over a channel that has nothing else; a rank waits for others
 // with nothing that they do behind the same gather, so that no wait is in a circle; bytes under way take `gatheredBytes` at most,

@@ -1,5 +1,5 @@
-// The link between host and GPU: what is encoded and when it is submitted, and the values that go up and come down
-// through staging. Both ways are copies inside the command buffers that use the values, so one queue, in order,
+// `Link`: the link between host and GPU: what is encoded and when it is submitted, and the values that go up and come
+// down through staging. Both ways are copies inside the command buffers that use the values, so one queue, in order,
 // makes them safe; nothing here waits but for room in staging and for values on their way down, and each wait is
 // accounted. Knows no plan, and of slots only the buffers that it is given.
 //

@@ -1,6 +1,6 @@
-// The fast tier: slots on the GPU, made once. Those that there always are have a buffer each; the extra ones are ranges of the
-// buffers in which activations lie. Knows no plan, moves no bytes, and says nothing of what the bytes in a slot are
-// worth: see copies.ts.
+// `Slots`: the fast tier: slots on the GPU, made once. Those that there always are have a buffer each; the extra ones
+// are ranges of the buffers in which activations lie. Knows no plan, moves no bytes, and says nothing of what the bytes
+// in a slot are worth: see copies.ts.
 
 import { GPUBufferUsage } from '../../gpu/constants.ts';
 import type { Device } from '../../gpu/device.ts';

@@ -1,5 +1,6 @@
-// The first steps of a budgeted run: under a cap, with a plan of its own, watched. What happened is held against the
-// dry run, which must have predicted it exactly; only times are learned, and from them how far ahead to read.
+// `WarmUp`: the first steps of a budgeted run: under a cap, with a plan of its own, watched. What happened is held
+// against the dry run, which must have predicted it exactly; only times are learned, and from them how far ahead to
+// read.
 //
 // A GPU works behind the CPU's back: to time a step without what it does meanwhile, the queue is waited for after every group of
 // moments. That slows warm-up steps and no others; it changes no bit.

@@ -18,6 +18,7 @@ export interface SimulatedTask {
   readonly behind: SimulatedTask | undefined;
 }
 
+/** A thing that does one task at a time. */
 export class Resource {
   #last: SimulatedTask | undefined;
 

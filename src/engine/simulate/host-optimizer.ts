@@ -1,4 +1,5 @@
-// AdamW on the simulated host: updates one after the other, behind all gradients of the step, of values in host memory.
+// `SimulatedHostOptimizer`: AdamW on the simulated host: updates one after the other, behind all gradients of the step,
+// of values in host memory.
 
 import { Resource, type SimulatedTask } from './clock.ts';
 import type { SimulatedLink } from './link.ts';

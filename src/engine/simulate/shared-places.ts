@@ -1,7 +1,7 @@
-// Waits of moved activations for memory that others share, and of others for theirs: tensors share memory
-// (graph/liveness.ts), so what comes back needs the place that others had, and what is written where an activation
-// still leaves waits for its copy. Where nothing is moved there is nothing to say. Knows places, not time: `C` is
-// whatever a copy or an operation is.
+// `SharedPlaces`: waits of moved activations for memory that others share, and of others for theirs: tensors share
+// memory (graph/liveness.ts), so what comes back needs the place that others had, and what is written where an
+// activation still leaves waits for its copy. Where nothing is moved there is nothing to say. Knows places, not time:
+// `C` is whatever a copy or an operation is.
 //
 // Invariant: of operations, and of copies that take away, each ends no sooner than those before it. So the last stands for all.
 

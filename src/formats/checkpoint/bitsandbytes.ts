@@ -104,6 +104,7 @@ async function floatsAt(tensors: ModelTensors, name: string, count: number): Pro
   return (await tensors.read(name)) as Float32Array;
 }
 
+/** Tensors of which the matrices in four bits are seen as tensors of their own shapes. */
 class QuantisedTensors implements StoredTensors {
   readonly path: string;
   readonly entries: StoredTensors['entries'];

@@ -130,6 +130,7 @@ interface FoundTensor {
   readonly arrangement: TensorArrangement | undefined;
 }
 
+/** The tensors of a GGUF file by Hugging Face’s names. */
 class GGUFTensors implements ListedWeights {
   readonly path: string;
   /** Of the file. */

@@ -51,6 +51,7 @@ export async function readHeader(source: ByteSource, path: string): Promise<Read
   }
 }
 
+/** A place in the bytes of a header, from which its values are read one after the other. */
 class HeaderReader {
   readonly #bytes: Uint8Array;
   readonly #view: DataView;

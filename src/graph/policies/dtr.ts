@@ -29,6 +29,10 @@ export const dtr: ActivationPolicy = {
 /** More instructions than this, for each that there was, and the run gets nowhere. */
 const MOST_AGAIN = 6;
 
+/**
+ * A simulated run of a program within the room that a setting leaves, and what it writes: the program with what is made
+ * again.
+ */
 class Follower {
   readonly #program: Program;
   readonly #setting: Setting;

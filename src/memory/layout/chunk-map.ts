@@ -1,5 +1,5 @@
-// Every chunk of a model by number: one list of chunks per kind of model data, and where in them each tensor
-// lies. Parameters that train have gradients and moments beside them in chunks of the same layout; frozen ones
+// `ChunkMap`: every chunk of a model by number: one list of chunks per kind of model data, and where in them each
+// tensor lies. Parameters that train have gradients and moments beside them in chunks of the same layout; frozen ones
 // have chunks of their own for each way of storing them, all of the same bytes. Pure arithmetic.
 
 import { at } from '../../util/at.ts';

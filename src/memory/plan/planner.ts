@@ -158,6 +158,10 @@ function fits(around: readonly Row[], { firstRow, rowCount }: PlannedGap): boole
 const covers = ({ firstRow, rowCount }: PlannedGap, { index }: Row, rows: number): boolean =>
   (index - firstRow + rows) % rows < rowCount;
 
+/**
+ * The search by exchanges: which gaps are kept, what the step moves with them, and changes that are tried and taken
+ * back.
+ */
 class Exchange {
   readonly #keep: Uint8Array;
   readonly #gaps: readonly PlannedGap[];

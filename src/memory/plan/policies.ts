@@ -126,6 +126,7 @@ function decide(
 
 const repeat = <T>(list: readonly T[], times: number): T[] => Array.from({ length: times }, () => list).flat();
 
+/** A run of the trace under an order, step after step: which chunks are in slots, and which were dropped. */
 class Run {
   /** For each step run: `moment of the last access * chunks + chunk` of each chunk dropped with a live value. */
   readonly dropped: Set<number>[] = [];

@@ -1,5 +1,5 @@
-// Wall time in which at least one of several overlapping waits was on: ten fetches that wait for the same second
-// count one second, not ten.
+// `StopWatch`: the wall time in which at least one of several overlapping waits was on: ten fetches that wait for the
+// same second count one second, not ten.
 
 export class StopWatch {
   #waiting = 0;

@@ -1,5 +1,6 @@
-// The owner of OPFS sync access handles: they exist in dedicated workers only, block the thread that uses them, and
-// lock their file. It lives in a worker of its own (workers/disk.ts), so that neither the page nor the trainer waits.
+// `OpfsDisk`: the owner of OPFS sync access handles: they exist in dedicated workers only, block the thread that uses
+// them, and lock their file. It lives in a worker of its own (workers/disk.ts), so that neither the page nor the
+// trainer waits.
 //
 // Bytes travel in a SharedArrayBuffer where the page is cross-origin isolated, else in buffers that are transferred.
 // What the browser throws is passed on with its `name`, from which the caller makes its message.

@@ -1,5 +1,6 @@
-// Prediction of what a step of training takes on a machine, from its figures alone: the fit and the plan that a run
-// would have, followed over a simulated clock (engine/simulate). Pure; needs no GPU, and no machine of the kind.
+// `Predictor`: the prediction of what a step of training takes on a machine, from its figures alone: the fit and the
+// plan that a run would have, followed over a simulated clock (engine/simulate). Pure; needs no GPU, and no machine of
+// the kind.
 //
 // A deep model is worked out on fewer blocks, which are alike: what blocks add to memory and to arithmetic is the
 // difference of two such models, exactly; how much longer than its arithmetic a step takes is that of the larger of

@@ -12,6 +12,7 @@ import { ValueSum } from '../../values/value-sum.ts';
 /** What an identity begins with. Those of before were SHA-256 alone, over all values: slower than to read them. */
 const FORM = 'sums:';
 
+/** A source of tensors that sums the values that are read from it. */
 export class SummedSource implements TensorSource {
   readonly names: readonly string[];
   readonly #source: TensorSource;

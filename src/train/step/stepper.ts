@@ -1,8 +1,10 @@
-// Steps under way: encodes them one after the other, completes each when the GPU is done, and does again what a lost device
-// took. In a durable session a step commits chunk by chunk: the parameter, and both moments, of one index arrive
-// below together, behind all gradients of the step, and before anything of the next one. So at any instant what lies
-// below is the state before the oldest step under way, but for the indices that it committed, and for the others
-// their gradients lie there too: the update can be finished.
+// `Stepper`: the training steps of a session, several under way at once: encodes them one after the other, completes
+// each when the GPU is done with it, and does again those that a lost device took.
+//
+// In a durable session a step commits chunk by chunk: the parameter, and both moments, of one index arrive below
+// together, behind all gradients of the step, and before anything of the next one. Invariant: at any instant what lies
+// below is the state before the oldest step under way, but for the indices that it committed, and for the others their
+// gradients lie there too: the update can be finished.
 
 import { isOnHost } from '../../engine/compile/operations.ts';
 import type { Completion, Pass, StepPasses } from '../../engine/compile/pass.ts';

@@ -68,6 +68,7 @@ export function leaveRanks(status: number): void {
   }
 }
 
+/** `Messages` over a loaded MPI library. */
 class MpiMessages implements Messages {
   readonly process = { pid: process.pid, machine: os.hostname() };
   readonly #library: MpiLibrary;

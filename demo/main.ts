@@ -243,7 +243,7 @@ function changed(): void {
   estimateTimer = setTimeout(() => void estimate(), ESTIMATE_MS);
 }
 
-/** Of the form; the memory of a run that is open is its own. */
+/** Estimates the run of the form; the memory of a run that is open is its own. */
 async function estimate(): Promise<void> {
   if (!holdfast) return;
   const { trainer } = holdfast;

@@ -273,7 +273,7 @@ export class Writing {
   }
 }
 
-/** The same for all that is compared. */
+/** The seed of a question, one for all that is compared. */
 const newSeed = (): number => 1 + Math.floor(Math.random() * 2 ** 31);
 
 const shown = (text: string): string => (text === ' ' ? 'space' : text);

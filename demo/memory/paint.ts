@@ -45,7 +45,7 @@ export class Paint {
     this.#looks = Array.from({ length: CODES }, (_, code) => lookOf(colors, decoded(code)));
   }
 
-  /** Of what has a code, where it only rests. */
+  /** The colour of what has a code, where it only rests. */
   of(code: number): string {
     return this.colors[drawing.colorOf(decoded(code)) ?? 'unused'];
   }

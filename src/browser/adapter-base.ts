@@ -50,7 +50,10 @@ const sumOf: SumOf = async ({ files }, { config }, { name, folder }) => {
   return new SummedSource(found.weights, files).sum();
 };
 
-/** Of a model that has another head: this run's, as it was drawn, is a part of its base. Undefined where it does not fit. */
+/**
+ * The sum of a base that has another head: the head of this run, as it was drawn, takes its place. Undefined where it
+ * does not fit.
+ */
 const sumWithNewHead: SumOf = async (host, settings, { folder }) => {
   const noAdapter = sourceOf(new Map());
   const began = startWeights(host, { ...settings, from: folder }, modelOf(settings), noAdapter);

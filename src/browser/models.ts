@@ -71,7 +71,7 @@ async function inspectChosen({ name, files, folder, adapter }: Chosen): Promise<
   return { name: name ?? defaultRunName(found), ...found };
 }
 
-/** The same for one that is kept here: the folder of a run. */
+/** What a model is that is kept here, in the folder of a run. */
 export async function inspectKept({ files }: Host, name: string, folder: string): Promise<ModelInfo> {
   const own = await adapterBeside(files, folder);
   const beside = own === undefined ? undefined : { files, folder: own };

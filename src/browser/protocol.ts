@@ -345,7 +345,7 @@ export type ModelExport =
   | { readonly form: 'adapter' }
   /** The model as Hugging Face's libraries load it, an adapter made a part of it: a zip. `dtype`: @default 'f32' */
   | { readonly form: 'model'; readonly dtype?: SavedDtype }
-  /** The same for llama.cpp and what is built on it: one file. `type`: of its matrices. @default 'F16' */
+  /** The model, an adapter made a part of it, as llama.cpp loads it: one file. `type`: of its matrices. @default 'F16' */
   | { readonly form: 'gguf'; readonly type?: TensorType };
 
 /** How a run can be written with. */

@@ -31,7 +31,7 @@ export interface ResumeOptions {
   readonly steps?: number;
   /** What it trains on, where it was imported and has a text of its own. @default as before */
   readonly text?: TrainingText;
-  /** The same of images, see `NewRun.images`. @default as before */
+  /** The images that it trains on, where it was imported and has some of its own: see `NewRun.images`. @default as before */
   readonly images?: readonly ChosenFile[];
 }
 
@@ -45,7 +45,10 @@ export async function hasData({ files }: BrowserHost, { settings }: Pick<RunReco
   return !found.includes(undefined);
 }
 
-/** Of a new run, whose folder this is. Errors: HoldfastError for settings that make no run, and for a tokenizer of another vocabulary. */
+/**
+ * The record of a new run in `folder`. Errors: HoldfastError for settings that make no run, and for a tokenizer of
+ * another vocabulary.
+ */
 export async function newRecord(
   host: BrowserHost,
   id: string,
@@ -118,7 +121,7 @@ function broughtText(host: BrowserHost, folder: string, name: string, text: Trai
   });
 }
 
-/** The same of images. */
+/** As `broughtText`, of images. */
 async function broughtImages(
   host: BrowserHost,
   folder: string,

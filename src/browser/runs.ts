@@ -57,7 +57,7 @@ export class Runs {
     return this.#read(id, value, await heldLocks());
   }
 
-  /** The same, to go on with or to change. Errors: HoldfastError also for one that is damaged. */
+  /** As `get`, of a run to go on with or to change. Errors: HoldfastError also for one that is damaged. */
   async whole(id: string): Promise<RunInfo> {
     const found = await this.get(id);
     if (found.status !== 'damaged') return found;

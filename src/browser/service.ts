@@ -259,7 +259,7 @@ export class TrainerService {
     return this.#open.write(id, (writer) => writer.next(prompt, count));
   }
 
-  /** The same as an answer in a conversation, by the chat template. Errors: HoldfastError where there is none: see `voiceOf`. */
+  /** Writes the answer to a conversation, by the chat template. Errors: HoldfastError where there is none: see `voiceOf`. */
   async chat(id: string, request: ChatRequest, onText?: (text: string) => void): Promise<string> {
     return this.#open.write(id, (writer) => writer.chat(request, onText));
   }
@@ -345,7 +345,7 @@ export class TrainerService {
     return this.#kept.exportZip(id);
   }
 
-  /** The same into a folder that the person chose (showDirectoryPicker): of any size. */
+  /** Exports a run as `exportZip` does, but into a folder that the person chose (showDirectoryPicker): of any size. */
   exportFolder(id: string, target: FileSystemDirectoryHandle): Promise<void> {
     return this.#kept.exportFolder(id, target);
   }

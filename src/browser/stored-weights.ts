@@ -8,7 +8,7 @@ import { HoldfastError } from '../util/errors.ts';
 import type { StoredWeights } from './protocol.ts';
 import { unsummed } from './unsummed.ts';
 
-/** Of the model of the last call: a slider makes many for one model. */
+/** How weights are stored that are here already. What was found for the last model is kept: a slider makes many calls for one. */
 export class StoredHere {
   readonly #files: Files;
   #key = '';
@@ -18,7 +18,7 @@ export class StoredHere {
     this.#files = files;
   }
 
-  /** Of the base of a run's low-rank update; undefined where it has none, or its weights are not here. */
+  /** How the base of a run's low-rank update is stored; undefined where the run has none, or its weights are not here. */
   of({ from, lora, config, newHead }: RunSettings): Promise<StoredWeights | undefined> {
     if (from === undefined || !lora) return Promise.resolve(undefined);
     const key = JSON.stringify([from, newHead && config]);

@@ -18,7 +18,7 @@ export async function findTemplateFor(
   return taught ?? (await findChatTemplate(host.files, { ...sources, date }));
 }
 
-/** Of a model that is no run, none. */
+/** The chat template that a run was taught with; none for a model that is no run. */
 async function taughtWith(host: Host, model: string): Promise<ChatTemplate | undefined> {
   try {
     return (await savedState(host, model)).settings.records?.template;

@@ -65,7 +65,7 @@ export const optimizerDeviceOption = (): Option =>
   )
     .choices([...OPTIMIZER_DEVICE_CHOICES])
     .default('gpu');
-/** The same, of what has no budget. */
+/** `--optimizer-device` of a command that has no budget: without `auto`. */
 export const eitherDeviceOption = (): Option =>
   new Option('--optimizer-device <where>', 'AdamW on the gpu, or on the cpu')
     .choices([...OPTIMIZER_DEVICES])

@@ -30,7 +30,7 @@ export interface TokenBatch extends Batch {
   readonly targets: Int32Array<ArrayBuffer>;
 }
 
-/** One of its arrays. Errors: HoldfastError where there is none, or of another type. */
+/** An array of a batch by its name. Errors: HoldfastError where there is none, or of another type. */
 export function arrayOf(batch: Batch, name: string, type: 'i32' | 'f32'): BatchArray {
   const values = batch[name];
   const wanted = type === 'i32' ? Int32Array : Float32Array;

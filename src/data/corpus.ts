@@ -30,7 +30,7 @@ export interface TextSource extends Omit<Corpus, 'bytes'> {
   pieces(): AsyncGenerator<Uint8Array>;
 }
 
-/** Of a corpus: a run goes on with the text that it began with. */
+/** The identity of a corpus: a run goes on with the text that it began with. */
 export interface TextIdentity {
   /** Its length. */
   readonly bytes: number;

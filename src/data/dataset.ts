@@ -149,7 +149,7 @@ export function documentDataset(
   };
 }
 
-/** Of a list, at most so many, from the first to the last. */
+/** At most so many of a list, evenly from the first to the last. */
 function evenly<T>(all: readonly T[], most: number): T[] {
   if (all.length <= most) return [...all];
   return all.filter((_, i) => Math.floor((i * most) / all.length) !== Math.floor(((i - 1) * most) / all.length));

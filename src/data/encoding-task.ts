@@ -8,7 +8,7 @@ export type EncodingTask =
   /** Documents: the tokens that are learned are marked. */
   | { readonly documents: readonly DocumentText[] };
 
-/** Of each text, in order. */
+/** What a task becomes: the tokens of each text, in order. */
 export interface Encoded {
   readonly ids: readonly Int32Array<ArrayBufferLike>[];
   /** Of documents, for each token 1 where it is learned. */

@@ -40,7 +40,10 @@ const SPELLED = [
 /** What labelled texts are encoded with, and known by. */
 export type LabelledTokenizer = EncodingTokenizer & Pick<Tokenizer, 'identity' | 'vocabulary'>;
 
-/** Of bytes it is NUL, which text does not have. Errors: HoldfastError for a tokenizer without such tokens. */
+/**
+ * The marks that a tokenizer has around a text: of bytes they are NUL, which text does not have. Errors: HoldfastError
+ * for a tokenizer without such tokens.
+ */
 function marksOf(tokenizer: LabelledTokenizer): Marks {
   const { identity } = tokenizer;
   if (identity.kind === 'byte') return { begin: 0, end: 0, fill: 0 };
@@ -61,7 +64,7 @@ const LEAST_SEQ = 4;
 /** The number goes up where the same records become other rows than before. */
 const FORMAT = 'holdfast labelled 1';
 
-/** Of all rows. */
+/** Figures of all rows. */
 interface Figures {
   /** Those that lost their end. */
   readonly longer: number;

@@ -24,7 +24,10 @@ export interface Masking {
   readonly vocabulary: number;
 }
 
-/** Of bytes it is NUL, which text does not have. Errors: HoldfastError for a tokenizer without a [MASK]. */
+/**
+ * How a tokenizer's tokens are masked: bytes by NUL, which text does not have. Errors: HoldfastError for a tokenizer
+ * without a [MASK].
+ */
 export function maskingOf(tokenizer: Pick<Tokenizer, 'identity' | 'encode' | 'vocabulary'>): Masking {
   const { identity, vocabulary } = tokenizer;
   if (identity.kind === 'byte') return { mask: 0, vocabulary };

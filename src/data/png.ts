@@ -37,7 +37,7 @@ const CHUNK_BYTES = 12;
 
 const damaged = (path: string, how: string) => new HoldfastError(`${path}: ${how}; copy it again`);
 
-/** Of a file's first bytes. Errors: HoldfastError for what is no PNG, or of a kind or a size that is not read. */
+/** The header in a file's first bytes. Errors: HoldfastError for what is no PNG, or of a kind or a size that is not read. */
 export function pngHeader(bytes: Uint8Array, path: string): PngHeader {
   if (bytes.length < PNG_HEADER_BYTES || SIGNATURE.some((byte, i) => bytes[i] !== byte) || typeAt(bytes, 8) !== 'IHDR')
     throw damaged(path, 'is no PNG image');
@@ -110,7 +110,7 @@ function partsOf(bytes: Uint8Array, path: string): Part[] {
   throw damaged(path, `is cut short, at ${bytes.length} bytes`);
 }
 
-/** Of the part that begins there. */
+/** The type of the part that begins there. */
 const typeAt = (bytes: Uint8Array, begin: number): string =>
   String.fromCharCode(...bytes.subarray(begin + 4, begin + 8));
 

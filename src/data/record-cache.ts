@@ -33,7 +33,7 @@ export const PART_SIZES = { tokenBytes: number(wholeNumber(0)), count: number(wh
 /** What records became. */
 export interface RecordTexts<F> {
   readonly texts: MarkedTexts;
-  /** One of each text, or none at all. */
+  /** A number for each text, or none at all. */
   readonly numbers: Uint32Array | readonly number[];
   /** Of all texts. */
   readonly figures: F;

@@ -40,7 +40,7 @@ export function* stridedWindows(tokens: TokenIds, options: StrideOptions): Gener
   }
 }
 
-/** The same of tokens that need not be in memory. */
+/** As `stridedWindows`, of tokens that need not be in memory. */
 export async function* readStridedWindows(tokens: TokenRun, options: StrideOptions): AsyncGenerator<TokenBatch> {
   for (const rows of batchesOf(tokens.length, options)) {
     const parts = await tokens.read(rows.map(({ begin, end }) => [begin, end]));

@@ -19,7 +19,7 @@ export type Take = (ids: TokenIds) => Promise<void>;
 /** Is told how many bytes of the text are encoded, and lets others work. */
 export type Pause = (done: number) => Promise<void>;
 
-/** Of a text in tokens of bytes. */
+/** The parts of a text whose tokens are its bytes. */
 export class ByteParts {
   readonly #take: Take;
   readonly #pause: Pause;
@@ -50,7 +50,7 @@ export interface PartEncoding {
   readonly pause: Pause;
 }
 
-/** Of a text in a tokenizer's tokens. */
+/** The parts of a text in a tokenizer's tokens. */
 export class EncodedParts {
   readonly #tokenizer: PartEncoding['tokenizer'];
   /** With each part, about so many bytes of the text are before the next. */

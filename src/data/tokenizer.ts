@@ -20,7 +20,7 @@ export type TokenizerIdentity =
       readonly sha256: string;
     };
 
-/** Of a run that names none. */
+/** The tokenizer of a run that names none. */
 export const DEFAULT_TOKENIZER: TokenizerIdentity = { kind: 'byte' };
 
 /** Tokens that stand for no text. */

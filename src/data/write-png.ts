@@ -13,7 +13,7 @@ export interface Pixels {
   readonly data: ArrayLike<number>;
 }
 
-/** Of one channel where all pixels are grey, which models of grey images read too; else of three. */
+/** A PNG file of one channel where all pixels are grey, which models of grey images read too; else of three. */
 export async function encodePng({ width, height, data }: Pixels): Promise<Uint8Array<ArrayBuffer>> {
   const size = width * height;
   const isGrey = Array.from({ length: size }, (_, i) => 4 * i).every(

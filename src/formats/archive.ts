@@ -81,7 +81,7 @@ async function wholeOf({ bytes, open }: ZipEntry, path: string): Promise<Uint8Ar
 /** Told of bytes that were stored. */
 export type StoreProgress = (bytes: number) => void;
 
-/** Writes it to `path`; all of it, or an error and nothing. No more is written than the bytes that it says it has. */
+/** Writes a file to `path`; all of it, or an error and nothing. No more is written than the bytes that it says it has. */
 export async function storeFile(
   files: Files,
   path: string,
@@ -99,9 +99,9 @@ export async function storeFile(
 }
 
 /**
- * The same, where the file can be read from another byte on, in several goes: what an earlier one stored at `path` is not asked
- * for again, and what this one did stays beside it where it fails. Errors: HoldfastError also where its SHA-256 is known and is
- * another; nothing of it stays then.
+ * As `storeFile`, but a file that can be read from another byte on is written in several goes: what an earlier one
+ * stored at `path` is not asked for again, and what this one did stays beside it where it fails. Errors: HoldfastError
+ * also where its SHA-256 is known and is another; nothing of it stays then.
  */
 export async function storeRest(
   { files, resumeFile }: Pick<Host, 'files' | 'resumeFile'>,

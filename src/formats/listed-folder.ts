@@ -16,7 +16,7 @@ export interface ImportedFile {
   readonly bytes: number;
   /** Errors, at once or while it is read: HoldfastError where a zip's file is not what was put into it. */
   open(): ReadableStream<Uint8Array>;
-  /** The same from another byte on. Absent where it is read from its first alone. */
+  /** The file's bytes from `from` on. Absent where it is read from its first byte alone. */
   openFrom?(from: number): ReadableStream<Uint8Array>;
   /** Absent where none is known. */
   readonly sha256?: string;

@@ -12,7 +12,7 @@ const LEAST_BYTES = 2 ** 16;
 
 const kept: Bytes[] = [];
 
-/** Of so many bytes at least; what it holds is anything. */
+/** A buffer of so many bytes at least, with anything in it. */
 export function takeBuffer(bytes: number): Bytes {
   const found = kept.findIndex(({ length }) => length >= bytes);
   const [buffer] = found >= 0 ? kept.splice(found, 1) : [];

@@ -193,7 +193,7 @@ function afterSpace(text: string, from: number): number {
   return at;
 }
 
-/** Of the string that begins at `from`. */
+/** The place behind the string that begins at `from`. */
 function afterString(text: string, from: number): number {
   let at = from + 1;
   while (at < text.length && text.charCodeAt(at) !== QUOTE) at += text.charCodeAt(at) === BACKSLASH ? 2 : 1;

@@ -21,7 +21,7 @@ export interface TokenizerFiles {
   readonly contents: ReadonlyMap<string, Uint8Array<ArrayBuffer>>;
 }
 
-/** Of a folder's files those that belong to its tokenizer; none where there is no tokenizer.json. */
+/** The names of a folder's files that belong to its tokenizer; none where there is no tokenizer.json. */
 export async function tokenizerNames(files: FolderReader, folder: string): Promise<string[]> {
   if ((await files.stat(join(folder, TOKENIZER)))?.kind !== 'file') return [];
   const found: string[] = [];

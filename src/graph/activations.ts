@@ -50,10 +50,10 @@ export const BLOCK_MODES: readonly ActivationMode[] = ACTIVATION_MODES.filter((m
 /** The mode of a block, by its name. */
 export type ModeOf = (block: string) => ActivationMode;
 
-/** Of one activation. */
+/** What becomes of one activation between its use in the forward pass and that in the backward pass. */
 export type Fate = 'keep' | 'again' | 'move';
 
-/** Of an activation of each class. */
+/** What each mode does with an activation, by its class. */
 const FATES: { readonly [M in ActivationMode]: Readonly<Record<Class, Fate>> } = {
   keep: { input: 'keep', waist: 'keep', light: 'keep', heavy: 'keep', end: 'keep' },
   light: { input: 'keep', waist: 'keep', light: 'again', heavy: 'keep', end: 'keep' },
@@ -124,7 +124,7 @@ export interface Saved {
 /** In the order in which they are written. */
 export const saved = (program: Program): Saved[] => activationsOf(program).filter(({ isRead }) => isRead);
 
-/** One of a block, whether the backward pass reads it or not. */
+/** An activation of a block, whether the backward pass reads it or not. */
 export interface BlockActivation extends Saved {
   /** Or else it is of use only to make others. */
   readonly isRead: boolean;

@@ -1,6 +1,6 @@
 // Place of a rank among those along one axis of a grid of ranks.
 
-/** Of so many ranks along an axis, one. */
+/** The place of a rank along an axis of the grid: its number, and how many there are. */
 export interface GridPlace {
   readonly rank: number;
   readonly size: number;

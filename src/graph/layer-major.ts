@@ -84,7 +84,7 @@ function gradientsOf({ kernel, problem, operands }: TensorInstruction) {
 
 /** Instructions side by side that all micro-batches pass before the next ones. */
 interface Section {
-  /** The same in each micro-batch. */
+  /** One for all micro-batches: their sections of one key are run side by side. */
   readonly key: string;
   readonly phase: Phase;
   readonly layer: string | undefined;
@@ -145,7 +145,7 @@ function matched(own: readonly Instruction[], others: readonly Instruction[]): M
 const nameOf = (instruction: Instruction): string =>
   `${instruction.op} ${'kernel' in instruction ? instruction.kernel.name : ''} ${instruction.label}`;
 
-/** Of all micro-batches behind the first, whose tensors are those of the programs. */
+/** The copies for all micro-batches behind the first, which has the tensors of the programs. */
 export const copiesOf = (count: number, inputs: readonly Tensor[]): Copy[] =>
   Array.from({ length: count - 1 }, (_, i) => new Copy(i + 2, inputs));
 

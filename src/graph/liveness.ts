@@ -69,7 +69,7 @@ export function place(program: Program, maxArenaBytes: number, tight = false): P
   return { places, arenas: arenas.map(({ bytes }) => bytes) };
 }
 
-/** Of a buffer of its own, as what stays has one, each operand is bound whole. */
+/** Checks that tensors that stay are not too large: each has a buffer of its own, of which an operand is bound whole. */
 function checkLasting({ instructions }: Program, most: number): void {
   for (const instruction of instructions) {
     if (instruction.op !== 'dispatch') continue;

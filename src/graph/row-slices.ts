@@ -241,7 +241,7 @@ class Slice {
   }
 }
 
-/** Of two numbers that are not 0. */
+/** The least common multiple of two numbers that are not 0. */
 function leastMultiple(a: number, b: number): number {
   let [x, y] = [a, b];
   while (y !== 0) [x, y] = [y, x % y];

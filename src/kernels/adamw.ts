@@ -151,7 +151,7 @@ export const numberedBlock = (number: number, decays: boolean): number => number
 const DECAYS = 2 ** 31;
 
 /**
- * The same kernel with m, v (size / 2 words: two bfloat16 in each), rounded by chance with the key in hyper (ROUNDING.size).
+ * `kernel` with m, v (size / 2 words: two bfloat16 in each), rounded by chance with the key in hyper (ROUNDING.size).
  * `parameters`: its fragment of them, with four lanes. `size`: a multiple of 4.
  */
 const withNarrowMoments = (kernel: Kernel<AdamWProblem>, parameters: string): Kernel<NarrowMomentsProblem> => ({

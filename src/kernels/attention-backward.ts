@@ -170,7 +170,7 @@ export const attentionBackwardQ: Kernel<AttentionBackwardProblem> = {
   },
 };
 
-/** The same -> the k and v columns of dqkv. */
+/** As `attentionBackwardQ`, but -> the k and v columns of dqkv. */
 export const attentionBackwardKV: Kernel<AttentionBackwardProblem> = {
   name: 'attentionBackwardKV',
   operands: backwardOperands,

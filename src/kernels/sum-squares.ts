@@ -71,7 +71,7 @@ export const roundAndSumSquares: Kernel<SumSquaresProblem> = {
   },
 };
 
-/** The same in binary16, of x times the scale of gradients in `state`; the partials are of what is scaled back. */
+/** As `roundAndSumSquares` in binary16, of x times the scale of gradients in `state`; the partials are of what is scaled back. */
 export const scaleAndSumSquares: Kernel<SumSquaresProblem> = {
   ...roundAndSumSquares,
   name: 'scaleAndSumSquares',

@@ -6,7 +6,7 @@ import { Random } from '../util/random.ts';
 import { PIECE_ELEMENTS, type TensorSource } from '../values/tensor-source.ts';
 import type { Model } from './model.ts';
 
-/** The same values at every read, whatever the size of the pieces. */
+/** The parameters of a model before any training, drawn by `seed`: equal at every read, whatever the size of the pieces. */
 export function initialWeights(model: Model, seed: number, pieceElements = PIECE_ELEMENTS): TensorSource {
   const parameters = new Map(model.parameters.map((parameter) => [parameter.name, parameter]));
   return {

@@ -115,7 +115,10 @@ export function checkRows({ shape: { vocabulary } }: Pick<Model, 'shape'>, rows:
   );
 }
 
-/** Of the ranks that share layers, one for each part that is of another size: what is measured on it is of use to it alone. */
+/**
+ * One rank, of those that share layers, for each size that their parts have: what is measured on it holds for parts of
+ * its size alone.
+ */
 export const unlikeRanks = ({ shape }: Pick<Model, 'shape'>, ranks: number): number[] =>
   shape.vocabulary % ranks > 0 && isDealtOut(shape.vocabulary, ranks) ? [0, ranks - 1] : [0];
 
@@ -138,7 +141,10 @@ function* runsOf({ shape }: Parameter, { axis, sections, ranks }: ParameterSplit
   }
 }
 
-/** Of whole tensors, what the rank has whose part of a model this is. A piece may be read until the next is asked for. */
+/**
+ * The parts of whole tensors that the rank has to which this part of a model belongs. A piece may be read until the
+ * next is asked for.
+ */
 export function partsOf({ parameters }: Pick<Model, 'parameters'>, source: TensorSource): TensorSource {
   const byName = new Map(parameters.map((parameter) => [parameter.name, parameter]));
   return {

@@ -235,7 +235,7 @@ async function trainAgain(
   };
 }
 
-/** The same values, each moved at random by one unit in its last place, or not. Zeros stay: they are exact. */
+/** The values of `source`, each moved at random by one unit in its last place, or not. Zeros stay: they are exact. */
 function inTheLastBit(source: TensorSource, seed: number): TensorSource {
   return {
     names: source.names,

@@ -238,7 +238,7 @@ function becameOf(history: ChunkHistory): string {
   return `of ${history.activations.tensors.length} activations ${shares.join(', ')}`;
 }
 
-/** The same in numbers: how much of the step the chunks of each kind, and the activations, spent where. */
+/** The map in numbers: how much of the step the chunks of each kind, and the activations, spent where. */
 function sharesTable(history: ChunkHistory): Html {
   const tiers: Tier[] = [...presentTiers(history), 'none'];
   const percent = (part: number, whole: number) => {

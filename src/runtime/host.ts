@@ -22,7 +22,7 @@ export interface Files {
    * after a loss of power, `syncFolder` decides.
    */
   writeAtomic(path: string, bytes: Uint8Array | string): Promise<void>;
-  /** The same for what comes in pieces: nothing is at the path, or what was, until `commit`. */
+  /** As `writeAtomic`, of bytes that come in pieces: until `commit` the path has what it had, or nothing. */
   writeStream(path: string): Promise<WriteStream>;
   /** Undefined when nothing is there. Links are followed. */
   stat(path: string): Promise<FileStat | undefined>;
@@ -58,7 +58,7 @@ export interface FileStat {
   /** 'other': a device, a socket, a link that leads back to itself. */
   readonly kind: 'file' | 'folder' | 'pipe' | 'other';
   readonly bytes: number;
-  /** The same for two paths that lead to one file or folder; absent where there are no links. */
+  /** Equal for two paths that lead to one file or folder; absent where there are no links. */
   readonly id?: string;
 }
 
@@ -241,7 +241,7 @@ export interface Host {
    * locks of its own (a page). Errors: FolderHeld naming the process that has it; HoldfastError where it cannot be written to.
    */
   claimFolder?(folder: string): Promise<FolderClaim>;
-  /** The same with a new folder in `parent`: `prefix` and the number after the highest there. */
+  /** As `claimFolder`, of a new folder in `parent`: its name is `prefix` and the number after the highest there. */
   claimNextFolder?(parent: string, prefix: string): Promise<FolderClaim>;
   /** A file at a path that is written in several goes. Absent where none is kept. Errors: as `Files`. */
   resumeFile?(path: string): Promise<ResumedFile>;

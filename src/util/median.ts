@@ -3,7 +3,7 @@
 
 import { at } from './at.ts';
 
-/** Of at least one value. */
+/** The median of one value or more. */
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b);
   const middle = sorted.length >> 1;

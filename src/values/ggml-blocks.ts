@@ -14,7 +14,7 @@ type Bytes = Uint8Array<ArrayBuffer>;
 export const Q5_BLOCK = { elements: 32, bytes: 22 } as const;
 /** The binary16 scales of scales and of what is subtracted, 12 bytes of both, then four bits of each value. */
 export const Q4_K_BLOCK = { elements: 256, bytes: 144 } as const;
-/** The same, with 32 bytes of fifth bits before the four. */
+/** As Q4_K_BLOCK, with 32 bytes of fifth bits before the four. */
 export const Q5_K_BLOCK = { elements: 256, bytes: 176 } as const;
 /** 128 bytes of lower four bits, 64 of upper two, 16 signed scales, and their binary16 scale. */
 export const Q6_K_BLOCK = { elements: 256, bytes: 210 } as const;

@@ -16,11 +16,11 @@ export interface TensorSource {
   readonly names: readonly string[];
   /** The pieces of one tensor; none for a tensor without elements. */
   read(name: string): AsyncIterable<Float32Array<ArrayBuffer>>;
-  /** The elements of the same tensor, where that is known before it is read; absent, and undefined: it is not. */
+  /** The elements of a tensor, where that is known before it is read; absent, and undefined: it is not. */
   count?(name: string): number | undefined;
-  /** The same tensor as it is stored, where that is not as float32; absent, and undefined: it is. */
+  /** A tensor as it is stored, where that is not as float32; absent, and undefined: it is. */
   packed?(name: string): PackedTensor | undefined;
-  /** Reads the same tensor, in these elements, to where it goes; absent, and undefined: it comes in pieces alone. */
+  /** Reads a tensor, in these elements, to where it goes; absent, and undefined: it comes in pieces alone. */
   reader?(name: string, element: StoredElement): TensorReader | undefined;
 }
 
@@ -131,7 +131,7 @@ export async function* mapped<P, Q>(pieces: AsyncIterable<P>, change: (piece: P)
   for await (const piece of pieces) yield change(piece);
 }
 
-/** The same values in pieces of whole blocks. Their number is a multiple of a block's. */
+/** The values of `pieces` in pieces of whole blocks. Their number is a multiple of a block's. */
 export async function* wholeBlocks(
   pieces: AsyncIterable<Float32Array<ArrayBuffer>>,
   blockElements: number,

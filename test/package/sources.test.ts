@@ -81,6 +81,20 @@ describe('a comment', () => {
   });
 });
 
+describe('a docstring', () => {
+  it('says what a thing is without the one above it', () => {
+    const docstrings = files.flatMap((file) =>
+      [
+        ...linesOf(file)
+          .join('\n')
+          .matchAll(/\/\*\*\s(?:\s*\* )?\s*(\S.*)/g),
+      ].map(([, text = '']) => [file, text] as const),
+    );
+    expect(docstrings.length).toBeGreaterThan(4000);
+    expect(docstrings.filter(([, text]) => /^(?:The same\b|One of them\b)/.test(text))).toEqual([]);
+  });
+});
+
 describe('a class', () => {
   const DECLARED = /^(export )?(?:abstract )?class (\w+)/;
   /** Undefined where its docstring, or the beginning of its file, says what it is. */

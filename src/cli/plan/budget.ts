@@ -230,7 +230,7 @@ function describeKinds({ dtype, momentDtype, hostIndex }: ChunkMap): string {
   return `in halves of f32 of which kernels read the upper one (bf16), gradients in bf16 once they are complete, two moments in ${momentDtype}`;
 }
 
-/** Of a parameter that trains: bytes of what lives on from step to step. */
+/** Bytes of what lives on from step to step for a parameter that trains. */
 const keptBytes = (dtype: TrainingDtype, momentDtype: MomentDtype): number =>
   lastingKinds(dtype, momentDtype).reduce((sum, kind) => sum + elementBytesOf(kind), 0);
 

@@ -104,7 +104,7 @@ export function withLength(flags: PlanFlags, given: (name: 'context' | 'patch' |
   return { ...flags, context: shapeOf(configOf(flags, 1)).context };
 }
 
-/** Of as many blocks, as it would train. Errors: HoldfastError for flags that do not go together. */
+/** The model of the flags with `layers` blocks, as it would train. Errors: HoldfastError for flags that do not go together. */
 export function plannedModel(flags: PlanFlags, layers: number): Model {
   const { loraRank: rank, loraTargets, baseDtype, dtype, optimizerState } = flags;
   const trained = (model: Model) => momentsIn(computedIn(model, dtype), optimizerState);

@@ -87,7 +87,7 @@ function lines(plan: RanksPlan, flags: PlacedFlags, parameters: number): string[
 
 const shown = (bytes: number): string => formatBytes(bytes).padStart(8);
 
-/** Of the first rank of each stage; stages with equal figures share theirs. */
+/** Lines on the exchanges of the first rank of each stage; stages with equal figures share theirs. */
 function exchanges(ranks: readonly RankPlan[]): string[] {
   const found = new Map<string, number[]>();
   for (const { rank, place, exchanges, network } of ranks) {

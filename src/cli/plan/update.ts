@@ -31,7 +31,7 @@ export function updateFacts({ map, held, passes }: Fit<StepPasses>, backwardPass
   };
 }
 
-/** Of the backward pass before the decision. */
+/** Arithmetic of the backward pass before the decision. */
 function firstPassFlops({ operations }: Pass): number {
   const dispatches = operations.filter(isDispatch);
   const decided = dispatches.findIndex(({ kernel }) => kernel === stepControl);

@@ -36,7 +36,7 @@ import { checkInputFlags, configFromFlags, imagesInPatches } from '../model-flag
 import { localModel, sourceSettings } from '../model-source.ts';
 import { BYTES, dashed, type IsGiven, numbersIn, type TrainFlags } from './flags.ts';
 
-/** Of models that were not taught to chat, and are now. */
+/** The chat template of models that were not taught to chat, and are now. */
 export const FALLBACK_TEMPLATE = 'chatml';
 
 /** What a new run is to do. */

@@ -22,7 +22,7 @@ export interface CutRules {
 
 const pattern = (line: boolean): RegExp => new RegExp(line ? `${SPACE}|${LINE}` : SPACE, 'gu');
 
-/** Of GPT-2's words. */
+/** How text is cut into GPT-2's words. */
 export const GPT2_CUTS: CutRules = { pattern: pattern(true), drops: false };
 
 /** Undefined where no place is known to be safe. */

@@ -30,7 +30,7 @@ interface Found {
 
 const NOTHING: Found = { steps: [], safe: true, splits: false, byteLevel: false };
 
-/** Of texts that went through the normalizer. */
+/** The pre-tokenizer of texts that went through the normalizer. */
 export function preTokenizerOf(part: Part | undefined, normalizer: Normalizer): PreTokenizer {
   const found = part ? read(part) : NOTHING;
   const { steps, safe, splits, byteLevel } = part && findsNothing(part, normalizer) ? NOTHING : found;

@@ -64,7 +64,7 @@ export function withTemplate(files: TokenizerFiles, template: ChatTemplate | und
   return { ...files, contents: new Map([...files.contents, [TEMPLATE_FILE, new TextEncoder().encode(template.text)]]) };
 }
 
-/** Of a model's folder, a run (its latest checkpoint), or a zip of either. */
+/** The chat template of a model's folder, a run (its latest checkpoint), or a zip of either. */
 async function inFolder(from: FolderReader, path: string): Promise<Partial<Found>> {
   const files = await readerOf(from, path);
   const read = async (folder: string): Promise<Contents> => {

@@ -112,11 +112,11 @@ export const passesOf = <P extends Passes>({ workload, map }: FitCandidate<P>): 
 interface Counted extends Tally {
   /** Chunks that have values on the GPU at once, at most. */
   readonly onGPU: number;
-  /** The same, on the GPU or below it. */
+  /** Chunks that have values on the GPU or below it at once, at most. */
   readonly anywhere: number;
 }
 
-/** The same workload is measured on the same chunks for one budget after the other. */
+/** What was counted before: a workload is measured on its chunks for one budget after the other. */
 const counts = new WeakMap<Workload, WeakMap<ChunkMap, Counted>>();
 
 function countedOn(workload: Workload, map: ChunkMap): Counted {

@@ -19,7 +19,7 @@ export const TIGHT = 0.01;
 const LOOSE = { kept: 1.06, other: 1.25 } as const;
 /** How often a byte of chunks that has no room is moved, where its copy below is kept and where it must be written first, about. */
 const MOVED = { durable: 1.05, other: 2.1 } as const;
-/** The same of parameters and gradients in each further round of micro-batches. */
+/** How often a byte of parameters and gradients that has no room is moved in each further round of micro-batches, about. */
 const MOVED_EACH_ROUND = 1.7;
 /** Where copies are beside arithmetic: of what activations move, the share that is waited for all the same, and of chunks, about. */
 const WAITED = { activations: 0.3, chunks: 0.9 } as const;
@@ -32,7 +32,7 @@ export interface PassWork {
   readonly moved: number;
 }
 
-/** Of a pass, save what chunks move. */
+/** The work of a pass, save what chunks move. */
 export const workOf = (pass: Pass): PassWork => ({
   flops: flopsOf(pass),
   dispatches: pass.operations.filter(isDispatch).length,
@@ -64,7 +64,7 @@ export interface Mixture {
   readonly tight: boolean;
 }
 
-/** Of a workload within a budget. */
+/** What a mixture takes: seconds a step, and bytes of GPU memory. */
 export interface Estimated {
   readonly mixture: Mixture;
   readonly seconds: number;
@@ -187,7 +187,7 @@ function neededOf(workload: Workload, map: ChunkMap): Needed {
   return { atPeak, atEnd, eachRound };
 }
 
-/** Of all micro-batches of the pass that activations are chosen for: from the second one on each adds the same. */
+/** The work of all micro-batches of the pass that activations are chosen for: from the second one on each adds the same. */
 function workOfAll<P extends Passes>(
   { mainOf, rounds }: ActivationChoice<P>,
   workload: Workload<P>,

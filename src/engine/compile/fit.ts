@@ -146,7 +146,7 @@ function fitOne<P extends Passes>(
   return undefined;
 }
 
-/** The same chunks, with another workload of the same passes or in another placement. */
+/** A fit on the chunks of `found`, with another workload of its passes or in another placement. */
 function sameChunks<P extends Passes>(
   found: Fit<P>,
   workload: Workload<P>,
@@ -194,7 +194,7 @@ function leastRefit<P extends Passes>(
   return { ...(other.bytes < least.bytes ? other : least), sparing };
 }
 
-/** The same chunks under another budget. Errors: HoldfastError that names the smallest that these chunks need. */
+/** A fit on the chunks of `found` under another budget. Errors: HoldfastError that names the smallest that these chunks need. */
 export function refitMemory<P extends Passes>(
   found: Fit<P>,
   limits: AdapterLimits,

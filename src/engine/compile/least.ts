@@ -45,7 +45,7 @@ export const fitsBelow = (found: FitCandidate, below: RoomBelow | undefined): bo
 export const smallestBudget = (workload: Workload, limits: AdapterLimits, options: FitOptions = {}): number =>
   leastMemory(workload, limits, options).bytes;
 
-/** The same, with what of it is activations. */
+/** The smallest budget that `fitMemory` accepts, and the part of it that activations take; both in bytes. */
 export const leastMemory = (
   workload: Workload,
   limits: AdapterLimits,

@@ -100,7 +100,7 @@ function dispatchesOn(map: ChunkMap): (instruction: DispatchInstruction) => read
   };
 }
 
-/** The same on the tensors of another instruction. */
+/** `operation` on the tensors of another instruction; its ranges of chunks stay. */
 const onOthers = (operation: DispatchOperation, { operands }: TensorInstruction): DispatchOperation => {
   const own = { ...operation.operands };
   for (const [name, operand] of Object.entries(own)) {

@@ -31,7 +31,7 @@ export interface Tally {
   readonly stashes: readonly number[];
 }
 
-/** Of programs of one rank alone. */
+/** The tally of programs of one rank alone. */
 export function tally(programs: readonly Program[], map: ChunkMap): Tally {
   const counts = countsOn.get(map) ?? new Counts(map);
   countsOn.set(map, counts);
@@ -55,7 +55,7 @@ export function tally(programs: readonly Program[], map: ChunkMap): Tally {
   return { atOnce, completed, uniforms: Math.max(1, keys.size), lasting, stashes: Array.from(stashes, (b) => b ?? 0) };
 }
 
-/** The same of passes, as they are. */
+/** The tally of passes, as they are compiled. */
 export function tallyOf(passes: Passes, map: ChunkMap): Tally {
   const dispatches = new Set(dispatchesOf(passes));
   const lasting = new Set<Tensor>(exchangedTensors(passes));
@@ -79,7 +79,7 @@ const countsOn = new WeakMap<ChunkMap, Counts>();
 /** Keys of uniform blocks: one list for all instructions that are alike in these. */
 type Blocks = readonly string[];
 
-/** Of one instruction, whatever its tensors are that lie in no chunk. */
+/** What one instruction takes, whatever its tensors are that lie in no chunk. */
 interface Taken {
   readonly atOnce: number;
   readonly completed: number;

@@ -95,7 +95,7 @@ export interface ReadbackSize {
   readonly reads: number;
 }
 
-/** Of a workload whose results are waited for. */
+/** The readbacks of a workload whose results are waited for: none. */
 export const NO_READBACK: ReadbackSize = { bytes: 0, reads: 0 };
 
 /** What time is reckoned with where a choice costs some. Nothing else depends on it. */
@@ -114,11 +114,11 @@ export interface Rates {
   readonly copies?: 'serial' | 'duplex';
 }
 
-/** Of a laptop's GPU, and of a software adapter on two cores, about. */
+/** Rates of a laptop's GPU, and of a software adapter on two cores, about. */
 export const GPU_RATES: Rates = { flops: 5e12, linkBytes: 10e9, launchSeconds: 5e-6 };
 export const SOFTWARE_RATES: Rates = { flops: 8e9, linkBytes: 4e9, launchSeconds: 2e-5 };
 
-/** Of a host whose memory was not measured: two threads of a laptop reach about that. */
+/** Bytes a second of a host whose memory was not measured: two threads of a laptop reach about that. */
 export const HOST_BYTES = 20e9;
 
 /** What a fit goes by of an adapter. */

@@ -37,7 +37,10 @@ interface Kept {
   readonly uses: ReadonlySet<number>;
 }
 
-/** Of a run that was not cut short. What it takes goes by the activations and their uses, not by moments times activations. */
+/**
+ * The activations of a recorded run that was not cut short. Time and memory go by the activations and their uses, not
+ * by moments times activations.
+ */
 export function activationHistory(recording: Recording): ActivationHistory {
   const { operations, starts } = recording.pass;
   const whereAt = placesBelow(recording);

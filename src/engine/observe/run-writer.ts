@@ -21,7 +21,7 @@ export class RunWriter {
   }
 }
 
-/** Of a value that is given at each moment. */
+/** The runs of a value that is given at each moment. */
 export function runsOf(values: ArrayLike<number>): RunLengths {
   const writer = new RunWriter();
   for (let m = 0; m < values.length; m++) writer.from(m, values[m] ?? 0);

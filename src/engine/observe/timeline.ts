@@ -11,7 +11,7 @@ import { chunkRuns } from './chunk-history.ts';
 import type { RankStep } from './rank-step.ts';
 import { CAUSES, type Cause, endOf, type LinkName, type Recording, type Transfer, transferSizes } from './recording.ts';
 
-/** Of the Trace Event Format: X is a slice, C a counter, M a name, i a mark. Times in microseconds. */
+/** An event of the Trace Event Format: X is a slice, C a counter, M a name, i a mark. Times in microseconds. */
 export interface TraceEvent {
   readonly ph: 'X' | 'C' | 'M' | 'i';
   readonly name: string;

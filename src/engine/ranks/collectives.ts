@@ -138,7 +138,7 @@ export interface NetworkBytes {
   readonly received: number;
 }
 
-/** Of one operation. */
+/** Bytes that a rank sends and receives in one operation. */
 function bytesOf(operation: CollectiveOperation, { rank, size }: GridPlace) {
   const { collective, parts } = operation;
   let sent = 0;
@@ -227,7 +227,7 @@ export function bytesOverLink(operation: CollectiveOperation, rank: number) {
   };
 }
 
-/** Of all exchanges. */
+/** Bytes over the link between host and GPU, each way, of all exchanges among `operations`. */
 export function exchangedOverLink(operations: readonly Operation[], places: GridPlaces) {
   const each = operations.flatMap((operation) =>
     operation.op === 'collective' ? [bytesOverLink(operation, places[operation.axis].rank)] : [],
@@ -249,8 +249,8 @@ export function networkBound(map: ChunkMap, { size, stage }: Pick<Sharding, 'siz
 }
 
 /**
- * The same for a rank in a grid: with what a ring sends of what ranks add up and gather that share layers, and what stages hand on,
- * on average of both ways.
+ * As `networkBound`, of a rank in a grid: with what a ring sends of what ranks add up and gather that share layers, and
+ * what stages hand on, on average of both ways.
  */
 export function gridBound(
   operations: readonly Operation[],

@@ -71,7 +71,7 @@ export class Communicator {
     this.#watchdog = watchdog;
   }
 
-  /** The same ranks over another channel, with the same ledger. */
+  /** A communicator of these ranks over another channel, with the ledger of this one. */
   over(channel: keyof typeof CHANNELS): Communicator {
     return new Communicator(this.#messages, channel, this.#watchdog, this.ledger);
   }

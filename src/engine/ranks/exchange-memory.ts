@@ -30,7 +30,7 @@ const isExchange = (operation: Operation): operation is CollectiveOperation =>
 
 const known = new WeakMap<Operations, ExchangeRooms>();
 
-/** Of a pass, for one of the ranks. A list of operations is that of one rank. */
+/** The host memory that the exchanges of a pass need on one of the ranks. A list of operations is that of one rank. */
 export function exchangeRooms(operations: Operations, places: GridPlaces): ExchangeRooms {
   const before = known.get(operations);
   if (before) return before;

@@ -14,7 +14,7 @@ export interface ChunkGatherOperation extends CollectiveOperation {
   readonly on: { readonly chunk: number };
 }
 
-/** One of them in its place. */
+/** A gather of a chunk in its place among the operations of a pass. */
 export interface ChunkGather {
   readonly operation: ChunkGatherOperation;
   readonly owner: number;

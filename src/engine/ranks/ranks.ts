@@ -23,7 +23,7 @@ export interface Ranks extends GridPlace {
   /** For values that only their owner has: what is asked for, and what comes. */
   readonly questions: Communicator;
   readonly state: Communicator;
-  /** The same ranks in another grid. */
+  /** These ranks in another grid. */
   inGrid(shape: GridShape): Ranks;
 }
 

@@ -61,7 +61,7 @@ export const chunkPart = (kind: Kind, place: number, map: ChunkMap, sharding: Sh
   bytes: elementBytesOf(kind) * at(map.layoutOf(kind).used, place),
 });
 
-/** Of one f32 for each block of BLOCK_ELEMENTS: those of a chunk belong to its owner. */
+/** The parts of a list with one f32 for each block of BLOCK_ELEMENTS: those of a chunk belong to its owner. */
 export const blockParts = (map: ChunkMap, sharding: Sharding): OwnedPart[] =>
   map.trainable.used.map((used, index) => ({
     owner: ownerOf(index, map, sharding),

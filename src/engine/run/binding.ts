@@ -26,7 +26,7 @@ interface Ready {
   readonly label: string;
   readonly dispatch: Dispatch;
   readonly pipeline: Pipeline;
-  /** The same for a chunk in the buffer of another operand: what is only read is declared as writable too. */
+  /** The pipeline for a chunk in the buffer of another operand: what is only read is declared as writable too. */
   readonly besideOthers: Pipeline | undefined;
   readonly uniform: number;
   readonly fixed: Readonly<Record<string, BufferRange>>;

@@ -182,7 +182,7 @@ export class Link {
     this.write(buffer, offset, value.subarray(0, bytes), this.recorder?.transfer('h2d', [chunk]));
   }
 
-  /** The same into any buffer, a chunk's bytes or fewer. `taken` is called when the GPU has taken them. */
+  /** Sends bytes up into any buffer: a chunk's, or fewer. `taken` is called when the GPU has taken them. */
   write(buffer: GPUBuffer, offset: number, value: Uint8Array<ArrayBuffer>, taken?: () => void): void {
     const from = this.#staging.fill(value, taken);
     this.command((encoder) => encoder.copyBufferToBuffer(from, 0, buffer, offset, value.length));

@@ -79,7 +79,7 @@ export class ModelValues {
     return this.#source(kind, inTurn, part);
   }
 
-  /** The same within a turn of the caller's. */
+  /** As `of`, within a turn that the caller has. */
   now(kind: Kind): TensorSource {
     return this.#source(kind, (work) => work());
   }

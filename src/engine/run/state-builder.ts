@@ -46,7 +46,7 @@ export class StateBuilder<P extends Passes> {
     this.#ranks = ranks;
   }
 
-  /** The same chunks within another budget. Errors: HoldfastError for one that they do not fit into. */
+  /** The arrangement of the chunks of `from` within another budget. Errors: HoldfastError for one that they do not fit into. */
   within(gpu: number, from: Arrangement<P>, device: Device): Arrangement<P> {
     const refitted = refitMemory(from.fit, limitsOf(device), gpu, this.#refitOptions(from));
     return arrange(refitted, { ...from.memory, gpu });

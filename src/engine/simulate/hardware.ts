@@ -47,7 +47,7 @@ const hardware = object({
   network: optional(object({ ranksPerMachine: figure, inside: networkLink, between: optional(networkLink) })),
   /** What kernels reach of the arithmetic, measured. @default assumed */
   reached: optional(figure),
-  /** The same of single kernels by their names, of what arithmetic and memory allow them, measured. @default as `reached` */
+  /** What single kernels, by their names, reach of what arithmetic and memory allow them, measured. @default as `reached` */
   reachedBy: optional(namesTo(figure)),
   /** What AdamW on the host reaches of its memory's speed, measured. @default assumed */
   hostReached: optional(figure),
@@ -172,7 +172,7 @@ export function knownMachine(name: string): Machine | undefined {
   return file === undefined ? undefined : parseHardware(file, name);
 }
 
-/** Of those that come along, for messages. */
+/** The names of the machines that come along, for messages. */
 export const hardwareNames = (): string => Object.keys(HARDWARE).sort().join(', ');
 
 const named = (part: string, figures: Readonly<Record<string, Figure>>): [string, Figure][] =>

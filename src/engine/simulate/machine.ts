@@ -33,7 +33,7 @@ export interface Machine {
   readonly network?: MachineNetwork;
 }
 
-/** Of the host, as its processors have it. */
+/** The host's memory, as its processors have it. */
 export interface MachineHostMemory {
   /** Read and written, all of them together. */
   readonly bytesPerSecond: number;

@@ -58,7 +58,7 @@ export function neighboursOf({ title, network }: Machine, size: number, stride =
 const NOTHING: NetworkLink = { bytesPerSecond: Number.POSITIVE_INFINITY, latencySeconds: 0 };
 const ALONE: GridPlace = { rank: 0, size: 1 };
 
-/** Of a rank on the axis of an exchange. */
+/** The place of a rank on the axis of an exchange. */
 export function placeOn(
   { sharding, tensor = ALONE, stage = ALONE }: SimulatedRanks,
   { axis }: Pick<CollectiveOperation, 'axis'>,

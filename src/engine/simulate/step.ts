@@ -18,7 +18,7 @@ export type Waited = Exclude<Work, 'compute'>;
 /** Since the beginning: seconds to the end of the last arithmetic, seconds of arithmetic, and bytes. */
 export type Totals = Readonly<Record<'end' | 'compute' | keyof SimulatedStep['bytes'], number>>;
 
-/** Of so many steps between two totals, in which so much was waited for. */
+/** The mean of `counted` steps between two totals, in which `waits` seconds were waited for. */
 export function averageStep(
   before: Totals,
   after: Totals,

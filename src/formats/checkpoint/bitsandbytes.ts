@@ -44,7 +44,10 @@ interface Quantised {
   readonly nested: NestedScales | undefined;
 }
 
-/** The same tensors where none is quantised. Errors: HoldfastError naming what is damaged, or in bits that are not read. */
+/**
+ * `tensors` with those that are quantised as tensors of their own shapes; `tensors` itself where none is. Errors:
+ * HoldfastError naming what is damaged, or in bits that are not read.
+ */
 export async function openQuantised(tensors: ModelTensors): Promise<StoredTensors> {
   const found = new Map<string, Quantised>();
   for (const entry of tensors.entries.keys()) {
@@ -98,7 +101,7 @@ function sizeOf(tensors: ModelTensors, name: string, dtype: 'U8' | 'F32'): numbe
   return elements(entry.shape);
 }
 
-/** Of so many; undefined where there are others. */
+/** The float32 values of a tensor; undefined where it has not `count` of them. */
 async function floatsAt(tensors: ModelTensors, name: string, count: number): Promise<Float32Array | undefined> {
   if (sizeOf(tensors, name, 'F32') !== count) return undefined;
   return (await tensors.read(name)) as Float32Array;

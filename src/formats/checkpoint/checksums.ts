@@ -130,7 +130,7 @@ async function inParts(
 
 const isWholeName = (name: string): name is WholeName => name === WEIGHTS || name === MOMENTS;
 
-/** Of a whole file, read in pieces. */
+/** The checksum of a whole file, which is read in pieces. */
 export async function sumOf(files: FolderReader, path: string): Promise<string> {
   const size = (await files.stat(path))?.bytes ?? 0;
   const sum: Sha256 = await files.sha256();

@@ -55,5 +55,5 @@ export interface LoadedCheckpoint extends Checkpoint {
   readonly sums?: ReadonlyMap<string, string>;
 }
 
-/** Of a checkpoint, what says how it is to be read. */
+/** The part of a checkpoint that says how it is to be read. */
 export type LoadedState = Pick<LoadedCheckpoint, 'state' | 'config' | 'path'>;

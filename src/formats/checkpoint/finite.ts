@@ -15,7 +15,7 @@ import {
 import type { SavedWeights } from './contents.ts';
 
 /**
- * The same weights. `needs`: for messages, what needs them to be finite. Errors, as they are read: HoldfastError naming the
+ * The weights, checked as they are read. `needs`: for messages, what needs them to be finite. Errors, then: HoldfastError naming the
  * tensor and the index of the first that is not.
  */
 export function finiteWeights(
@@ -83,7 +83,7 @@ export function finiteWeights(
   };
 }
 
-/** Of the element at a place, row-major: one number a dimension. */
+/** The index of the element at a place, row-major: one number a dimension. */
 function indexOf(place: number, shape: readonly number[]): number[] {
   const index: number[] = [];
   let rest = place;

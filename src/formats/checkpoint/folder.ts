@@ -11,12 +11,12 @@ import { INDEX_NAMES, shardNames } from './shard-names.ts';
 
 export const CONFIG = 'config.json';
 export const WEIGHTS = 'model.safetensors';
-/** Of weights in several files. */
+/** The name of the index of weights in several files. */
 export const INDEX = INDEX_NAMES[WEIGHTS];
 export const ADAPTER_CONFIG = 'adapter_config.json';
 export const ADAPTER_WEIGHTS = 'adapter_model.safetensors';
 export const MOMENTS = 'optimizer.safetensors';
-/** Of moments in several files. */
+/** The name of the index of moments in several files. */
 export const MOMENTS_INDEX = INDEX_NAMES[MOMENTS];
 export const TRAINER_STATE = 'trainer_state.json';
 export const SUMS = 'SHA256SUMS';

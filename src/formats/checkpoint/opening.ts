@@ -38,7 +38,7 @@ export const opening = <T>(files: FolderReader, name: string, open: (at: string)
     (at) => unchanged(files, at, () => open(at)),
   );
 
-/** The same of an adapter; undefined where the name stands for none. */
+/** As `opening`, of an adapter; undefined where the name stands for none. */
 export const openingAdapter = <T>(
   files: FolderReader,
   name: string,
@@ -145,7 +145,7 @@ async function namesToHold(files: FolderReader, folder: string): Promise<Readonl
   return new Set([CONFIG, ...weights, ...ADAPTER_FILES, ...COMPANIONS, ...moments, TRAINER_STATE, SUMS]);
 }
 
-/** Of a folder that is not there any more. */
+/** The error of a folder that is not there any more. */
 export const removed = (folder: string): HoldfastError =>
   new HoldfastError(
     `${folder}: was removed while it was read, as a run that goes on removes its older checkpoints; load again`,

@@ -187,7 +187,7 @@ const stateText = (state: unknown): string => `${JSON.stringify(state)}\n`;
 export const replaceState = (files: Files, folder: string, state: unknown): Promise<void> =>
   replaceTexts(files, folder, new Map([[TRAINER_STATE, stateText(state)]]));
 
-/** The same of one that trains an adapter, and says where its base lies now. */
+/** As `replaceState`, of a checkpoint of an adapter; it says from then on that its base lies at `base`. */
 export async function replaceBase(files: Files, folder: string, state: unknown, base: string): Promise<void> {
   const path = join(folder, ADAPTER_CONFIG);
   const config = parseJSON(await files.read(path), path, OTHER_CHECKPOINT) as Record<string, unknown>;

@@ -1,7 +1,7 @@
 // The names of tensors' files in several parts, as Hugging Face's libraries write them: `model-00001-of-00003.safetensors`, and
 // an index that says which tensor is in which. Names alone: reading the files is tensor-files.ts, writing them shards.ts.
 
-/** Of tensors that may lie in one file, the name of the index where they lie in several. */
+/** The name of the index of several files, by that of the one file in whose place they are. */
 export const INDEX_NAMES = {
   'model.safetensors': 'model.safetensors.index.json',
   'optimizer.safetensors': 'optimizer.safetensors.index.json',
@@ -13,7 +13,7 @@ export type WholeName = keyof typeof INDEX_NAMES;
 const stemOf = (whole: WholeName): string => whole.replace(/\.safetensors$/, '');
 const digits = (number: number): string => String(number).padStart(5, '0');
 
-/** Of one of so many parts, from 0. */
+/** The name of a part; parts are counted from 0. */
 export const shardName = (whole: WholeName, part: number, parts: number): string =>
   `${stemOf(whole)}-${digits(part + 1)}-of-${digits(parts)}.safetensors`;
 

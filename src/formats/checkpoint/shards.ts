@@ -89,7 +89,7 @@ async function writeOwn(
   await writeTensors(summed, shardName(whole, part, shards.length), at(shards, part).tensors, metadata);
 }
 
-/** Of those that have any, in their order. */
+/** The shards of the ranks that write any tensor, in their order. */
 function shardsOf(tensors: readonly OwnedTensor[], { size, writerOf }: Writers) {
   const byRank = Array.from({ length: size }, (_, rank) => ({ rank, tensors: [] as TensorToWrite[] }));
   for (const { parameter, tensor } of tensors) at(byRank, writerOf(parameter)).tensors.push(tensor);

@@ -112,7 +112,7 @@ export class Fields {
     return this.refuse(`${field} is ${show(value)}; it must be a number above 0`);
   }
 
-  /** One of the supported values. */
+  /** The value of a field, which must be one of `supported`. */
   only<T>(field: string, supported: readonly T[], fallback?: T): T {
     const value = this.#take(field) ?? fallback;
     const found = supported.find((item) => item === value);

@@ -10,7 +10,7 @@ export interface Labels {
   label2id: Readonly<Record<string, number>>;
 }
 
-/** Of these names, in their order. */
+/** The labels with these names, in their order. */
 export const labelsOf = (names: readonly string[]): Labels => ({
   id2label: Object.fromEntries(names.map((name, i) => [String(i), name])),
   label2id: Object.fromEntries(names.map((name, i) => [name, i])),

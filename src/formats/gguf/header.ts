@@ -7,7 +7,7 @@ import { assert } from '../../util/errors.ts';
 import { elements } from '../safetensors-header.ts';
 import { TENSOR_TYPES, type TensorType, tensorBytes } from './tensor-types.ts';
 
-/** Of tensors, where the metadata names no other. */
+/** The alignment of tensors in bytes, where the metadata names no other. */
 export const ALIGNMENT = 32;
 
 /** Names of tensors that are longer are refused by ggml, which ends them with a 0. */

@@ -12,7 +12,7 @@ export const TENSOR_TYPES = {
   Q4_0: { id: 2, element: 'q4_0', blockElements: 32, blockBytes: 18, fileType: 2 },
 } as const;
 
-/** The same of all types that are read: llama.cpp's tools make the others by searches of their own. */
+/** All types that are read: those that are not in TENSOR_TYPES llama.cpp's tools make by searches of their own. */
 export const READ_TYPES = {
   ...TENSOR_TYPES,
   Q5_0: { id: 6, element: 'q5_0', blockElements: 32, blockBytes: 22 },

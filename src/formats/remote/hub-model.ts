@@ -38,7 +38,7 @@ export interface HubModel {
 const NAME =
   /^(?:hf:\/\/|https:\/\/huggingface\.co\/)?([\w.-]{1,100})\/([\w.-]{1,100}?)(?:\/([\w.-]{1,200}\.gguf))?(?:@([\w./-]{1,200}))?\/?$/i;
 const WORDS = { verb: 'choose', wanted: 'name a model with its weights' } as const;
-/** Of a large file. */
+/** The SHA-256 of a large file, where the hub gives it. */
 const sumIn = (lfs: unknown): string | undefined =>
   isObject(lfs) && typeof lfs['sha256'] === 'string' ? lfs['sha256'] : undefined;
 const LISTED = object({ sha: text, siblings: list(object({ rfilename: text, lfs: optional(parsed(sumIn)) })) });

@@ -22,7 +22,7 @@ export interface Tokens {
   readonly ids: Tensor;
   /** (1) position of the first column: 0 in training. */
   readonly position: Tensor;
-  /** The same for each sequence, (1) each, where they differ: several texts are written at once. @default `position` is of all */
+  /** The position of the first column by sequence, (1) each, where several texts are written at once. @default `position` for all */
   readonly positions?: readonly Tensor[];
   /** The distinct ids (B*T), where each one's rows start (B*T + 1), and the rows (B*T). */
   readonly index: { readonly tokens: Tensor; readonly starts: Tensor; readonly order: Tensor };

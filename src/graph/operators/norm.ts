@@ -47,7 +47,7 @@ export function layernorm(g: Graph, x: Tensor, weight: Tensor, bias: Tensor, eps
   return y;
 }
 
-/** Of every RMSNorm of a model. */
+/** Options that every RMSNorm of a model has. */
 export interface RMSNormOptions {
   eps: number;
   /** Added to the weight: 1 where it is stored as a difference from 1. @default 0 */

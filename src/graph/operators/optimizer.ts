@@ -105,7 +105,7 @@ export interface SplitBlocks {
   readonly blocks: readonly ElementRange[];
 }
 
-/** Of parameters of which some are split; undefined where none is. */
+/** The blocks of parameters that are split; undefined where none is. */
 export function splitBlocks(parameters: readonly Pick<Tensor, 'size' | 'split'>[]): SplitBlocks | undefined {
   const blocks: ElementRange[] = [];
   let offset = 0;

@@ -69,7 +69,7 @@ export function summedOutput(g: Graph, y: Tensor, x: Tensor, weight: Tensor): vo
   if (!g.rows) g.emitAllReduce(y, split.ranks, weight.name);
 }
 
-/** Of such a y this rank's rows of the sum, and of the bias behind it. */
+/** This rank's rows of the sum over ranks of y = x W, where each has rows of W, and of the bias behind it. */
 export function summedRows(g: Graph, y: Tensor, weight: Tensor, bias: Tensor | undefined): Tensor {
   const { rows } = g;
   assert(rows, `${weight.name}: ranks share no rows`);

@@ -299,8 +299,8 @@ export function leastBytesWith(
 }
 
 /**
- * The same in chunks of one size, or a little smaller, whatever else the model has: a tensor that is the first of two models lies
- * in the same pieces in both.
+ * The chunks of a model as `mapChunks` has them, but of one size, or a little smaller, whatever else the model has: a
+ * tensor that is the first of two models lies in the same pieces in both.
  */
 export function packChunks(parameters: readonly StoredParameter[], training: boolean, bytes: number): ChunkMap {
   return packed(partsOf(parameters, training), (part) => packTensors(part, bytes / elementBytesIn(part), 'any', 16));

@@ -43,13 +43,13 @@ export const KINDS = {
   master: { element: 'f32', layout: 'trainable', between: 'HOLD', zero: false },
   /** Has a value from its first write in a backward pass until the optimizer has used it. */
   gradient: { element: 'f32', layout: 'trainable', between: 'FREE', zero: false },
-  /** The same once it is complete, rounded; from then on what it was rounded from holds no value. */
+  /** A gradient once it is complete, rounded; from then on what it was rounded from holds no value. */
   gradientBF16: { element: 'bf16', layout: 'trainableHalves', between: 'FREE', zero: false },
-  /** The same in f16, times the scale of the step's gradients. */
+  /** As `gradientBF16` in f16, times the scale of the step's gradients. */
   gradientF16: { element: 'f16', layout: 'trainableHalves', between: 'FREE', zero: false },
   moment1: { element: 'f32', layout: 'trainable', between: 'HOLD', zero: true },
   moment2: { element: 'f32', layout: 'trainable', between: 'HOLD', zero: true },
-  /** The same in bf16, rounded by chance: kernels/moments.ts. */
+  /** Moments in bf16, rounded by chance: kernels/moments.ts. */
   moment1BF16: { element: 'bf16', layout: 'trainableHalves', between: 'HOLD', zero: true },
   moment2BF16: { element: 'bf16', layout: 'trainableHalves', between: 'HOLD', zero: true },
   /** Parameters that nothing trains, by how they are stored. */
@@ -142,16 +142,16 @@ export const trainedKinds = (dtype: TrainingDtype, momentDtype: MomentDtype = 'f
   ...MOMENT_KINDS[momentDtype],
 ];
 
-/** Of an element of a kind, or its share of a block's. */
+/** Bytes of an element of a kind, or its share of a block's. */
 export const elementBytesOf = (kind: Kind): number => bytesPerElement(KINDS[kind].element);
 
-/** Of the widest kind. */
+/** Bytes of an element of the widest kind. */
 export const ELEMENT_BYTES = Math.max(...ALL_KINDS.map(elementBytesOf));
 
 /** Chunks of the widest kind that a chunk of a kind of what trains lies beside. */
 export const indicesIn = (kind: Kind): number => (KINDS[kind].layout === 'trainableHalves' ? 2 : 1);
 
-/** Of the kinds of what trains, the most that a chunk lies beside. */
+/** The most chunks of the widest kind that a chunk of one of these kinds of what trains lies beside. */
 export const indicesTogether = (kinds: readonly Kind[]): number => Math.max(...kinds.map(indicesIn));
 
 /** The kind in which the gradients of a step are complete. */
@@ -160,10 +160,13 @@ export const gradientKind = (dtype: TrainingDtype): Kind => PARAMETER_KINDS[dtyp
 /** What kernels read as parameters that train. */
 export const READ_KINDS: readonly Kind[] = TRAINING_DTYPES.map((dtype) => PARAMETER_KINDS[dtype].read);
 
-/** Of what kernels read, that which is a copy of what lies beside it: behind its last use in a step it is given up, and made again. */
+/**
+ * The kind, of those that kernels read, that is a copy of what lies beside it: behind its last use in a step it is
+ * given up, and made again.
+ */
 export const COPY_KIND = PARAMETER_KINDS.f16.read;
 
-/** Of what trains, the kinds that the optimizer alone uses. */
+/** The kinds of what trains that the optimizer alone uses. */
 export const optimizerKinds = (dtype: TrainingDtype, momentDtype: MomentDtype = 'f32'): readonly Kind[] => [
   ...besideRead(dtype),
   ...MOMENT_KINDS[momentDtype],

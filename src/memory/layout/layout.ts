@@ -46,7 +46,7 @@ function alignmentOf({ stored = 'f32' }: ShapedTensor): number {
   return elements;
 }
 
-/** Of all elements. */
+/** Bytes of all elements of some tensors. */
 export const bytesHeld = (tensors: readonly ShapedTensor[]): number =>
   tensors.reduce((sum, tensor) => sum + extentOf(tensor).size * elementBytes(tensor), 0);
 
@@ -146,7 +146,7 @@ export function packTensors(
   return { chunkElements: elements, chunks: ends.length, pieces, used: ends, held, padding, tiled };
 }
 
-/** The same pieces in chunks of equal bytes whose elements are half as wide: what two chunks hold, one behind the other. */
+/** The pieces of a layout in chunks of equal bytes whose elements are half as wide: what two chunks hold, one behind the other. */
 export function halved(layout: TiledLayout, chunkElements: number): TiledLayout {
   const { held, tiled } = layout;
   const moved = (piece: Piece): Piece => ({

@@ -38,7 +38,7 @@ export function compare(highs: Highs, trace: Trace, slots: readonly number[], se
   return { linear, costs, ...(exact !== undefined && { exact }) };
 }
 
-/** Of one of the policies that were compared. */
+/** The cost of one of the policies that were compared. */
 export function costOf(costs: PlanComparison['costs'], policy: string): PlanCost {
   const cost = costs.get(policy);
   assert(cost, `${policy} was not compared`);

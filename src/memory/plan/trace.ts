@@ -82,7 +82,7 @@ export function peakDemand({ moments, chunkBytes }: Trace): number {
 /** The most chunks that have a value at once, those included that last from step to step. */
 export const mostHeld = (trace: Pick<Trace, 'moments'>): number => heldAt(trace).reduce((a, b) => Math.max(a, b), 0);
 
-/** The same of chunks that have a value on the GPU or below it. */
+/** As `mostHeld`, of chunks that have a value on the GPU or below it. */
 export const mostHeldAnywhere = ({ moments }: Pick<Trace, 'moments'>): number =>
   mostHeld({
     moments: moments.map(({ accesses, onHost = [], ...rest }) => ({ ...rest, accesses: [...accesses, ...onHost] })),

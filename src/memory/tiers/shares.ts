@@ -66,7 +66,7 @@ const PIECES_PART = 0.7;
 const sum = (sizes: readonly number[]): number => sizes.reduce((a, b) => a + b, 0);
 const largest = (sizes: readonly number[]): number => sizes.reduce((a, b) => Math.max(a, b), 0);
 
-/** Of pieces within so much memory; undefined where there is not enough. The last ones come back first: they stay nearer. */
+/** The homes of pieces within so much memory; undefined where there is not enough. The last ones come back first: they stay nearer. */
 export function stashHomes(stashes: readonly number[], { host, disk }: TierBytes): StashHomes | undefined {
   const all = sum(stashes);
   if (all <= host) {

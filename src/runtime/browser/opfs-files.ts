@@ -12,7 +12,7 @@ import { fileError } from './room.ts';
 
 const PARTIAL = /\.partial-[0-9a-f-]{36}$/;
 
-/** Of what is being written beside `path`. */
+/** The path of what is being written beside `path`. */
 const partialOf = (path: string): string => `${path}.partial-${crypto.randomUUID()}`;
 
 export async function fileAt(path: string): Promise<FileSystemFileHandle> {

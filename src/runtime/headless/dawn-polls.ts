@@ -58,7 +58,7 @@ function replace(): void {
   globalThis.setImmediate = replaced;
 }
 
-/** Of a binding; what was bound looks the same, and may nap as well. */
+/** Whether a callback is that of a native binding; a function that was bound looks the same, and may nap as well. */
 function isNative(callback: unknown): boolean {
   return String(callback) === 'function () { [native code] }';
 }

@@ -58,7 +58,7 @@ async function makeBeside<T>(target: string, make: (partial: string) => Promise<
   return makeOwn((owner) => `${target}.partial-${owner}`, make);
 }
 
-/** Of one target in a folder, or of all. Errors: as the system throws them. */
+/** Removes what unfinished writes left of one target in a folder, or of all. Errors: as the system throws them. */
 export async function removePartials(folder: string, target?: string): Promise<void> {
   for (const name of await fs.readdir(folder)) {
     const [, written, ...owner] = PARTIAL.exec(name) ?? [];

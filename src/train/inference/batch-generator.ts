@@ -47,7 +47,7 @@ export class BatchGenerator {
   /** Places of texts that are being written, and the adapter of all of them. */
   readonly #open = new Set<number>();
   #adapter: string | undefined;
-  /** One of each place at most. */
+  /** Texts that wait for logits, one of each place at most. */
   #waiting: Asked[] = [];
   #isRunning = false;
   /** By place, the text of which keys and values are in the caches, and the move of the session since which they are. */

@@ -112,7 +112,7 @@ export type GenerationPasses = Readonly<Record<ReturnType<typeof passNameOf>, Pa
 export const generationPasses = ({ programs }: Generation, map: ChunkMap, sharding?: Sharding): GenerationPasses =>
   Object.fromEntries(programs.map((program) => [passNameOf(program), readingPass(program, map, sharding)]));
 
-/** Of a layer's cache: it stays on the GPU, or it is moved. */
+/** The modes of a layer's cache: it stays on the GPU, or it is moved. */
 const PLACES: readonly ActivationMode[] = ['keep', 'offload'];
 
 /** `place`: of all caches. @default whatever the budget asks for, which other activation modes leave it to, too */

@@ -55,7 +55,7 @@ export interface SharedStep extends GridShape {
   readonly stage: ZeroStage;
 }
 
-/** One of them. */
+/** What one rank of a plan holds, moves and computes. */
 export interface RankPlan {
   readonly rank: number;
   /** Among the copies of the model, among those that share its layers, and among its stages. */
@@ -84,7 +84,7 @@ export interface RankPlan {
     readonly exchanged: { readonly down: number; readonly up: number };
   };
   readonly network: NetworkBytes;
-  /** The same by axis of the grid and by what is exchanged. */
+  /** Its network bytes by axis of the grid and by what is exchanged. */
   readonly exchanges: readonly Exchanged[];
   readonly flops: number;
   readonly fit: Fit<TrainingPasses>;

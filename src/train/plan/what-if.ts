@@ -23,7 +23,7 @@ export interface Alternative {
   readonly moreArithmetic: number;
 }
 
-/** Of a run within a budget. */
+/** What other settings would save a run within its budget. */
 export interface WhatIf {
   /** As `moved` of an alternative: of a step as it is planned. */
   readonly moved: number;

@@ -119,8 +119,8 @@ export async function modelForClasses(
 }
 
 /**
- * The same of a model that may have an adapter to go on from, whose head it then has; with one of its own where the data says
- * nothing else. Errors: as `modelForClasses`, and for data of other classes than the adapter's.
+ * As `modelForClasses`, of a model that may have an adapter to go on from, whose head it then has; it keeps its own head where the
+ * data asks for no other. Errors: as `modelForClasses`, and for data of other classes than the adapter's.
  */
 export async function headFor(
   host: ReadingHost,

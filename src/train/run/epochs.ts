@@ -5,7 +5,7 @@
 
 import type { Dataset } from '../../data/dataset.ts';
 
-/** Of a run with so many sequences a step. */
+/** The epochs of a run, by its steps of so many sequences. */
 export class Epochs {
   readonly #dataset: Pick<Dataset, 'rowsOf'>;
   readonly #rowsPerStep: number;
@@ -38,7 +38,10 @@ export class Epochs {
     return low;
   }
 
-  /** The same, as if each epoch were as long as the first: the others need not be known. */
+  /**
+   * Epochs that are done after so many steps, and the part of the next one, as if each were as long as the first: the
+   * others need not be known.
+   */
   about(steps: number): number {
     return (steps * this.#rowsPerStep) / Math.max(1, this.#dataset.rowsOf(0));
   }

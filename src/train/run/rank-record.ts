@@ -27,7 +27,7 @@ export interface RankRecord {
   readonly each: readonly RankShare[];
 }
 
-/** One of them. */
+/** What one rank of a run sent, held and waited for. */
 export interface RankShare {
   readonly rank: number;
   readonly sentBytes: number;

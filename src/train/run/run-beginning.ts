@@ -31,7 +31,7 @@ export interface RunSetting {
   readonly tokenizer: Tokenizer;
 }
 
-/** The same with what its settings leave to the trainer, which has chosen it: another part, and a run that goes on, keep it. */
+/** `setting` with what it leaves to the trainer, as that has chosen it: another part, and a run that goes on, keep it. */
 export function settled(setting: RunSetting, { options: { optimizerSplit } }: Trainer): RunSetting {
   return optimizerSplit === undefined ? setting : { ...setting, settings: { ...setting.settings, optimizerSplit } };
 }

@@ -32,7 +32,7 @@ import type { RunEvents, RunOptions, RunSummary } from './run-events.ts';
 import type { Validation } from './saved-state.ts';
 import { StepClock } from './step-clock.ts';
 
-/** Of a task, solved at each validation. */
+/** Problems of a task that are solved at each validation. */
 const PROBLEMS = 64;
 const SAMPLE: SamplingOptions = { temperature: 0.7, topP: 0.95 };
 /** Skipped steps in a row that end a run. */

@@ -260,7 +260,7 @@ export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
 export const readSettings = (json: unknown): RunSettings =>
   check(settingsBy(configIn('the settings')), json, 'the settings');
 
-/** Of the field `config`, in a file or what is called `name`. */
+/** The schema of the field `config` in what errors call `name`. */
 const configIn = (name: string): Schema<ModelConfig> => parsed((json) => parseConfig(json, `${name}: config`));
 
 /** Whether text is written between steps: memory is set aside for it. */

@@ -118,7 +118,7 @@ const history: Schema<RunHistory> = object({
   samples: list(object({ step, text })),
 });
 
-/** Of a file beside this config.json: all settings are of that model. */
+/** The schema of a file beside this config.json: all settings are of that model. */
 function schemaFor(file: string, config: ModelConfig): Schema<SavedState> {
   const configAt = (at: string) =>
     parsed((json) => {

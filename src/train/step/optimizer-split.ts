@@ -84,7 +84,7 @@ export function chooseSplit({ model, workloadOf, memory, limits }: SplitSearch):
   return fastest(inOrder())?.split ?? 0;
 }
 
-/** Of several that take as long, the one with the most on the GPU. */
+/** The split that takes the least time; of several, the one with the most on the GPU. */
 function fastest(some: readonly Tried[]): Tried | undefined {
   let best: Tried | undefined;
   for (const one of some) if (!best || one.seconds <= best.seconds) best = one;

@@ -31,7 +31,7 @@ import { assert } from '../../util/errors.ts';
 export interface StepPrograms extends BlockTensors {
   /** Forward and backward of a step's first micro-batch: gradients and loss start anew. */
   readonly first: Program;
-  /** The same for the micro-batches that follow: gradients and loss add up. */
+  /** Forward and backward of the micro-batches that follow: gradients and loss add up. */
   readonly next: Program;
   /** From the complete gradients to the decision to clip or to skip, and on to the new parameters. */
   readonly update: Program;

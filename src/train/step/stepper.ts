@@ -66,7 +66,7 @@ interface UnderWay {
   readonly committed: Set<number>;
   /** See STATE; known once the GPU has decided. */
   state: Float32Array<ArrayBuffer> | undefined;
-  /** The same, once it is submitted. */
+  /** What `state` will be; undefined until the step is submitted. */
   numbers: Promise<Float32Array<ArrayBuffer>> | undefined;
   readonly done: Deferred<Float32Array<ArrayBuffer>>;
 }

@@ -7,7 +7,7 @@ import type { DecoderConfig, RopeScalingFields } from '../../families/decoder.ts
 import { f32, type MetadataValue, string, u32 } from '../header.ts';
 import type { GGUFFamily, Keys, TensorRule } from './family.ts';
 
-/** Of Hugging Face's configurations the fields that are read here. */
+/** The fields of Hugging Face's configurations that are read here. */
 export type DecoderFields = Readonly<DecoderConfig> & { readonly model_type: string };
 
 /** What a family has of its own. */

@@ -3,7 +3,7 @@
 import { f32, u32 } from '../header.ts';
 import type { GGUFFamily, TensorRule } from './family.ts';
 
-/** Of Hugging Face's configuration the fields that are read here. */
+/** The fields of Hugging Face's configuration that are read here. */
 export interface GPT2Fields {
   readonly n_positions: number;
   readonly n_embd: number;

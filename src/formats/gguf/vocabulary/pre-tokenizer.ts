@@ -112,7 +112,7 @@ export function ggufPreTokenizer(name: string, fail: (problem: string) => never)
   return { ignoresMerges, addsBos, normalizer, steps: sequence(split, bytes(false)) };
 }
 
-/** Of one Split that keeps what its pattern finds as pieces of their own. */
+/** The pattern of one Split that keeps what it finds as pieces of their own. */
 function patternOf(steps: readonly Readonly<Record<string, unknown>>[]): string | undefined {
   const [step] = steps;
   if (steps.length !== 1 || step?.['type'] !== 'Split') return undefined;

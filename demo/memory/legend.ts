@@ -6,7 +6,7 @@ import { open } from './cells.ts';
 import { Paint } from './paint.ts';
 
 const SIZE = 12;
-/** No code: what Paint.copy paints. */
+/** No codes: hollow cells, which `Paint.hollow` paints. */
 const COPY = -1;
 const DROPPED = -2;
 

@@ -1,5 +1,5 @@
 // PEFT's adapter_config.json and the names in its adapter_model.safetensors: what one says, as options of a low-rank update,
-// and back. Not the files themselves (checkpoint/adapter.ts).
+// and back. Not the files themselves (checkpoint/load.ts, save.ts).
 //
 // Invariant: an adapter that parseAdapterConfig() lets pass computes here what PEFT computes with it. A field that would
 // make it something else is refused by name, and so is one that is not known and is set.

@@ -1,6 +1,6 @@
 // NF4, the four bits of QLoRA (Dettmers et al. 2023) as bitsandbytes stores them: blocks of 64, each a float32 scale, its
 // largest size, and 64 indices of 16 levels, two to a byte, the first in the upper half; a value is their product. Here the
-// scale lies before its block; files have the scales apart (formats/bitsandbytes.ts).
+// scale lies before its block; files have the scales apart (checkpoint/bitsandbytes.ts).
 //
 // Invariant: a product is rounded once, to float32, and is never subnormal, which some GPUs flush; what was widened is
 // narrowed to the same values again.

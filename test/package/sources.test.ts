@@ -75,6 +75,25 @@ describe('a comment', () => {
     expect(commentsOf('src/gpu/shader.ts').length).toBeGreaterThan(3);
   });
 
+  it('names files that there are', () => {
+    const names = ['src', 'workers', 'demo', 'assembly', 'config', 'test', 'scripts', 'shaders', 'docs'].flatMap(
+      (folder) =>
+        readdirSync(path.join(ROOT, folder), { recursive: true, encoding: 'utf8' }).map((name) => `/${folder}/${name}`),
+    );
+    // Examples of specifiers, in the builds that know them.
+    const EXAMPLES = ['x.ts?', 'map.ts?'];
+    const named = comments.flatMap(([file, comment]) =>
+      [...comment.matchAll(/(?<![\w/.-])(?:\.{1,2}\/)*([\w/.-]*\w\.(?:ts|mjs|wgsl)\b\??)/g)].map(
+        ([, name = '']) => [file, name] as const,
+      ),
+    );
+    expect(named.length).toBeGreaterThan(200);
+    const missing = named.filter(
+      ([, name]) => !EXAMPLES.some((end) => name.endsWith(end)) && !names.some((known) => known.endsWith(`/${name}`)),
+    );
+    expect(missing).toEqual([]);
+  });
+
   it('speaks of things as things', () => {
     const asPersons = /\b(?:nobody|somebody|anybody|everybody|whoever|no one|someone|everyone)\b|^whose\b/i;
     expect(comments.filter(([, comment]) => asPersons.test(comment))).toEqual([]);

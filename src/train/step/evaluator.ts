@@ -1,5 +1,5 @@
 // The loss of a model on batches, without anything of training: no gradients, no moments, within a budget like all else.
-// What batches are is data/'s; what a perplexity is made of them, evaluation.ts.
+// What batches are is data/'s; what becomes of their losses, cli/eval.ts.
 //
 // Invariant: the loss of a batch is that of `Trainer.evaluate` with the same weights, batch size and kernel choices, to the
 // bit; over several batches it is summed in float64.

@@ -235,7 +235,7 @@ function* runsOf({ decayMask, numbered = false }: HostScalars, firstBlock: numbe
   }
 }
 
-/** The oracle of `hostAdamW` in JavaScript, of float32: f64 operations, each of them rounded. From the start of the values on. */
+/** The oracle of HostAdamW in JavaScript, of float32: f64 operations, each of them rounded. From the start of the values on. */
 export function hostAdamWReference(values: HostValues, { size, firstBlock }: HostExtent, scalars: HostScalars): void {
   const { hyper, state, decayMask } = scalars;
   if (at(state, STATE.skip) !== 0) return;

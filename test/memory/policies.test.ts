@@ -15,9 +15,10 @@ import {
   opt,
   patrickStar,
 } from '../../src/memory/plan/policies.ts';
-import { checkTrace, peakDemand, printTrace, slotsUnder, type Trace } from '../../src/memory/plan/trace.ts';
+import { peakDemand, printTrace, slotsUnder, type Trace } from '../../src/memory/plan/trace.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { leading } from '../entry.ts';
+import { checkTrace } from '../plan/check-trace.ts';
 import { traffic } from '../plan/kept-gaps.ts';
 import { slotsOf, traceOf } from '../plan/traces.ts';
 

@@ -15,7 +15,7 @@ import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { checkPlan } from '../../src/memory/plan/plan.ts';
 import { ORDERS } from '../../src/memory/plan/policies.ts';
-import { checkTrace, slotsUnder, type Trace } from '../../src/memory/plan/trace.ts';
+import { slotsUnder, type Trace } from '../../src/memory/plan/trace.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { withLora } from '../../src/nn/lora.ts';
 import type { Trainer } from '../../src/train/step/trainer.ts';
@@ -25,6 +25,7 @@ import { chooseVariants } from '../choose-variants.ts';
 import { leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
+import { checkTrace } from '../plan/check-trace.ts';
 import { fragileDevice } from './fragile.ts';
 import {
   batchesOf,

@@ -17,7 +17,7 @@ import { loadSolver } from '../../src/memory/plan/bound.ts';
 import { compare, PLANNER, ratioTo } from '../../src/memory/plan/compare.ts';
 import { checkPlan, makePlan } from '../../src/memory/plan/plan.ts';
 import { planStep } from '../../src/memory/plan/planner.ts';
-import { checkTrace, chunkName, type Trace } from '../../src/memory/plan/trace.ts';
+import { chunkName, type Trace } from '../../src/memory/plan/trace.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { withLora } from '../../src/nn/lora.ts';
 import { traceStep } from '../../src/train/step/step-programs.ts';
@@ -26,6 +26,7 @@ import { at } from '../../src/util/at.ts';
 import { median } from '../../src/util/median.ts';
 import { entry } from '../entry.ts';
 import { EVERY_CASE } from '../host.ts';
+import { checkTrace } from './check-trace.ts';
 
 const gpt2 = (n_layer: number, n_embd: number, vocab_size: number) =>
   makeModel(parseConfig({ model_type: 'gpt2', n_layer, n_embd, n_head: 4, n_positions: 32, vocab_size }, 'gpt2'));

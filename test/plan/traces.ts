@@ -1,8 +1,9 @@
 // Traces to plan for: written by hand in a few letters, or random.
 
 import fc from 'fast-check';
-import { type AccessMode, checkTrace, chunkCount, type Moment, type Trace } from '../../src/memory/plan/trace.ts';
+import { type AccessMode, chunkCount, type Moment, type Trace } from '../../src/memory/plan/trace.ts';
 import { at } from '../../src/util/at.ts';
+import { checkTrace } from './check-trace.ts';
 
 /**
  * A trace from text: moments apart by spaces, chunks as letters; `a` read, `A` written, `!a` overwritten, `a.`

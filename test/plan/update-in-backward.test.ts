@@ -7,12 +7,12 @@ import { heldAtOnce } from '../../src/engine/compile/pass.ts';
 import { ACTIVATION_MODES } from '../../src/graph/activations.ts';
 import { stepControl } from '../../src/kernels/step-control.ts';
 import { mapChunks } from '../../src/memory/layout/chunk-map.ts';
-import { checkTrace } from '../../src/memory/plan/trace.ts';
 import { computedIn } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step/step-programs.ts';
 import { trainingWorkload } from '../../src/train/step/training-workload.ts';
 import { at } from '../../src/util/at.ts';
 import { LARGEST, MODELS } from '../model/runs.ts';
+import { checkTrace } from './check-trace.ts';
 
 const MODELS_HERE = [
   ['tied', LARGEST],

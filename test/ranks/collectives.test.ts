@@ -8,13 +8,13 @@ import { networkBound, networkBytes } from '../../src/engine/ranks/collectives.t
 import { onlyOwnerOf, ownerOf, ZERO_STAGES, type ZeroStage } from '../../src/engine/ranks/sharding.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { indicesIn, lastingKinds } from '../../src/memory/layout/kinds.ts';
-import { checkTrace } from '../../src/memory/plan/trace.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { computedIn, momentsIn } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step/step-programs.ts';
 import { trainingWorkload } from '../../src/train/step/training-workload.ts';
 import { at } from '../../src/util/at.ts';
 import { MODELS } from '../model/runs.ts';
+import { checkTrace } from '../plan/check-trace.ts';
 
 const wide = makeModel(
   parseConfig({ model_type: 'gpt2', n_layer: 3, n_embd: 256, n_head: 4, n_positions: 16, vocab_size: 300 }, 'wide'),

@@ -13,7 +13,6 @@ import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.t
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import type { GridPlace } from '../../src/graph/grid-place.ts';
-import { checkTrace } from '../../src/memory/plan/trace.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { withLora } from '../../src/nn/lora.ts';
@@ -29,6 +28,7 @@ import { QWEN2 } from '../families/qwen2.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import { expectSame, memoryDisk, run, type Work } from '../model/runs.ts';
+import { checkTrace } from '../plan/check-trace.ts';
 import { ranksInProcess } from './in-process.ts';
 import { type Grid, runStages } from './pipeline.ts';
 import { caseOf, trainOnRanks, verdictOf } from './reference-runs.ts';

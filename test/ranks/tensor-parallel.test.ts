@@ -19,7 +19,6 @@ import { ACTIVATION_MODES, type ActivationMode, operandsOf, withActivations } fr
 import type { ActivationDtype } from '../../src/graph/narrow-activations.ts';
 import { onTensors, type Phase } from '../../src/graph/program.ts';
 import { embedding, embeddingBackward } from '../../src/kernels/embedding.ts';
-import { checkTrace } from '../../src/memory/plan/trace.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { linearsOf, withLora } from '../../src/nn/lora.ts';
@@ -36,6 +35,7 @@ import { testDevice } from '../harness.ts';
 import { EVERY_CASE, THOROUGH } from '../host.ts';
 import { Memory, runTogether } from '../interpret.ts';
 import { MODELS, memoryDisk } from '../model/runs.ts';
+import { checkTrace } from '../plan/check-trace.ts';
 import { caseOf, trainOnRanks, verdictOf } from './reference-runs.ts';
 
 /** Of a step whose layers two ranks share. */

@@ -1,10 +1,9 @@
 // The trace of a step: what it does to chunks, moment by moment, and nothing about why: no tensor, no model, no
 // operator. A trace comes from a dry run or from warm-up; policies, plans and bounds see only this.
 //
-// A trace is cyclic: its last moment is followed by its first, step after step. Invariant (checkTrace): a
-// chunk is overwritten when it was freed before, and only then.
+// A trace is cyclic: its last moment is followed by its first, step after step. Invariant: a chunk is overwritten when
+// it was freed before, and only then.
 
-import { assert } from '../../util/errors.ts';
 import type { Kind } from '../layout/kinds.ts';
 
 /**
@@ -104,35 +103,6 @@ export function heldAt({ moments }: Pick<Trace, 'moments'>): number[] {
     for (const chunk of frees) held.delete(chunk);
     return size;
   });
-}
-
-/** Throws if a trace contradicts itself. */
-export function checkTrace(trace: Trace): void {
-  const count = chunkCount(trace);
-  const freed = new Set<number>();
-  // Twice around: what was freed in one step must be overwritten in the next.
-  for (const turn of [0, 1]) {
-    trace.moments.forEach(({ label, accesses, onHost = [], frees }, m) => {
-      const where = `moment ${m} (${label}, turn ${turn})`;
-      const seen = new Set<number>();
-      for (const { chunk, mode } of [...accesses, ...onHost]) {
-        assert(chunk >= 0 && chunk < count, `${where} names chunk ${chunk} of ${count}`);
-        assert(!seen.has(chunk), `${where} lists ${chunkName(trace, chunk)} twice`);
-        seen.add(chunk);
-        assert(
-          mode === 'overwrite' || !freed.has(chunk),
-          `${where} wants to ${mode} ${chunkName(trace, chunk)}, which is free`,
-        );
-        const holds = turn === 1 && !freed.has(chunk);
-        assert(mode !== 'overwrite' || !holds, `${where} overwrites ${chunkName(trace, chunk)}, which was never freed`);
-        freed.delete(chunk);
-      }
-      for (const chunk of frees) {
-        assert(seen.has(chunk), `${where} frees ${chunkName(trace, chunk)} and does not use it`);
-        freed.add(chunk);
-      }
-    });
-  }
 }
 
 const SIGN: Record<AccessMode, string> = { read: '', write: '+', overwrite: '!' };

@@ -40,13 +40,14 @@ export function reflect(source: string): ShaderInterface {
 
 /**
  * The shader with these bindings declared as writable, though it writes to none of them: all ranges of one buffer that a
- * dispatch binds must be declared alike (WebGPU, Programmable Passes, usage scopes).
+ * dispatch binds must be declared alike (WebGPU, Programmable Passes, usage scopes). One may be declared so already.
  */
 export function asWritable(source: string, names: readonly string[]): string {
-  return names.reduce(
-    (text, name) => text.replace(new RegExp(`var<storage, read>(?= ${name}:)`), 'var<storage, read_write>'),
-    source,
-  );
+  return names.reduce((text, name) => {
+    const declared = new RegExp(`var<storage, read(?:_write)?>(?= ${name}:)`);
+    assert(declared.test(text), `the shader has no storage binding "${name}" to declare as writable`);
+    return text.replace(declared, 'var<storage, read_write>');
+  }, source);
 }
 
 /** The shader with its constants in front, in WGSL's own words; `enable` directives stay first. */

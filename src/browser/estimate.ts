@@ -21,7 +21,7 @@ import { compareActivations } from '../train/plan/activation-comparison.ts';
 import { baseStorage } from '../train/run/base-dtype.ts';
 import { generates, modelOf, momentDtypeIn, type RunSettings } from '../train/run/run-settings.ts';
 import { chooseSplit } from '../train/step/optimizer-split.ts';
-import { traceStep } from '../train/step/step-programs.ts';
+import { checkBatch, traceStep } from '../train/step/step-programs.ts';
 import { type TrainingPasses, trainingWorkload } from '../train/step/training-workload.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { bytesPerElement, type StoredElement } from '../values/stored-elements.ts';
@@ -166,11 +166,7 @@ function knownOf(
   const before = known.get(key);
   if (before) return before;
   const model = optimizedOn(storedModel(settings, stored), optimizerDevice, optimizerSplit);
-  if (seq > model.shape.context) {
-    throw new HoldfastError(
-      `a sequence of ${seq} tokens is longer than the model's context of ${model.shape.context}; use at most that`,
-    );
-  }
+  checkBatch(model, batch, seq);
   const generation = generates(settings) ? traceGeneration(model, seq) : undefined;
   const programs = traceStep(model, batch, seq, { packed, passes, activationDtype });
   const workload = trainingWorkload(model, programs, accumulate, generation);

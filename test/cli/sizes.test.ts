@@ -3,14 +3,22 @@
 
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { estimateRun } from '../../src/browser/estimate.ts';
 import { run } from '../../src/cli/run.ts';
 import { parseConfig } from '../../src/formats/config.ts';
+import { Graph } from '../../src/graph/graph.ts';
+import { crossEntropyHead } from '../../src/graph/operators/cross-entropy.ts';
+import { MOST_LOGIT_TILES, mostRows } from '../../src/graph/operators/head-tiles.ts';
+import { makeTensor } from '../../src/graph/program.ts';
+import { crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { parameterCount } from '../../src/nn/model.ts';
 import { checkSize, sizeOf } from '../../src/nn/size.ts';
 import { loadRun } from '../../src/parity/replay-run.ts';
+import { defaultSettings } from '../../src/train/run/run-settings.ts';
 import { traceStep } from '../../src/train/step/step-programs.ts';
 import { trainingWorkload } from '../../src/train/step/training-workload.ts';
+import { HoldfastError } from '../../src/util/errors.ts';
 import { memoryHost } from '../memory-files.ts';
 import { CHECKPOINT, RUN, SETTINGS, savedRun } from '../saved-run.ts';
 
@@ -52,6 +60,7 @@ describe('refused at once', () => {
     [['train', '--width', huge, '--heads', '1'], /parameters: .* at most are planned; use a smaller width/],
     [['train', '--context', huge], /sequences of 1000000000 tokens: 33554432 tokens at most/],
     [['train', '--batch', huge], /a batch of 1000000000 sequences of 64 tokens: .* use at most 524288 sequences/],
+    [['train', '--accumulate', huge], /a step of 1000000000 micro-batches .* accumulate at most \d+$/m],
     [['train', '--eval-windows', huge], /a validation of 1000000000 sequences of 64 tokens: .* use at most 524288/],
     [['train', '--steps', '9007199254740991'], /9007199254740991 steps .* more than the record of a run holds/],
     [['train', '--sample-tokens', huge], /samples of 1000000000 tokens: more than the record of a run holds/],
@@ -63,6 +72,21 @@ describe('refused at once', () => {
     [['generate', 'deep'], /2147483648 layers has 25769803780 tensors/],
     [['plan', '--layers', '1000000'], /1000000 layers has 12000004 tensors/],
     [['plan', '--vocab-size', huge], /of 1000000000 tokens: vocab_size may be up to/],
+    [['plan', '--batch', huge], /a batch of 1000000000 sequences of 256 tokens: .* use at most 131072 sequences/],
+    [
+      ['plan', '--batch', '131072'],
+      /a batch of 33554432 tokens: over a vocabulary of 50257 .* use at most 1310720 tokens/,
+    ],
+    [['plan', '--context', huge], /768123653376 parameters: .* use a smaller width, vocabulary or context/],
+    [
+      ['plan', '--model', 'llama', '--context', huge],
+      /of 1000000000 tokens: 33554432 tokens at most .* use shorter ones/,
+    ],
+    [['plan', '--model', 'bert', '--batch', huge], /a batch of 1000000000 sequences of 256 tokens/],
+    [['plan', '--batch', huge, '--hardware', 'rtx-3060'], /a batch of 1000000000 sequences of 256 tokens/],
+    [['plan', '--batch', huge, '--ranks', '2'], /a batch of 1000000000 sequences of 256 tokens/],
+    [['plan', '--batch', huge, '--compare', '--activations'], /a batch of 1000000000 sequences of 256 tokens/],
+    [['plan', '--accumulate', huge], /a step of 1000000000 micro-batches .* accumulate at most \d+$/m],
   ])('%j', async (args, message) => {
     expect(await refusal(...args)).toMatch(message);
   });
@@ -82,6 +106,37 @@ describe('refused at once', () => {
     const most = Number(/accumulate at most (\d+)$/.exec(message)?.[1]);
     expect(() => workload(most)).not.toThrow();
     expect(() => workload(most + 1)).toThrow(`a step of ${most + 1} micro-batches`);
+  });
+
+  test('batches of more logits than are planned', () => {
+    const program = (vocabulary: number, rows: number) => {
+      const hidden = makeTensor('hidden', [rows, 4], 'persistent');
+      const [weight, targets] = [
+        makeTensor('head', [vocabulary, 4], 'parameter'),
+        makeTensor('targets', [rows], 'persistent', 'i32'),
+      ];
+      const g = new Graph('loss');
+      const sum = makeTensor('sum', [1], 'persistent');
+      crossEntropyHead(g, hidden, { weight }, targets, { sum, accumulate: false });
+      return g.program();
+    };
+    for (const vocabulary of [1, 2, 300, 50257, 2 ** 24]) {
+      const most = mostRows(vocabulary);
+      expect(() => program(vocabulary, most + 1)).toThrow(`a batch of ${most + 1} tokens`);
+      const { instructions } = program(vocabulary, most);
+      const tiles = instructions.filter((one) => 'kernel' in one && one.kernel === crossEntropyTile).length;
+      expect(tiles).toBeLessThanOrEqual(MOST_LOGIT_TILES);
+      expect(tiles).toBeGreaterThan(MOST_LOGIT_TILES / 2);
+    }
+  });
+
+  test('what a page asks an estimate of, as it is typed', () => {
+    const settings = defaultSettings();
+    for (const changes of [{ batch: 1e9 }, { batch: 2 ** 19, accumulate: 1e9 }]) {
+      const start = performance.now();
+      expect(() => estimateRun({ ...settings, ...changes }, {})).toThrow(HoldfastError);
+      expect(performance.now() - start).toBeLessThan(1000);
+    }
   });
 });
 

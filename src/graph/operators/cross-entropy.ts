@@ -12,10 +12,10 @@ import {
   crossEntropyTile,
 } from '../../kernels/cross-entropy.ts';
 import { type MatmulProblem, matmul } from '../../kernels/matmul.ts';
-import { assert } from '../../util/errors.ts';
+import { assert, HoldfastError } from '../../util/errors.ts';
 import type { Graph } from '../graph.ts';
 import type { Tensor, TensorSplit } from '../program.ts';
-import { rowTile, vocabularyTile } from './head-tiles.ts';
+import { MOST_LOGIT_TILES, mostRows, rowTile, vocabularyTile } from './head-tiles.ts';
 import { sumRows } from './sum-rows.ts';
 import { allRows, checkWhole } from './tensor-parallel.ts';
 
@@ -52,7 +52,7 @@ function finish({ bias, softcap }: Head, first: number): Pick<MatmulProblem, 'ep
 
 /**
  * hidden (..., C), targets (...) i32, IGNORE_INDEX where there is none -> the sum of -log softmax(logits)[target] over the valid
- * targets.
+ * targets. Errors: HoldfastError for more rows than MOST_LOGIT_TILES tiles of logits have.
  */
 export function crossEntropyHead(g: Graph, hidden: Tensor, head: Head, targets: Tensor, output: LossOutput): void {
   const { weight, bias, softcap } = head;
@@ -64,6 +64,11 @@ export function crossEntropyHead(g: Graph, hidden: Tensor, head: Head, targets: 
   const start = split ? split.rank * held : 0;
   const rows = x.size / width;
   checkWhole(x, weight.name);
+  if (rows > mostRows(held))
+    throw new HoldfastError(
+      `a batch of ${rows} tokens: over a vocabulary of ${vocabulary} its logits have more than ${MOST_LOGIT_TILES} tiles, each of ` +
+        `them several operators; use at most ${mostRows(held)} tokens at once`,
+    );
   const tile = vocabularyTile(held);
   const most = rowTile(rows, tile);
   const label = `head ${weight.name}`;

@@ -4,11 +4,11 @@
 import { ceilDiv } from '../../kernels/kernel.ts';
 
 const LEAST_TILES = 2;
-const MOST_TILE = 8192;
+const MOST_COLUMNS = 8192;
 
 /** Vocabulary columns a tile: at least 2 tiles, about 128 columns for small vocabularies, at most 8192. */
 export function vocabularyTile(vocabulary: number): number {
-  const tiles = Math.max(LEAST_TILES, Math.min(8, ceilDiv(vocabulary, 128)), ceilDiv(vocabulary, MOST_TILE));
+  const tiles = Math.max(LEAST_TILES, Math.min(8, ceilDiv(vocabulary, 128)), ceilDiv(vocabulary, MOST_COLUMNS));
   return ceilDiv(vocabulary, tiles);
 }
 
@@ -16,6 +16,15 @@ export function vocabularyTile(vocabulary: number): number {
 const MOST_LOGITS = 2 ** 23;
 /** Rows of a tile are a multiple of this, but for the last: fours of floats then lie as they do in all rows at once. */
 const ROW_UNIT = 64;
+
+/** Tiles of logits of one batch, at most: each is some operators of the plan, and the plan of so many takes a gigabyte. */
+export const MOST_LOGIT_TILES = 2 ** 13;
+
+/** Rows of a batch, at most, that no more tiles come of. */
+export function mostRows(vocabulary: number): number {
+  const tile = vocabularyTile(vocabulary);
+  return Math.floor(MOST_LOGIT_TILES / ceilDiv(vocabulary, tile)) * rowTile(Number.POSITIVE_INFINITY, tile);
+}
 
 /** Rows of a tile of logits: all of them, or as many as keep it small. */
 export function rowTile(rows: number, tile: number): number {

@@ -2,13 +2,17 @@
 // is RANGES of run-settings.ts.
 
 import { checkTokens } from '../../data/batches.ts';
+import { gridPlacesOf } from '../../engine/ranks/grid.ts';
 import { familyOf, labelsIn, shapeOf } from '../../formats/families/index.ts';
 import { checkPreparation } from '../../formats/preprocessor.ts';
 import { checkStages } from '../../nn/pipeline-parallel.ts';
 import { checkSize } from '../../nn/size.ts';
 import { HoldfastError } from '../../util/errors.ts';
+import { stepPart } from '../step/rank-part.ts';
 import { checkSchedule } from '../step/schedule.ts';
-import { dtypeOf, type RunSettings } from './run-settings.ts';
+import { checkBatch } from '../step/step-programs.ts';
+import { checkOperators } from '../step/training-workload.ts';
+import { dtypeOf, modelOf, type RunSettings } from './run-settings.ts';
 
 /**
  * The characters of a run's longest record, trainer_state.json: V8 makes no longer text than 2^29 - 24, so that a longer
@@ -60,7 +64,7 @@ export function checkSettings(settings: RunSettings): void {
       'a head for these classes has to be drawn, and the adapter trains none; leave the adapter out, or take a model of these classes',
     );
   checkStages(shapeOf(config).layers, pipelineParallel);
-  checkTokens('batch', batch, seq);
+  checkBatch({ shape: shapeOf(config) }, batch, seq);
   checkTokens('validation', evalWindows, seq);
   checkSchedule({ decay: schedule, peak: lr, min: minLr, warmup, steps });
   if (settings.earlyStoppingPatience !== undefined && settings.evalEvery === 0)
@@ -69,10 +73,23 @@ export function checkSettings(settings: RunSettings): void {
   const perStep = STEP_CHARACTERS + (times(settings.evalEvery) / steps) * STEP_CHARACTERS;
   const samples = settings.sampleTokens > 0 ? times(settings.sampleEvery) : 0;
   const texts = samples * (settings.sampleTokens * TOKEN_CHARACTERS + STEP_CHARACTERS);
-  if (steps * perStep + texts <= MOST_RECORD) return;
+  if (steps * perStep + texts <= MOST_RECORD) {
+    checkMicroBatches(settings);
+    return;
+  }
   const most = Math.floor((MOST_RECORD - texts) / perStep);
   throw new HoldfastError(
     `${steps} steps with ${samples} samples of ${settings.sampleTokens} tokens: more than the record of ` +
       `a run holds; ${most > 0 ? `at most ${most} steps, or fewer samples` : 'use fewer or shorter samples'}`,
   );
+}
+
+/** A step of several is traced: how many may be depends on the operators of one. */
+function checkMicroBatches(settings: RunSettings): void {
+  const { batch, seq, accumulate, records, activationDtype } = settings;
+  if (accumulate === 1) return;
+  const { ranks = 1, tensorParallel: tensor = 1, pipelineParallel: pipeline = 1 } = settings;
+  const places = gridPlacesOf({ rank: 0, size: ranks * tensor * pipeline }, { tensor, pipeline });
+  const how = { packed: records?.pack === 'yes', activationDtype };
+  checkOperators(stepPart(modelOf(settings), batch, seq, places, how).programs, accumulate);
 }

@@ -14,7 +14,7 @@ import type { Device } from '../../gpu/device.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Model } from '../../nn/model.ts';
 import { at } from '../../util/at.ts';
-import { finishing, HoldfastError } from '../../util/errors.ts';
+import { finishing } from '../../util/errors.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
 import { type EvaluationProgram, traceEvaluation } from './step-programs.ts';
 
@@ -46,16 +46,16 @@ export class Evaluator {
   readonly #model: Model;
   readonly #program: EvaluationProgram;
 
-  /** Errors: HoldfastError for a sequence longer than the model's context, and for a budget that is too small. */
+  /**
+   * Errors: HoldfastError for sizes that are none, for a sequence longer than the model's context, and for a budget that is
+   * none, or too small.
+   */
   static async open(
     device: Device,
     model: Model,
     weights: TensorSource,
     options: EvaluatorOptions,
   ): Promise<Evaluator> {
-    const { context } = model.shape;
-    if (options.seq > context)
-      throw new HoldfastError(`a sequence of ${options.seq} tokens is longer than the model's context of ${context}`);
     const program = traceEvaluation(model, options);
     const workload = {
       parameters: model.parameters,

@@ -2,6 +2,7 @@
 // that follow, the update, and the evaluation. Pure: the trainer runs them, tests interpret them, and a dry
 // run predicts from them.
 
+import { checkTokens } from '../../data/batches.ts';
 import { Graph } from '../../graph/graph.ts';
 import type { GridPlace } from '../../graph/grid-place.ts';
 import { type ActivationDtype, narrowActivations } from '../../graph/narrow-activations.ts';
@@ -26,7 +27,9 @@ import { momentDtypeOf, trainingDtypeOf, updatedOn } from '../../memory/layout/c
 import { BatchInputs } from '../../nn/inputs.ts';
 import { lookup, type Model, parameterTensors } from '../../nn/model.ts';
 import { isTied, type ModelStages, modelStages, onStage, ownerIn } from '../../nn/pipeline-parallel.ts';
-import { assert } from '../../util/errors.ts';
+import { assert, HoldfastError } from '../../util/errors.ts';
+import { check, number, object } from '../../util/json.ts';
+import { type Range, wholeNumber } from '../../util/range.ts';
 
 export interface StepPrograms extends BlockTensors {
   /** Forward and backward of a step's first micro-batch: gradients and loss start anew. */
@@ -68,11 +71,30 @@ export interface EvaluationProgram {
   readonly hits: Tensor | undefined;
 }
 
-/** Traces the loss on batches of `batch` sequences of `seq` tokens. `adapter`: as in ForwardOptions. */
+/** What the sizes of a batch may be. */
+export const BATCH_RANGES = { batch: wholeNumber(1), seq: wholeNumber(1) } as const satisfies Record<string, Range>;
+const batchSizes = object({ batch: number(BATCH_RANGES.batch), seq: number(BATCH_RANGES.seq) });
+
+/**
+ * Checks the sizes of a batch before anything of them is made. Errors: HoldfastError for what is no size, for sequences longer
+ * than the model's context, and for more tokens than are held at once.
+ */
+export function checkBatch({ shape }: Pick<Model, 'shape'>, batch: number, seq: number): void {
+  check(batchSizes, { batch, seq }, 'a batch');
+  checkTokens('batch', batch, seq);
+  const { context } = shape;
+  if (seq > context)
+    throw new HoldfastError(
+      `a sequence of ${seq} tokens is longer than the model's context of ${context}; use at most that`,
+    );
+}
+
+/** Traces the loss on batches of `batch` sequences of `seq` tokens. `adapter`: as in ForwardOptions. Errors: as `checkBatch`. */
 export function traceEvaluation(
   model: Model,
   { batch, seq, packed = false, adapter }: { batch: number; seq: number; packed?: boolean; adapter?: string },
 ): EvaluationProgram {
+  checkBatch(model, batch, seq);
   const inputs = inputsOf(model, batch, seq, packed);
   const { lossSum } = makeStepScalars();
   const hits = hitsOf(model);
@@ -106,10 +128,11 @@ export interface StepOptions {
 }
 
 /**
- * Traces a model and its objective on micro-batches of `batch` sequences of `seq` tokens. Errors: HoldfastError for a model that
- * so many stages cannot have.
+ * Traces a model and its objective on micro-batches of `batch` sequences of `seq` tokens. Errors: as
+ * `checkBatch`; HoldfastError for a model that so many stages cannot have.
  */
 export function traceStep(model: Model, batch: number, seq: number, options: StepOptions = {}): StepPrograms {
+  checkBatch(model, batch, seq);
   const { packed = false, activationDtype = 'f32', passes } = options;
   const { place = { rank: 0, size: 1 } } = options;
   const rows = options.rows && { ranks: options.rows.size, rank: options.rows.rank, batch, seq };

@@ -188,7 +188,8 @@ function chunkLimitsOf({ parameters }: Model, { chunkBytes, ...sharding }: Workl
   return { mostChunk: mostChunkFor(bytesHeld(trained), sharding, together), ...fixed };
 }
 
-function checkOperators({ first, next }: StepPrograms, accumulate: number): void {
+/** Errors: HoldfastError for a step of more operators than are planned, with as many micro-batches as may be. */
+export function checkOperators({ first, next }: Pick<StepPrograms, 'first' | 'next'>, accumulate: number): void {
   const operators = first.instructions.length + (accumulate - 1) * next.instructions.length;
   if (operators <= MOST_OPERATORS) return;
   const most = 1 + Math.floor((MOST_OPERATORS - first.instructions.length) / next.instructions.length);

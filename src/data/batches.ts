@@ -41,8 +41,13 @@ export function arrayOf(batch: Batch, name: string, type: 'i32' | 'f32'): BatchA
 /** Of one batch: what every adapter binds at once (128 MiB). The host holds their ids and their targets. */
 const MOST_TOKENS = 2 ** 25;
 
-/** Checks that a batch is none that no memory holds. Errors: HoldfastError with the largest that may. */
+/** Checks that a batch is one, and none that no memory holds. Errors: HoldfastError with the largest that may. */
 export function checkTokens(what: string, windows: number, tokens: number): void {
+  const isSize = (value: number) => Number.isSafeInteger(value) && value >= 1;
+  if (!isSize(windows) || !isSize(tokens))
+    throw new HoldfastError(
+      `a ${what} of ${windows} sequences of ${tokens} tokens: both must be whole numbers, 1 or more`,
+    );
   if (windows * tokens <= MOST_TOKENS) return;
   const most = Math.floor(MOST_TOKENS / tokens);
   throw new HoldfastError(

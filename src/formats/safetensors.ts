@@ -9,7 +9,7 @@ import type { Files, FolderReader, OpenFile } from '../runtime/host.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import { findNonFinite, type HalfDtype, LARGEST, narrowFloats, widen } from '../values/floats.ts';
 import { bytesPerElement, type StoredElement } from '../values/stored-elements.ts';
-import { type PackedTensor, PIECE_ELEMENTS, type TensorReader } from '../values/tensor-source.ts';
+import { noTensor, type PackedTensor, PIECE_ELEMENTS, type TensorReader } from '../values/tensor-source.ts';
 import { readAhead } from './read-ahead.ts';
 import { giveBack, takeBuffer } from './read-buffers.ts';
 import {
@@ -237,7 +237,7 @@ export class TensorFile {
 
   #entry(name: string): TensorEntry {
     const entry = this.entries.get(name);
-    assert(entry, `${this.path} has no tensor ${name}`);
+    if (!entry) throw noTensor(this.path, name, this.entries.keys());
     return entry;
   }
 }

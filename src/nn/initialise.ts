@@ -1,9 +1,8 @@
 // Initial weights, drawn parameter by parameter from streams named after them: adding a layer or changing
 // one shape leaves every other parameter's values as they were. Drawn as they are asked for, a piece at a time.
 
-import { assert } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
-import { PIECE_ELEMENTS, type TensorSource } from '../values/tensor-source.ts';
+import { noTensor, PIECE_ELEMENTS, type TensorSource } from '../values/tensor-source.ts';
 import type { Model } from './model.ts';
 
 /** The parameters of a model before any training, drawn by `seed`: equal at every read, whatever the size of the pieces. */
@@ -13,7 +12,7 @@ export function initialWeights(model: Model, seed: number, pieceElements = PIECE
     names: [...parameters.keys()],
     async *read(name) {
       const parameter = parameters.get(name);
-      assert(parameter, `the model has no parameter ${name}`);
+      if (!parameter) throw noTensor('the model', name, parameters.keys());
       const { shape, initial } = parameter;
       const size = shape.reduce((a, b) => a * b, 1);
       const random = new Random(seed, `weights ${name}`);

@@ -4,7 +4,7 @@
 // Invariant: the pieces of a tensor are its elements in order, each once. A piece is the taker's to read until
 // the next one is taken: then the maker may use the memory again.
 
-import { assert } from '../util/errors.ts';
+import { HoldfastError, shortened } from '../util/errors.ts';
 import { bytesPerElement, CODECS, type NarrowElement, type StoredElement } from './stored-elements.ts';
 
 /** Elements of a piece, at most, where nothing else is asked for: 4 MiB of float32. */
@@ -14,7 +14,7 @@ export const PIECE_ELEMENTS = 2 ** 20;
 export interface TensorSource {
   /** In the order in which `read` is cheapest. */
   readonly names: readonly string[];
-  /** The pieces of one tensor; none for a tensor without elements. */
+  /** The pieces of one tensor; none for a tensor without elements. Errors: HoldfastError for a name that is not among `names`. */
   read(name: string): AsyncIterable<Float32Array<ArrayBuffer>>;
   /** The elements of a tensor, where that is known before it is read; absent, and undefined: it is not. */
   count?(name: string): number | undefined;
@@ -81,6 +81,24 @@ export const watched = (
   },
 });
 
+/** Names that a message lists, at most. */
+const MOST_LISTED = 6;
+
+/** The error of a tensor that is asked for where there is none of its name: the names that begin most like it. */
+export function noTensor(holder: string, name: string, names: Iterable<string>): HoldfastError {
+  const alike = (other: string): number => {
+    let length = 0;
+    while (length < other.length && other[length] === name[length]) length++;
+    return length;
+  };
+  const all = [...names].toSorted((a, b) => alike(b) - alike(a));
+  const rest = all.length - MOST_LISTED;
+  const listed = all.slice(0, MOST_LISTED).map(shortened).join(', ');
+  return new HoldfastError(
+    `no tensor ${shortened(name)} in ${holder}; there ${listed ? `are ${listed}` : 'is none'}${rest > 0 ? ` and ${rest} more` : ''}`,
+  );
+}
+
 /** Values by tensor name, in memory: small models, reference cases, tests. */
 export type Values = Map<string, Float32Array<ArrayBuffer>>;
 
@@ -94,7 +112,7 @@ export function sourceOf(
     count: (name) => values.get(name)?.length,
     async *read(name) {
       const all = values.get(name);
-      assert(all, `the source has no ${name}`);
+      if (!all) throw noTensor('the source', name, values.keys());
       for (let first = 0; first < all.length; first += pieceElements) yield all.subarray(first, first + pieceElements);
     },
   };
@@ -114,7 +132,7 @@ export function joined(...sources: readonly TensorSource[]): TensorSource {
   const owners = new Map(sources.toReversed().flatMap((source) => source.names.map((name) => [name, source] as const)));
   const ownerOf = (name: string): TensorSource => {
     const owner = owners.get(name);
-    assert(owner, `no source has ${name}`);
+    if (!owner) throw noTensor('the source', name, owners.keys());
     return owner;
   };
   return {

@@ -2,16 +2,23 @@
 // and the trainer is as it was.
 
 import { beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import type { BatchArray } from '../../src/data/batches.ts';
+import { type BatchArray, evenWindows, RandomWindows } from '../../src/data/batches.ts';
+import { loadWeights } from '../../src/formats/checkpoint.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
-import type { Generator } from '../../src/train/inference/generator.ts';
+import { BatchGenerator } from '../../src/train/inference/batch-generator.ts';
+import { Generator } from '../../src/train/inference/generator.ts';
+import type { SamplingOptions } from '../../src/train/inference/sampling.ts';
+import { Evaluator } from '../../src/train/step/evaluator.ts';
 import { Trainer } from '../../src/train/step/trainer.ts';
+import type { TrainerOptions } from '../../src/train/step/trainer-options.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
+import { Random } from '../../src/util/random.ts';
 import { collect, sourceOf, type TensorSource } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { entry, leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';
+import { CHECKPOINT, savedRun } from '../saved-run.ts';
 import { batchesOf, leastBudget, SMALLEST, type Work, write } from './runs.ts';
 
 const work: Work = { model: SMALLEST, batch: 2, seq: 8, accumulate: 2, steps: 1, between: true };
@@ -150,4 +157,144 @@ describe.each(['without a budget', 'within a budget'])('%s', (kind) => {
       vi.restoreAllMocks();
     }
   });
+});
+
+describe('what is asked for is none', () => {
+  const { batch, seq, accumulate, model } = work;
+  const schedule = { decay: 'constant', peak: 1e-3, min: 0, warmup: 0, steps: 9 } as const;
+  const options = { batch, seq, accumulate, schedule };
+
+  const memories: [object, RegExp][] = [
+    [{ gpu: Number.NaN }, /^the memory options: gpu is NaN; it must be a number, 0 or more$/],
+    [{ gpu: -1 }, /^the memory options: gpu is -1; it must be/],
+    [{ gpu: 'all' }, /^the memory options: gpu is "all"; it must be/],
+    [{ host: Number.NaN }, /^the memory options: host is NaN; it must be/],
+    [{ disk: { open() {}, limit: -5 } }, /^the memory options: disk.limit is -5; it must be/],
+    [{ policy: 'newest' }, /^the memory options: policy is "newest"; it must be one of "planned"/],
+    [{ activations: 'drop' }, /^the memory options: activations is "drop"; it must be one of "keep"/],
+    [{ accumulateOrder: 'none' }, /^the memory options: accumulateOrder is "none"; it must be one of/],
+    [{ recovery: 'never' }, /^the memory options: recovery is "never"; it must be one of "step", "checkpoint"$/],
+  ];
+  const sizes: [object, RegExp][] = [
+    [{ batch: 0 }, /batch of 0 sequences|batch is 0/],
+    [{ batch: Number.NaN }, /batch of NaN sequences|batch is NaN/],
+    [{ batch: 1.5 }, /batch of 1.5 sequences|batch is 1.5/],
+    [{ seq: -8 }, /sequences of -8 tokens|seq is -8/],
+    [{ seq: 1000 }, /^a sequence of 1000 tokens is longer than the model's context of \d+; use at most that$/],
+    [{ batch: 1e9 }, /^a batch of 1000000000 sequences of 8 tokens: .* use at most \d+ sequences$/],
+  ];
+
+  test.each<[object, RegExp]>([
+    ...sizes,
+    [{ batch: '2' }, /^the trainer options: batch is "2"; it must be a whole number, 1 or more$/],
+    [{ accumulate: 0 }, /^the trainer options: accumulate is 0; it must be a whole number, 1 or more$/],
+    [{ accumulate: 1e9 }, /^a step of 1000000000 micro-batches of this model has .* accumulate at most \d+$/],
+    [{ seed: 0.5 }, /^the trainer options: seed is 0.5; it must be a whole number, 0 or more$/],
+    [{ schedule: undefined }, /^the trainer options: schedule is missing; it must be an object$/],
+    [{ schedule: { ...schedule, peak: Number.NaN } }, /^learning rate NaN: must be above 0/],
+    [{ schedule: { ...schedule, peak: 1e39 } }, /^learning rate 1e\+39: .* float32 holds$/],
+    [{ schedule: { ...schedule, min: Number.NaN } }, /^minimum learning rate NaN: must lie/],
+    [{ schedule: { ...schedule, warmup: 0.5 } }, /^warm-up of 0.5 steps: must be/],
+    [{ optimizer: { clip: -1 } }, /^the trainer options: optimizer.clip is -1; it must be a number, 0 or more/],
+    [{ optimizer: { weightDecay: Number.NaN } }, /optimizer.weightDecay is NaN; it must be a number, 0 or more/],
+    [{ optimizer: { beta1: 1 } }, /optimizer.beta1 is 1; it must be a number from 0 to 0.99/],
+    [{ optimizer: { epsilon: Number.NaN } }, /optimizer.epsilon is NaN; it must be a number, 0 or more/],
+    [{ optimizerDevice: 'tpu' }, /optimizerDevice is "tpu"; it must be one of "gpu"/],
+    [{ activationDtype: 'f8' }, /activationDtype is "f8"; it must be one of "f32"/],
+    [{ update: 'never' }, /update is "never"; it must be one of "at-end"/],
+    ...memories.map(([memory, says]): [object, RegExp] => [{ memory }, says]),
+  ])('of a trainer: %j', async (changes, says) => {
+    const wrong = { ...options, ...changes } as TrainerOptions;
+    await expectMistake(() => Trainer.create(device, model, wrong), says);
+  });
+
+  test.each([...sizes, ...memories.slice(0, 6).map(([memory, says]): [object, RegExp] => [{ memory }, says])])(
+    'of an evaluator: %j',
+    async (changes, says) => {
+      const open = () => Evaluator.open(device, model, initialWeights(model, 3), { batch, seq, ...changes });
+      await expectMistake(open, says);
+    },
+  );
+
+  test.each([
+    [{ capacity: 0 }, /^a capacity of 0 tokens: must be a whole number from 1 to \d+, the model's context$/],
+    [{ capacity: Number.NaN }, /^a capacity of NaN tokens/],
+    [{ capacity: 1e9 }, /^a capacity of 1000000000 tokens/],
+    [{ batch: 0 }, /^a batch of 0 texts: must be a whole number of texts, 1 or more$/],
+    [{ batch: 1e9 }, /^1000000000 texts at once: use at most \d+ with this model$/],
+    ...memories.slice(0, 6).map(([memory, says]): [object, RegExp] => [{ memory }, says]),
+  ])('of a generator: %j', async (changes, says) => {
+    const weights = initialWeights(model, 3);
+    await expectMistake(() => BatchGenerator.open(device, model, weights, { batch: 2, ...changes }), says);
+    if ('batch' in changes) return;
+    await expectMistake(() => Generator.open(device, model, weights, changes), says);
+  });
+
+  test('of text that is written', async () => {
+    const generator = await Generator.open(device, model, initialWeights(model, 3));
+    const writing = (count: number, sampling: SamplingOptions) => async () => {
+      for await (const _ of generator.generate(Int32Array.of(1), count, sampling, new Random(1, 'samples')));
+    };
+    try {
+      await expectMistake(writing(Number.NaN, {}), /^NaN tokens to write: must be a whole number, 0 or more$/);
+      await expectMistake(writing(-1, {}), /^-1 tokens to write/);
+      await expectMistake(writing(1, { temperature: Number.NaN }), /^temperature NaN: must be 0/);
+      await expectMistake(writing(1, { topK: 0 }), /^top-k 0: must be a whole number of tokens/);
+      await expectMistake(writing(1, { topP: Number.NaN }), /^top-p NaN: must be a probability/);
+    } finally {
+      await generator.close();
+      vi.restoreAllMocks();
+    }
+  });
+
+  test('of windows', async () => {
+    const tokens = new Uint16Array(100);
+    await expectMistake(() => new RandomWindows(tokens, 0, 8, 1), /^a batch of 0 sequences of 8 tokens: both must be/);
+    await expectMistake(() => new RandomWindows(tokens, 2, Number.NaN, 1), /of NaN tokens: both must be whole numbers/);
+    await expectMistake(() => evenWindows(tokens, 8, 1.5), /^a validation of 1.5 sequences of 8 tokens: both must be/);
+  });
+
+  test('of a budget that is changed', async () => {
+    const gpu = leastBudget(device, work);
+    const trainer = await Trainer.create(device, model, { ...options, memory: { gpu }, generates: true });
+    try {
+      await expectMistake(() => trainer.setBudget(Number.NaN), /^the memory options: gpu is NaN; it must be/);
+      await expectMistake(() => trainer.setBudget(-1), /^the memory options: gpu is -1; it must be/);
+      await expectMistake(() => trainer.setBudget(0), /^0 B of GPU memory are too little: .* needs \d+ bytes/);
+      expect(trainer.session.memory.gpu).toBe(gpu);
+    } finally {
+      await trainer.destroy();
+      vi.restoreAllMocks();
+    }
+  });
+});
+
+test('a tensor that is read by another name than it has', async () => {
+  const { batch, seq, model } = work;
+  const schedule = { decay: 'constant', peak: 1e-3, min: 0, warmup: 0, steps: 9 } as const;
+  const weights = initialWeights(model, 3);
+  const trainer = await Trainer.create(device, model, { batch, seq, schedule });
+  try {
+    await trainer.setWeights(weights);
+    const { files } = await savedRun();
+    const read = (source: TensorSource, name: string) => async () => {
+      for await (const _ of source.read(name));
+    };
+    const inMemory = sourceOf(await collect(weights));
+    const sources: [string, TensorSource][] = [
+      ['the model', weights],
+      ['the source', inMemory],
+      ['the parameter values of this model', trainer.values('parameter')],
+      ['the moment1 values of this model', trainer.values('moment1')],
+      [`${CHECKPOINT}/model.safetensors`, (await loadWeights(files, CHECKPOINT)).weights],
+    ];
+    for (const [holder, source] of sources) {
+      const says = new RegExp(`^no tensor wte\\.weigth in ${holder}; there are wte\\.weight, .* and \\d+ more$`);
+      await expectMistake(read(source, 'wte.weigth'), says);
+    }
+    await expectMistake(read(sourceOf(new Map()), 'a'), /^no tensor a in the source; there is none$/);
+  } finally {
+    await trainer.destroy();
+    vi.restoreAllMocks();
+  }
 });

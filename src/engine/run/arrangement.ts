@@ -3,11 +3,14 @@
 // (session.ts).
 
 import type { Device } from '../../gpu/device.ts';
-import type { ActivationMode } from '../../graph/activations.ts';
-import type { AccumulateOrder } from '../../graph/layer-major.ts';
+import { ACTIVATION_MODES, type ActivationMode } from '../../graph/activations.ts';
+import { ACCUMULATE_ORDERS, type AccumulateOrder } from '../../graph/layer-major.ts';
+import { ORDERS } from '../../memory/plan/policies.ts';
 import { roomOf } from '../../memory/tiers/shares.ts';
 import { leastHostChunks } from '../../memory/tiers/tier-limits.ts';
 import type { BlockFile } from '../../runtime/host.ts';
+import { check, number, object, oneOf, optional } from '../../util/json.ts';
+import { realNumber } from '../../util/range.ts';
 import { fitMemory } from '../compile/fit.ts';
 import type { Fit } from '../compile/fitted.ts';
 import type { FitOptions, Recovery } from '../compile/least.ts';
@@ -47,6 +50,26 @@ export interface MemoryOptions {
    * it is not, which moves fewer bytes. Without a budget nothing is kept below. @default 'step'
    */
   readonly recovery?: Recovery;
+}
+
+const bytes = optional(number(realNumber(0, Number.MAX_SAFE_INTEGER)));
+const memoryOptions = object({
+  ...{ gpu: bytes, host: bytes, disk: optional(object({ limit: bytes })) },
+  activations: optional(oneOf([...ACTIVATION_MODES, 'auto'])),
+  accumulateOrder: optional(oneOf([...ACCUMULATE_ORDERS, 'auto'])),
+  policy: optional(oneOf(['planned', ...(Object.keys(ORDERS) as (keyof typeof ORDERS)[])])),
+  recovery: optional(oneOf(['step', 'checkpoint'])),
+});
+
+/** Errors: HoldfastError naming the first that is no budget, or no way that there is. Whether a budget is enough shows later. */
+export function checkMemory(memory: MemoryOptions): void {
+  const { gpu, host, disk, policy } = memory;
+  const limited = (bytes: unknown) => (bytes === Number.POSITIVE_INFINITY ? undefined : bytes);
+  const shown = {
+    ...{ gpu: gpu === 'auto' ? undefined : limited(gpu), host: limited(host) },
+    ...{ disk: disk && { limit: limited(disk.limit) }, policy: typeof policy === 'function' ? undefined : policy },
+  };
+  check(memoryOptions, { ...memory, ...shown }, 'the memory options');
 }
 
 /** What is tried next where the GPU has less memory than was asked of it. */

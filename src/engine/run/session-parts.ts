@@ -16,7 +16,7 @@ import type { Passes } from '../compile/pass.ts';
 import { dispatchesOf } from '../compile/pass-figures.ts';
 import { heldByUpdate, updatesOnHost, type Workload } from '../compile/workload.ts';
 import type { Ranks } from '../ranks/ranks.ts';
-import { arrange, autoBudget, limitsOf, type MemoryOptions, optionsOf, SHRINK } from './arrangement.ts';
+import { arrange, autoBudget, checkMemory, limitsOf, type MemoryOptions, optionsOf, SHRINK } from './arrangement.ts';
 import { makeDeviceState } from './device-state.ts';
 import type { HostUpdater } from './host-optimizer.ts';
 import { HostThreads } from './host-threads.ts';
@@ -41,6 +41,7 @@ export async function openParts<P extends Passes>(
   threads: Threads | undefined,
   ranks: Ranks | undefined,
 ): Promise<SessionParts<P>> {
+  checkMemory(memory);
   const limits = limitsOf(device);
   const options = optionsOf(memory, heldByUpdate(workload));
   let budget = memory.gpu === 'auto' ? await autoBudget(device, workload) : memory.gpu;

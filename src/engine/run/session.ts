@@ -20,7 +20,7 @@ import type { Pass, Passes } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
 import type { Workload } from '../compile/workload.ts';
 import type { Ranks } from '../ranks/ranks.ts';
-import type { Arrangement, MemoryOptions } from './arrangement.ts';
+import { type Arrangement, checkMemory, type MemoryOptions } from './arrangement.ts';
 import { DeviceMutex, type Kept, Replaced } from './device-mutex.ts';
 import type { Executor } from './executor.ts';
 import type { HostUpdater } from './host-optimizer.ts';
@@ -274,7 +274,8 @@ export class Session<P extends Passes = Passes> {
    * chunks do not fit into; nothing changed then. The same for one that the GPU has not the memory for: then it goes
    * on as before, or within as much as can be had, and the error says so. Where that is too little, the session is over.
    */
-  setBudget(budget: number): Promise<void> {
+  async setBudget(budget: number): Promise<void> {
+    checkMemory({ gpu: budget });
     let tried: Device | undefined;
     return this.runWithRetry(`a change of the GPU budget to ${formatBytes(budget)}`, async () => {
       // The GPU found only while it ran that it has not the memory, and the recovery from that made the budget smaller.

@@ -26,7 +26,7 @@ import {
   STORED_BLOCKS,
   storedBytes,
 } from '../../values/stored-elements.ts';
-import { type TensorReader, type TensorSource, wholeBlocks } from '../../values/tensor-source.ts';
+import { noTensor, type TensorReader, type TensorSource, wholeBlocks } from '../../values/tensor-source.ts';
 import { type ChunkValues, OpenChunk } from './open-chunk.ts';
 
 type Bytes = Uint8Array<ArrayBuffer>;
@@ -176,9 +176,12 @@ export function tensorsOf(
   kind: Kind,
   read: (chunk: number, offset: number, into: Uint8Array<ArrayBuffer>) => Promise<void>,
 ): TensorSource {
+  const names = map.names(kind);
+  const known = new Set(names);
   return {
-    names: map.names(kind),
+    names,
     async *read(name) {
+      if (!known.has(name)) throw noTensor(`the ${kind} values of this model`, name, names);
       const { read: homes } = homesOf(map, kind, name);
       for (const [i, { size }] of homes[0].pieces.entries()) {
         const parts: Bytes[] = [];

@@ -1,8 +1,8 @@
 // The tensors of a model's files as values by the names of its parameters: a source that reads them when they are asked for.
 
 import type { FolderReader } from '../../runtime/host.ts';
-import { assert, HoldfastError, shortened } from '../../util/errors.ts';
-import type { TensorReader, TensorSource } from '../../values/tensor-source.ts';
+import { HoldfastError, shortened } from '../../util/errors.ts';
+import { noTensor, type TensorReader, type TensorSource } from '../../values/tensor-source.ts';
 import { READ_TYPE_NAMES } from '../gguf/tensor-types.ts';
 import type { StoredTensors } from './model-tensors.ts';
 import { removed } from './opening.ts';
@@ -26,7 +26,7 @@ export function floatsOf(
   }
   const storedName = (name: string): string => {
     const stored = names.get(name);
-    assert(stored, `${tensors.path} has no tensor ${name}`);
+    if (stored === undefined) throw noTensor(tensors.path, name, names.keys());
     return stored;
   };
   const failed = async (path: string, error: unknown): Promise<unknown> => {

@@ -1,9 +1,8 @@
 // The tensors of a model by their names in its files, whatever the files are, and those of one safetensors file or of
 // several. Knows stored names, no model. Which files a folder has, and what is in which, is tensor-files.ts.
 
-import { assert } from '../../util/errors.ts';
 import type { StoredElement } from '../../values/stored-elements.ts';
-import type { PackedTensor, TensorReader } from '../../values/tensor-source.ts';
+import { noTensor, type PackedTensor, type TensorReader } from '../../values/tensor-source.ts';
 import type { TensorData, TensorFile } from '../safetensors.ts';
 import type { TensorEntry } from '../safetensors-header.ts';
 
@@ -62,7 +61,7 @@ export class ModelTensors implements StoredTensors {
 
   #fileOf(name: string): TensorFile {
     const file = this.#files.get(name);
-    assert(file, `${this.path} has no tensor ${name}`);
+    if (!file) throw noTensor(this.path, name, this.entries.keys());
     return file;
   }
 }

@@ -1,13 +1,15 @@
 // Text from a model, token by token, with the keys and values of what came before kept in a cache. Two
 // programs serve any prompt: one takes BLOCK tokens at a time, one takes a single token.
 
+import { checkTokens } from '../../data/batches.ts';
 import { type ChoiceRecord, KernelChoices } from '../../engine/compile/choices.ts';
 import type { MemoryOptions } from '../../engine/run/arrangement.ts';
 import { Session } from '../../engine/run/session.ts';
 import type { Device } from '../../gpu/device.ts';
 import type { Model } from '../../nn/model.ts';
-import { assert, finishing } from '../../util/errors.ts';
+import { assert, finishing, HoldfastError } from '../../util/errors.ts';
 import type { Random } from '../../util/random.ts';
+import { describeRange, inRange, wholeNumber } from '../../util/range.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
 import { checkPrompt, continuation, type GenerationOptions, nothingFed, type TokensFed } from './continuation.ts';
 import {
@@ -33,7 +35,10 @@ export interface GeneratorOptions {
   readonly capacity?: number;
 }
 
-/** What generation runs on: a session with its passes and the weights. Errors: as `Generator.open`. */
+/** Of all layers and texts: each is some operators of every step. */
+const MOST_CACHES = 2 ** 14;
+
+/** What generation runs on: a session with its passes and the weights. Errors: as `Generator.open`; HoldfastError for more texts than are planned. */
 export async function openGeneration(
   device: Device,
   model: Model,
@@ -41,7 +46,16 @@ export async function openGeneration(
   options: GeneratorOptions,
   sequences = 1,
 ): Promise<{ session: Session<GenerationPasses>; generation: Generation }> {
-  const generation = traceGeneration(model, options.capacity ?? model.shape.context, undefined, sequences);
+  const { context, layers } = model.shape;
+  const { capacity = context } = options;
+  if (!inRange(wholeNumber(1, context), capacity))
+    throw new HoldfastError(
+      `a capacity of ${capacity} tokens: must be ${describeRange(wholeNumber(1, context))}, the model's context`,
+    );
+  const most = Math.max(1, Math.floor(MOST_CACHES / layers));
+  if (sequences > most) throw new HoldfastError(`${sequences} texts at once: use at most ${most} with this model`);
+  checkTokens('cache', sequences, capacity);
+  const generation = traceGeneration(model, capacity, undefined, sequences);
   const workload = generationWorkload(model, generation, options.memory?.activations);
   const choices = new KernelChoices(device, options.choices);
   const session = await Session.open(device, workload, choices, options.memory);
@@ -64,7 +78,7 @@ export class Generator {
   /** The text of which keys and values are in the cache, and the move of the session since which they are. */
   #cached: { readonly tokensFed: TokensFed; readonly epoch: number } | undefined;
 
-  /** A generator of its own, with these weights and nothing else. */
+  /** A generator of its own, with these weights and nothing else. Errors: HoldfastError for a capacity that the model does not have, and for a budget that is none, or too small. */
   static async open(
     device: Device,
     model: Model,

@@ -38,7 +38,7 @@ import {
 } from '../../util/json.ts';
 import { type Range, realNumber, wholeNumber } from '../../util/range.ts';
 import { DECAYS, type Decay } from '../step/schedule.ts';
-import type { TrainerOptions } from '../step/trainer-options.ts';
+import { TRAINER_RANGES, type TrainerOptions } from '../step/trainer-options.ts';
 import { BASE_DTYPES } from './base-dtype.ts';
 
 /**
@@ -170,16 +170,11 @@ export function defaultSettings(changes: Partial<RunSettings> = {}): RunSettings
 
 /** What each number may be. */
 export const RANGES = {
-  batch: wholeNumber(1),
-  seq: wholeNumber(1),
-  accumulate: wholeNumber(1),
+  ...TRAINER_RANGES,
   steps: wholeNumber(1),
   lr: realNumber(0),
   minLr: realNumber(0),
   warmup: wholeNumber(0),
-  clip: realNumber(0),
-  weightDecay: realNumber(0),
-  seed: wholeNumber(0),
   evalEvery: wholeNumber(0),
   evalWindows: wholeNumber(1),
   sampleEvery: wholeNumber(0),

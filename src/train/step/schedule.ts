@@ -4,6 +4,7 @@
 // Steps count from 0. Invariant: the rate lies in (0, peak] through the warm-up and in [min, peak] after it.
 
 import { HoldfastError } from '../../util/errors.ts';
+import { inRange, realNumber } from '../../util/range.ts';
 
 /** How the learning rate comes down after the warm-up. */
 export type Decay = 'constant' | 'linear' | 'cosine';
@@ -38,8 +39,10 @@ export function checkSchedule({ decay, peak, min, warmup, steps }: LearningRateS
   if (!DECAYS.includes(decay)) {
     throw new HoldfastError(`learning rate schedule "${decay}": choose one of ${DECAYS.join(', ')}`);
   }
-  if (!(Number.isFinite(peak) && peak > 0)) {
-    throw new HoldfastError(`learning rate ${peak}: must be above 0, for example 0.001`);
+  if (!(inRange(realNumber(0), peak) && peak > 0)) {
+    throw new HoldfastError(
+      `learning rate ${peak}: must be above 0, for example 0.001, and a number that float32 holds`,
+    );
   }
   if (!(min >= 0 && min <= peak)) {
     throw new HoldfastError(`minimum learning rate ${min}: must lie between 0 and the peak, ${peak}`);

@@ -28,8 +28,6 @@ import { BatchInputs } from '../../nn/inputs.ts';
 import { lookup, type Model, parameterTensors } from '../../nn/model.ts';
 import { isTied, type ModelStages, modelStages, onStage, ownerIn } from '../../nn/pipeline-parallel.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
-import { check, number, object } from '../../util/json.ts';
-import { type Range, wholeNumber } from '../../util/range.ts';
 
 export interface StepPrograms extends BlockTensors {
   /** Forward and backward of a step's first micro-batch: gradients and loss start anew. */
@@ -71,16 +69,11 @@ export interface EvaluationProgram {
   readonly hits: Tensor | undefined;
 }
 
-/** What the sizes of a batch may be. */
-export const BATCH_RANGES = { batch: wholeNumber(1), seq: wholeNumber(1) } as const satisfies Record<string, Range>;
-const batchSizes = object({ batch: number(BATCH_RANGES.batch), seq: number(BATCH_RANGES.seq) });
-
 /**
  * Checks the sizes of a batch before anything of them is made. Errors: HoldfastError for what is no size, for sequences longer
  * than the model's context, and for more tokens than are held at once.
  */
 export function checkBatch({ shape }: Pick<Model, 'shape'>, batch: number, seq: number): void {
-  check(batchSizes, { batch, seq }, 'a batch');
   checkTokens('batch', batch, seq);
   const { context } = shape;
   if (seq > context)

@@ -2,15 +2,23 @@
 
 import type { ChoiceRecord } from '../../engine/compile/choices.ts';
 import type { Ranks } from '../../engine/ranks/ranks.ts';
-import type { MemoryOptions } from '../../engine/run/arrangement.ts';
-import type { ActivationDtype } from '../../graph/narrow-activations.ts';
-import type { OptimizerDeviceChoice, Update } from '../../graph/operators/optimizer.ts';
+import { checkMemory, type MemoryOptions } from '../../engine/run/arrangement.ts';
+import { ACTIVATION_DTYPES, type ActivationDtype } from '../../graph/narrow-activations.ts';
+import {
+  OPTIMIZER_DEVICE_CHOICES,
+  type OptimizerDeviceChoice,
+  UPDATES,
+  type Update,
+} from '../../graph/operators/optimizer.ts';
 import { trainingDtypeOf } from '../../memory/layout/chunk-map.ts';
 import type { Model } from '../../nn/model.ts';
 import type { Threads } from '../../runtime/host.ts';
 import { HoldfastError } from '../../util/errors.ts';
+import { check, number, object, oneOf, optional } from '../../util/json.ts';
+import { type Range, realNumber, wholeNumber } from '../../util/range.ts';
 import { trainedTensors } from './optimizer-split.ts';
 import { checkSchedule, type LearningRateSchedule } from './schedule.ts';
+import { checkBatch } from './step-programs.ts';
 
 /** AdamW with decoupled weight decay (Loshchilov and Hutter, 2019), and clipping. */
 export interface AdamWOptions {
@@ -28,6 +36,33 @@ export interface AdamWOptions {
 
 /** What an optimizer is without further words. */
 export const ADAMW_DEFAULTS: AdamWOptions = { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weightDecay: 0.1, clip: 1 };
+
+/** What the numbers of a trainer may be, and those of a run that makes it. */
+export const TRAINER_RANGES = {
+  batch: wholeNumber(1),
+  seq: wholeNumber(1),
+  accumulate: wholeNumber(1),
+  seed: wholeNumber(0),
+  clip: realNumber(0),
+  weightDecay: realNumber(0),
+} as const satisfies Record<string, Range>;
+
+/** Of a moment: at 1 it would never learn of a gradient. */
+const decay = optional(number(realNumber(0, 1 - 2 ** -24)));
+const { batch, seq, accumulate, seed, clip, weightDecay } = TRAINER_RANGES;
+const trainerOptions = object({
+  ...{ batch: number(batch), seq: number(seq), accumulate: optional(number(accumulate)), seed: optional(number(seed)) },
+  schedule: object({}),
+  optimizer: optional(
+    object({
+      ...{ beta1: decay, beta2: decay, epsilon: optional(number(realNumber(0))) },
+      ...{ weightDecay: optional(number(weightDecay)), clip: optional(number(clip)) },
+    }),
+  ),
+  optimizerDevice: optional(oneOf(OPTIMIZER_DEVICE_CHOICES)),
+  activationDtype: optional(oneOf(ACTIVATION_DTYPES)),
+  update: optional(oneOf(UPDATES)),
+});
 
 /** How a trainer trains. */
 export interface TrainerOptions {
@@ -97,14 +132,14 @@ type NotFilledIn =
   | ('optimizer' | 'optimizerSplit' | 'choices' | 'memory')
   | ('generates' | 'threads' | 'ranks' | 'signal');
 
-/** Errors: HoldfastError for what does not go with this model, or with each other. */
+/** Errors: HoldfastError naming an option that is out of its range, and for what does not go with this model, or with each other. */
 export function checkOptions(model: Model, options: TrainerOptions): void {
-  const { schedule, seq, ranks, optimizerDevice, optimizerSplit, update, memory } = options;
+  check(trainerOptions, options, 'the trainer options');
+  const { schedule, batch, seq, ranks, optimizerDevice, optimizerSplit, update, memory } = options;
   const isInBackward = update === 'in-backward';
   checkSchedule(schedule);
-  const { context } = model.shape;
-  if (seq > context)
-    throw new HoldfastError(`a sequence of ${seq} tokens is longer than the model's context of ${context}`);
+  checkBatch(model, batch, seq);
+  if (memory) checkMemory(memory);
   if (ranks && isInBackward)
     throw new HoldfastError(
       "the update in the backward pass: several ranks reduce the gradients of all chunks first; update 'at-end', or use one rank",

@@ -27,9 +27,22 @@ import { HoldfastError } from '../util/errors.ts';
 import { bytesPerElement, type StoredElement } from '../values/stored-elements.ts';
 import type { ActivationPolicyFigures, Estimate, MemorySettings, PolicyComparison, StoredWeights } from './protocol.ts';
 
-/** What does not depend on the budget, by what it does depend on: a slider moves many times a second. */
-const known = new Map<string, Known>();
 const MOST_KNOWN = 20;
+
+/** What does not depend on the budget, of runs that were asked for before: a slider moves many times a second. */
+export class KnownRuns {
+  readonly #known = new Map<string, Known>();
+
+  /** `key`: all that it does depend on. */
+  of(key: string, make: () => Known): Known {
+    const before = this.#known.get(key);
+    if (before) return before;
+    const found = make();
+    if (this.#known.size === MOST_KNOWN) this.#known.clear();
+    this.#known.set(key, found);
+    return found;
+  }
+}
 
 interface Known {
   readonly workload: Workload<TrainingPasses>;
@@ -39,15 +52,20 @@ interface Known {
   readonly smallest: number;
 }
 
-/** `stored`: how the files of a model hold what a low-rank update freezes. @default as f32. Errors: HoldfastError for settings that make no model. */
+/**
+ * `stored`: how the files of a model hold what a low-rank update freezes. @default as f32. `known`: what estimates before this one
+ * have worked out. @default nothing. Errors: HoldfastError for settings that make no model.
+ */
 export function estimateRun(
   settings: RunSettings,
   memory: MemorySettings,
   limits: AdapterLimits = DEFAULT_LIMITS,
   stored?: StoredWeights,
+  known = new KnownRuns(),
 ): Omit<Estimate, 'room' | 'tokensPerSecond'> {
   const { workload, whole, parameters, trained, smallest } = knownOf(
-    withSplit(settings, memory, limits, stored),
+    known,
+    withSplit(known, settings, memory, limits, stored),
     ...([limits, stored, memory.recovery] as const),
   );
   const figures = {
@@ -81,8 +99,10 @@ export async function comparePolicies(
   memory: MemorySettings,
   limits: AdapterLimits = DEFAULT_LIMITS,
   stored?: StoredWeights,
+  known = new KnownRuns(),
 ): Promise<PolicyComparison> {
-  const { workload } = knownOf(withSplit(settings, memory, limits, stored), limits, stored, memory.recovery);
+  const split = withSplit(known, settings, memory, limits, stored);
+  const { workload } = knownOf(known, split, limits, stored, memory.recovery);
   await nextTask();
   const { passes, slots, map } = fitMemory(workload, limits, memory.gpu, { recovery: memory.recovery });
   const { trace, extra } = passes.step;
@@ -134,6 +154,7 @@ export async function compareActivationPolicies(
 
 /** The settings with a split of the optimizer that a run might choose, where they leave it to the run: it measures, and this does not. */
 function withSplit(
+  known: KnownRuns,
   settings: RunSettings,
   { gpu, recovery }: MemorySettings,
   limits: AdapterLimits,
@@ -145,12 +166,13 @@ function withSplit(
   const memory = { ...(recovery && { recovery }), ...(gpu !== undefined && { gpu }) };
   const workloadOf = (optimized: Model) => {
     const optimizerSplit = updatedOn('gpu', optimized.parameters).length;
-    return knownOf({ ...settings, optimizerSplit }, limits, stored, recovery).workload;
+    return knownOf(known, { ...settings, optimizerSplit }, limits, stored, recovery).workload;
   };
   return { ...settings, optimizerSplit: chooseSplit({ model, workloadOf, memory, limits }) };
 }
 
 function knownOf(
+  known: KnownRuns,
   settings: RunSettings,
   limits: AdapterLimits,
   stored?: StoredWeights,
@@ -163,23 +185,20 @@ function knownOf(
   const step = [packed, batch, seq, accumulate, passes, generates(settings)];
   const widths = [dtype, optimizerState, activationDtype, optimizerDevice, optimizerSplit];
   const key = JSON.stringify([config, lora, ...step, ...widths, recovery, limits, lora && stored]);
-  const before = known.get(key);
-  if (before) return before;
-  const model = optimizedOn(storedModel(settings, stored), optimizerDevice, optimizerSplit);
-  checkBatch(model, batch, seq);
-  const generation = generates(settings) ? traceGeneration(model, seq) : undefined;
-  const programs = traceStep(model, batch, seq, { packed, passes, activationDtype });
-  const workload = trainingWorkload(model, programs, accumulate, generation);
-  const found = {
-    workload,
-    whole: fitMemory(workload, limits, undefined),
-    parameters: parameterCount(model),
-    trained: trainedCount(model),
-    smallest: smallestBudget(workload, limits, { recovery }),
-  };
-  if (known.size === MOST_KNOWN) known.clear();
-  known.set(key, found);
-  return found;
+  return known.of(key, () => {
+    const model = optimizedOn(storedModel(settings, stored), optimizerDevice, optimizerSplit);
+    checkBatch(model, batch, seq);
+    const generation = generates(settings) ? traceGeneration(model, seq) : undefined;
+    const programs = traceStep(model, batch, seq, { packed, passes, activationDtype });
+    const workload = trainingWorkload(model, programs, accumulate, generation);
+    return {
+      workload,
+      whole: fitMemory(workload, limits, undefined),
+      parameters: parameterCount(model),
+      trained: trainedCount(model),
+      smallest: smallestBudget(workload, limits, { recovery }),
+    };
+  });
 }
 
 /** On disk at most: values and moments of what trains, in as many checkpoints as lie there at once. */

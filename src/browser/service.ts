@@ -19,7 +19,7 @@ import { classesIn } from './class-settings.ts';
 import { recordsIn } from './conversations.ts';
 import { CurrentDevice } from './current-device.ts';
 import { notesOn } from './environment.ts';
-import { compareActivationPolicies, comparePolicies, estimateRun } from './estimate.ts';
+import { compareActivationPolicies, comparePolicies, estimateRun, KnownRuns } from './estimate.ts';
 import { Exports } from './exports.ts';
 import { KeptRuns } from './kept-runs.ts';
 import { inspectFiles, inspectKept, isAdapterZip, type KeepProgress, type ModelFiles } from './models.ts';
@@ -70,6 +70,7 @@ export class TrainerService {
   readonly #device: CurrentDevice;
   readonly #open: OpenRun;
   readonly #kept: KeptRuns;
+  readonly #known = new KnownRuns();
 
   /** For the worker itself: removes what a closed tab left half-done. */
   static async open(host: BrowserHost): Promise<TrainerService> {
@@ -109,7 +110,7 @@ export class TrainerService {
     const device = this.#device.opened && (await this.#device.open());
     const wanted = readSettings(settings);
     const inFiles = stored ?? (await this.#stored.of(wanted));
-    const found = estimateRun(wanted, readMemory(memory), device && limitsOf(device), inFiles);
+    const found = estimateRun(wanted, readMemory(memory), device && limitsOf(device), inFiles, this.#known);
     const size = { dispatches: found.dispatchesPerStep, flops: found.flopsPerStep };
     const speed = device && (await this.#speeds.of(device, wanted, size, this.#open.active !== undefined));
     const room = await this.#host.room();
@@ -119,7 +120,7 @@ export class TrainerService {
   /** Bytes that each policy would move in a step. Errors: HoldfastError where the budget is too small. */
   async comparePolicies(settings: RunSettings, memory: MemorySettings = {}): Promise<PolicyComparison> {
     const [wanted, limits] = [readSettings(settings), await this.#limits()];
-    return comparePolicies(wanted, readMemory(memory), limits, await this.#stored.of(wanted));
+    return comparePolicies(wanted, readMemory(memory), limits, await this.#stored.of(wanted), this.#known);
   }
 
   /**
@@ -221,7 +222,8 @@ export class TrainerService {
       throw error;
     }
     const inFiles = await this.#stored.of(active.settings);
-    const { problem } = estimateRun(active.settings, memory, limitsOf(await this.#device.open()), inFiles);
+    const limits = limitsOf(await this.#device.open());
+    const { problem } = estimateRun(active.settings, memory, limits, inFiles, this.#known);
     if (problem) throw new HoldfastError(problem);
     const { paused } = active;
     await this.stop();

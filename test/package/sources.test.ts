@@ -41,6 +41,14 @@ describe('a source file', () => {
   it(`has at most ${MOST_LINES} lines`, () => {
     expect(files.filter((file) => linesOf(file).length > MOST_LINES)).toEqual([]);
   });
+
+  it('of training, of the command line or of a page’s service keeps nothing itself: objects do', () => {
+    const keeps = /^(?:export )?(?:let |const \w+(?:: [^=]+)? = new (?:Map|Set)(?:<.*>)?\(\))/;
+    const found = files.filter((file) => linesOf(file).some((line) => keeps.test(line)));
+    expect(found.filter((file) => /^src\/(?:train|cli|browser|report)\//.test(file))).toEqual([]);
+    // What stands for the process has to.
+    expect(found).toContain('src/runtime/headless/folder-lock.ts');
+  });
 });
 
 /** Sources that are not shipped. */

@@ -19,6 +19,7 @@ import { adapterBeside, importModel, type KeepProgress, type ModelFiles, openMod
 import type { Fork, ModelExport, RunInfo, RunRecord, Voice } from './protocol.ts';
 import { readMemory } from './record.ts';
 import { copyOut, fileName, forkInto, latestOf, zipOf } from './run-files.ts';
+import { takeBackData } from './run-records.ts';
 import type { Runs } from './runs.ts';
 
 /** What a folder that was written to says of the run in it. */
@@ -60,6 +61,7 @@ export class KeptRuns {
     const source = await this.#runs.whole(id);
     const from = this.#runs.folder(id);
     return this.#make(async (folder) => {
+      await takeBackData(this.#host, from);
       const made = await this.#withCheckpoint(id, (checkpoint) =>
         forkInto(this.#host, folder, source, { folder: from, checkpoint }, changes),
       );

@@ -91,7 +91,7 @@ export async function resumedRecord(
   if (!record.settings) {
     throw new HoldfastError(`run ${record.id} has weights alone; start a new run from them (settings.from)`);
   }
-  for (const name of [TEXT, IMAGES]) await takeBack(host, join(folder, name));
+  await takeBackData(host, folder);
   let { data } = record.settings;
   if (text !== undefined) data = [await broughtText(host, folder, record.name, text)];
   else if (images) data = [await broughtImages(host, folder, record.name, record.settings, images)];
@@ -153,33 +153,39 @@ async function inPlace(
   check: (brought: string, corpus: TextIdentity) => Promise<void>,
 ): Promise<string> {
   const { files } = host;
-  const [kept, brought] = [join(folder, name), join(folder, `${name} brought`)];
+  const [kept, brought] = [join(folder, name), broughtTo(join(folder, name))];
   // Of a try that was cut off.
   await files.remove(brought);
   try {
-    await keep(`${name} brought`);
+    await keep(broughtTo(name));
     const checkpoint = (await checkpointsOf(files, folder)).at(-1);
     if (checkpoint) await check(brought, (await savedState(host, checkpoint.path)).corpus);
-    if (await files.stat(kept)) await files.rename(kept, asideOf(kept));
-    await files.rename(brought, kept);
     await files.remove(asideOf(kept));
   } catch (error) {
-    await takeBack(host, kept).catch(() => {});
     await files.remove(brought).catch(() => {});
     throw error;
   }
+  // From here on both are left as they are where something fails: of folders, some files may have moved.
+  if (await files.stat(kept)) await files.rename(kept, asideOf(kept));
+  await files.rename(brought, kept);
+  await files.remove(asideOf(kept));
   return kept;
 }
 
 /** Where a run's data lies while other data takes its place. */
 const asideOf = (path: string): string => `${path} before`;
 
-/** Data that was put aside is back in its place, where no other took it. */
-async function takeBack({ files }: BrowserHost, kept: string): Promise<void> {
-  const aside = asideOf(kept);
-  if (!(await files.stat(aside))) return;
-  if (await files.stat(kept)) await files.remove(aside);
-  else await files.rename(aside, kept);
+/** Where other data lies until it is known to be the run's. */
+const broughtTo = (path: string): string => `${path} brought`;
+
+/** Brings data back that was put aside in a run's folder, where no other took its place. */
+export async function takeBackData({ files }: BrowserHost, folder: string): Promise<void> {
+  for (const name of [TEXT, IMAGES]) {
+    const [kept, aside] = [join(folder, name), asideOf(join(folder, name))];
+    if (!(await files.stat(aside))) continue;
+    if (!(await files.stat(kept))) await files.rename(aside, kept);
+    else if (!(await files.stat(broughtTo(kept)))) await files.remove(aside);
+  }
 }
 
 /** The one that was given, which is kept with the run; else that of the weights, unless the model is one of bytes. */

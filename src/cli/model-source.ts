@@ -55,8 +55,9 @@ export async function localBase(
   { name, path, base }: { readonly name: string; readonly path: string; readonly base: string | undefined },
 ): Promise<string | undefined> {
   if (base !== undefined) return localModel(host, base);
-  const named = isHubName(name) ? (await besideAdapter(host.files, path))?.base : undefined;
-  const address = named === undefined || (await host.files.stat(named)) ? undefined : hubAddressOf(named);
+  const { base: own, revision } = (isHubName(name) && (await besideAdapter(host.files, path))) || {};
+  if (own === undefined || (await host.files.stat(own))) return undefined;
+  const address = hubAddressOf(revision === undefined ? own : `${own}@${revision}`);
   return address === undefined ? undefined : localModel(host, address);
 }
 

@@ -54,7 +54,7 @@ export interface WindowOptions {
 
 /** How a text becomes batches. */
 export interface TextOptions extends WindowOptions {
-  /** Passes over the text that were asked for: each token is a target once in each. @default none; windows begin anywhere */
+  /** Passes over the text that were asked for: windows lie side by side in each. @default none; they begin anywhere */
   readonly epochs?: number | undefined;
 }
 

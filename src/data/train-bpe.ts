@@ -57,7 +57,7 @@ export async function trainBpe(
   return { files: bpeTokenizerFiles(merges), vocabulary: merges.length + 257 };
 }
 
-/** Writes them into a folder of their own, which is not there or empty. Errors: HoldfastError; nothing is left of it then. */
+/** Writes them into a folder of their own, which is not there or empty. Errors: as `writeNewFolder`. */
 export async function writeTokenizer(files: Files, out: string, contents: Record<string, string>): Promise<void> {
   await writeNewFolder(files, out, async (folder) => {
     for (const [name, text] of Object.entries(contents)) await files.writeAtomic(join(folder, name), text);

@@ -8,7 +8,8 @@ import { HoldfastError } from '../util/errors.ts';
 
 /**
  * Makes `out`, a folder that is not there or empty, of what `write` puts into the folder that it is given. Errors:
- * HoldfastError where something is there; as `write`. Nothing is left of it then.
+ * HoldfastError where something is there; as `write`. Nothing is left of it then; where the very last
+ * fails, the sync of the folder that it is in, it is there.
  */
 export async function writeNewFolder<T>(files: Files, out: string, write: (folder: string) => Promise<T>): Promise<T> {
   const target = withoutSlashes(out);

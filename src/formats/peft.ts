@@ -15,6 +15,8 @@ export interface AdapterConfig {
   readonly options: CompleteLora;
   /** The name or folder of the model that it belongs to, if it says one. */
   readonly base?: string;
+  /** Of the base, where it says one. */
+  readonly revision?: string;
 }
 
 /** Of PEFT's LoraConfig: fields that are read, or say nothing of what is computed with an adapter that is loaded. */
@@ -49,7 +51,7 @@ export function parseAdapterConfig(json: unknown, name: string): AdapterConfig {
     fields.refuse(`${shortened(field)} is ${show(value)}; adapters with it are not supported`);
   }
   const rank = fields.count('r', 8);
-  const { base_model_name_or_path: base, lora_dropout = 0 } = json;
+  const { base_model_name_or_path: base, revision, lora_dropout = 0 } = json;
   if (typeof lora_dropout !== 'number' || !(lora_dropout >= 0 && lora_dropout < 1))
     fields.refuse(`lora_dropout is ${show(lora_dropout)}; it must be from 0 to below 1`);
   return {
@@ -62,6 +64,7 @@ export function parseAdapterConfig(json: unknown, name: string): AdapterConfig {
       ...savedOf(fields, json['modules_to_save']),
     },
     ...(typeof base === 'string' && base !== '' && { base }),
+    ...(typeof revision === 'string' && revision !== '' && { revision }),
   };
 }
 
@@ -98,11 +101,12 @@ function taskOf(config: ModelConfig): string | null {
   return labelsIn(config) && shapeOf(config).vocabulary > 0 ? 'SEQ_CLS' : null;
 }
 
-/** The fields of adapter_config.json, all of them, for a model of this configuration; `base` is its name or folder. */
+/** The fields of adapter_config.json, all of them, for a model of this configuration; `base` is its name or folder, `revision` the base's. */
 export function adapterConfigOf(
   info: AdapterInfo,
   config: ModelConfig,
   base: string | undefined,
+  revision?: string,
 ): Record<string, unknown> {
   const { linears, options } = info;
   const { rank, alpha, dropout, rslora, modulesToSave = null } = options;
@@ -128,7 +132,7 @@ export function adapterConfigOf(
     peft_version: '0.21.0',
     r: rank,
     rank_pattern: {},
-    revision: null,
+    revision: revision ?? null,
     target_modules: targetNames(info),
     task_type: taskOf(config),
     trainable_token_indices: null,

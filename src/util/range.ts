@@ -27,6 +27,7 @@ export function describeRange({ whole, least, most }: Range): string {
   if (most === Number.MAX_VALUE) {
     if (least === -most) return kind;
     if (least === Number.MIN_VALUE) return `${kind} above 0`;
+    return `${kind}, ${least} or more`;
   }
   if (most === Number.MAX_SAFE_INTEGER) return `${kind}, ${least} or more`;
   if (most === MOST_FLOAT32) return `${kind}, ${least} or more, that float32 holds`;

@@ -28,13 +28,18 @@ chooseVariants(3);
 const { files } = headlessHost();
 const network = fetch;
 const SHA = 'c'.repeat(40);
+/** Models whose commit was asked for, and of which revision. */
+const asked: string[] = [];
 
 /** The hub's addresses, on the server here. */
 function online(): void {
   vi.stubGlobal('fetch', (input: string | URL | Request, init?: RequestInit) => {
     const { pathname } = new URL(String(input instanceof Request ? input.url : input));
-    const [, name] = /^\/api\/models\/(org\/\w+)\//.exec(pathname) ?? [];
-    if (name !== undefined) return Promise.resolve(Response.json({ id: name, sha: SHA, _id: '1' }));
+    const [, name, revision] = /^\/api\/models\/(org\/\w+)\/revision\/(\w+)/.exec(pathname) ?? [];
+    if (name !== undefined) {
+      asked.push(`${name} ${revision}`);
+      return Promise.resolve(Response.json({ id: name, sha: SHA, _id: '1' }));
+    }
     return network(`${address}${pathname.replace(`/resolve/${SHA}/`, '/')}`, init);
   });
 }
@@ -86,7 +91,19 @@ describe('a run that trains an adapter of a model from the hub', () => {
 
   test('names its base as the hub does', async () => {
     const fields = JSON.parse(new TextDecoder().decode(await files.read(join(checkpoint, 'adapter_config.json'))));
-    expect(fields.base_model_name_or_path).toBe('org/base');
+    expect([fields.base_model_name_or_path, fields.revision]).toEqual(['org/base', null]);
+  });
+
+  test('of a revision, names that, too, and gets it again', async () => {
+    online();
+    await holdfast('finetune', 'hf://org/base@v1', ...TRAINING, '--lora-rank', '2', '--out', at('of-v1'));
+    const checkpoint = at('of-v1/checkpoint-2');
+    const fields = JSON.parse(new TextDecoder().decode(await files.read(join(checkpoint, 'adapter_config.json'))));
+    expect([fields.base_model_name_or_path, fields.revision]).toEqual(['org/base', 'v1']);
+    await publish(checkpoint, 'org/adapter1', (file) => file.startsWith('adapter_'));
+    asked.length = 0;
+    await write('hf://org/adapter1');
+    expect(asked).toEqual(['org/adapter1 main', 'org/base v1']);
   });
 
   test('finds the base where it was brought to, without the network', async () => {

@@ -90,7 +90,7 @@ test('a model is sampled as its generation_config.json has it, and as flags have
   const usual = await write();
   await files.writeAtomic(
     'cool/generation_config.json',
-    '{ "do_sample": true, "temperature": 0.0001, "repetition_penalty": 1.2 }',
+    '{ "do_sample": true, "temperature": 0.0001, "top_k": 0, "repetition_penalty": 1.2 }',
   );
   expect(await write()).toBe(await write('--temperature', '0'));
   expect(await write('--temperature', '0.8')).toBe(usual);

@@ -236,7 +236,7 @@ describe('what is asked for is none', () => {
       for await (const _ of generator.generate(Int32Array.of(1), count, sampling, new Random(1, 'samples')));
     };
     try {
-      await expectMistake(writing(Number.NaN, {}), /^NaN tokens to write: must be a whole number, 0 or more$/);
+      await expectMistake(writing(Number.NaN, {}), /^NaN tokens to write: must be a number, 0 or more$/);
       await expectMistake(writing(-1, {}), /^-1 tokens to write/);
       await expectMistake(writing(1, { temperature: Number.NaN }), /^temperature NaN: must be 0/);
       await expectMistake(writing(1, { topK: 0 }), /^top-k 0: must be a whole number of tokens/);

@@ -210,14 +210,19 @@ describe('a run on conversations', () => {
     expect([steps, epochs]).toEqual([Math.ceil(dataset.rowsIn(3) / 4), 3]);
     for (let i = 0; i < steps * 2; i++) await dataset.next();
     expect(dataset.state()[0]).toBe(3);
-    // Of text, as many sequences as there is text.
-    const plain = { ...settings, records: undefined, data: ['sums.jsonl'], seq: 64 };
-    const { steps: windows } = await withEpochs(
-      plain as unknown as RunSettings,
-      await readText(host, plain as unknown as RunSettings, tokenizer),
-      2,
-    );
-    expect(windows).toBe(Math.ceil((2 * Math.floor(jsonl.length * 0.9)) / 64 / 4));
+  });
+
+  it('and of a text, all windows side by side', async () => {
+    const { records: _, ...plain } = { ...settings, data: ['sums.jsonl'], seq: 64 };
+    const text = await readText(host, plain, tokenizer);
+    const run = await withEpochs(plain, text, 2);
+    const tokens = Math.floor(jsonl.length * 0.9);
+    const each = Math.ceil((tokens - 65) / 64) + 1;
+    expect(run.steps).toBe(Math.ceil((2 * each) / 4));
+    const dataset = await datasetOf(run, text);
+    expect([dataset.rowsOf(0), dataset.rowsIn(2)]).toEqual([each, 2 * each]);
+    // Given the same number of passes again, it has as many steps.
+    expect((await withEpochs(run, text, 2)).steps).toBe(run.steps);
   });
 
   it('a file to validate on is validated on, and nothing is held back', async () => {

@@ -2,17 +2,29 @@
 // `generate` has them. What its special tokens are is specials.ts's.
 
 import type { TokenizerFiles } from '../../formats/tokenizer-files.ts';
+import { HoldfastError, shortened } from '../../util/errors.ts';
+import { show } from '../../util/json.ts';
+import { describeRange, inRange, realNumber, wholeNumber } from '../../util/range.ts';
 import { jsonBeside } from './specials.ts';
+
+const FILE = 'generation_config.json';
 
 /** Sampling that a model is given along. */
 export interface AdvisedSampling {
-  /** Absent where the model's text is not said to be sampled. */
+  /** All three are absent where the model's text is not said to be sampled. */
   readonly temperature?: number;
   readonly topK?: number;
   readonly topP?: number;
   /** Fields that would change what is written, and that nothing here does, with their values. */
   readonly notApplied: readonly string[];
 }
+
+/** What a field is where the file does not say it, and what it may be. 0 likeliest tokens are all of them. */
+const SAMPLING = {
+  temperature: { otherwise: 1, range: realNumber(0) },
+  top_k: { otherwise: 50, range: wholeNumber(0) },
+  top_p: { otherwise: 1, range: realNumber(Number.MIN_VALUE, 1) },
+} as const;
 
 /** Fields that change what is written, by the value at which they do not. */
 const OTHERS: Readonly<Record<string, unknown>> = {
@@ -21,25 +33,27 @@ const OTHERS: Readonly<Record<string, unknown>> = {
 };
 const LISTS = ['suppress_tokens', 'begin_suppress_tokens', 'bad_words_ids', 'forced_decoder_ids'];
 
-/** What the files beside a tokenizer say of it. Errors: HoldfastError for one that is no JSON object. */
+/** What the files beside a tokenizer say of it. Errors: HoldfastError naming the field that is out of its range. */
 export function advisedSampling(files: TokenizerFiles | undefined): AdvisedSampling {
-  const config = files ? jsonBeside(files, 'generation_config.json') : {};
-  const numberAt = (name: string): number | undefined => {
-    const value = config[name];
-    return typeof value === 'number' ? value : undefined;
+  const config = files ? jsonBeside(files, FILE) : {};
+  const sampled = (name: keyof typeof SAMPLING): number => {
+    const { otherwise, range } = SAMPLING[name];
+    const value = config[name] ?? otherwise;
+    if (inRange(range, value)) return value;
+    throw new HoldfastError(
+      `${shortened(files?.path ?? '')}: ${FILE}: ${name} is ${show(value)}; it must be ${describeRange(range)}`,
+    );
   };
-  const [temperature, topK, topP] = [numberAt('temperature'), numberAt('top_k'), numberAt('top_p')];
+  const isSet = (name: string): boolean => config[name] !== undefined && config[name] !== null;
   const notApplied = Object.entries(OTHERS)
-    .filter(([name, nothing]) => config[name] !== undefined && config[name] !== null && config[name] !== nothing)
-    .map(([name]) => `${name} ${JSON.stringify(config[name])}`);
+    .filter(([name, nothing]) => isSet(name) && config[name] !== nothing)
+    .map(([name]) => `${name} ${show(config[name])}`);
   const lists = LISTS.filter((name) => Array.isArray(config[name]) && (config[name] as unknown[]).length > 0);
+  const isSampled = config['do_sample'] === true;
+  const topK = isSampled ? sampled('top_k') : 0;
   return {
-    ...(config['do_sample'] === true && {
-      ...(temperature !== undefined && { temperature }),
-      // 0: all of them.
-      ...(topK !== undefined && topK > 0 && { topK }),
-      ...(topP !== undefined && { topP }),
-    }),
+    ...(isSampled && { temperature: sampled('temperature'), topP: sampled('top_p') }),
+    ...(topK > 0 && { topK }),
     notApplied: [...notApplied, ...lists],
   };
 }

@@ -52,7 +52,7 @@ export interface MemoryOptions {
   readonly recovery?: Recovery;
 }
 
-const bytes = optional(number(realNumber(0, Number.MAX_SAFE_INTEGER)));
+const bytes = optional(number(realNumber(0, Number.MAX_VALUE)));
 const memoryOptions = object({
   ...{ gpu: bytes, host: bytes, disk: optional(object({ limit: bytes })) },
   activations: optional(oneOf([...ACTIVATION_MODES, 'auto'])),

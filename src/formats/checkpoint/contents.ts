@@ -40,8 +40,8 @@ export interface Checkpoint extends SavedWeights {
 export interface CheckpointToSave extends Checkpoint {
   /** What the moments are written as: they are those already. @default 'f32' */
   readonly momentsIn?: MomentDtype;
-  /** There where `weights` are an adapter's alone: which, and the name or folder of its base. */
-  readonly adapter?: { readonly info: AdapterInfo; readonly base: string | undefined };
+  /** There where `weights` are an adapter's alone: which, and the name or folder of its base, of that revision where one is said. */
+  readonly adapter?: { readonly info: AdapterInfo; readonly base: string | undefined; readonly revision?: string };
   /** Of a vision model: what is done with its images. @default from -1 to 1, of its size */
   readonly images?: ImagePreparation;
 }

@@ -204,8 +204,8 @@ export async function besideAdapter(from: Files, folder: string): Promise<Beside
   const files = await readerOf(from, folder);
   return openingAdapter(files, folder, async (at) => {
     await checkSums(files, at, [ADAPTER_CONFIG]);
-    const { base } = parseAdapterConfig(await jsonIn(files, at, ADAPTER_CONFIG), join(at, ADAPTER_CONFIG));
-    return { base, tokenizer: await checkedTokenizer(files, at, folder) };
+    const { base, revision } = parseAdapterConfig(await jsonIn(files, at, ADAPTER_CONFIG), join(at, ADAPTER_CONFIG));
+    return { base, revision, tokenizer: await checkedTokenizer(files, at, folder) };
   });
 }
 
@@ -213,6 +213,8 @@ export async function besideAdapter(from: Files, folder: string): Promise<Beside
 export interface BesideAdapter {
   /** The name or folder of the base, if it says one. */
   readonly base: string | undefined;
+  /** The base's, if it says one. */
+  readonly revision: string | undefined;
   /** The tokenizer that it was trained with, where there is one beside it. */
   readonly tokenizer: TokenizerFiles | undefined;
 }

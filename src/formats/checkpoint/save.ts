@@ -160,7 +160,7 @@ async function writeFolder(
   const hub = { ...config, architectures: [familyOf(config).architecture(config)], torch_dtype: 'float32' };
   await summed.writeText(CONFIG, `${JSON.stringify(hub, undefined, 2)}\n`);
   if (adapter) {
-    const file = adapterConfigOf(adapter.info, config, adapter.base);
+    const file = adapterConfigOf(adapter.info, config, adapter.base, adapter.revision);
     await summed.writeText(ADAPTER_CONFIG, `${JSON.stringify(file, undefined, 2)}\n`);
   }
   if (writers) {

@@ -21,10 +21,11 @@ export interface HubOptions {
 
 export const isHubName = (name: string): boolean => name.startsWith(PREFIX);
 
-/** The model that an address names there, as ORG/NAME; undefined of what is no such address. */
-export const modelOnHub = (address: string): string | undefined => NAME.exec(address)?.[1];
+/** The model that an address names there, as ORG/NAME or ORG/NAME@REVISION; undefined of what is no such address. */
+export const modelOnHub = (address: string): string | undefined =>
+  NAME.test(address) ? address.slice(PREFIX.length) : undefined;
 
-/** The address of a model by its name there, as files of adapters have it; undefined of what is no ORG/NAME. */
+/** The address of a model by its name there, with or without a revision; undefined of what is no such name. */
 export const hubAddressOf = (name: string): string | undefined =>
   NAME.test(PREFIX + name) ? PREFIX + name : undefined;
 

@@ -79,7 +79,7 @@ export interface StepScalars {
   readonly lossScale: Tensor;
 }
 
-/** `dtype`: what parameters are computed with in; `moments`: what moments are kept as. */
+/** `dtype`: what parameters are computed with in; `momentDtype`: what moments are kept as. */
 export function makeStepScalars(dtype: TrainingDtype = 'f32', momentDtype: MomentDtype = 'f32'): StepScalars {
   return {
     hyper: makeTensor('hyper', [momentDtype === 'bf16' ? ROUNDING.size : HYPER.size], 'persistent'),

@@ -55,7 +55,7 @@ export async function* continuation(
   options: GenerationOptions,
 ): AsyncGenerator<number> {
   checkSampling(sampling);
-  if (!(count >= 0)) throw new HoldfastError(`${count} tokens to write: must be a whole number, 0 or more`);
+  if (!(count >= 0)) throw new HoldfastError(`${count} tokens to write: must be a number, 0 or more`);
   checkPrompt(model, prompt);
   let text = [...prompt].slice(-capacity);
   let tokensFed = nothingFed(model, options);

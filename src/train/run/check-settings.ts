@@ -86,8 +86,10 @@ export function checkSettings(settings: RunSettings): void {
 
 /** A step of several is traced: how many may be depends on the operators of one. */
 function checkMicroBatches(settings: RunSettings): void {
-  const { batch, seq, accumulate, records, activationDtype } = settings;
-  if (accumulate === 1) return;
+  const { config, batch, seq, accumulate, records, activationDtype } = settings;
+  const { classifier } = familyOf(config);
+  // One that is bare has no head to trace yet: its classes are found first.
+  if (accumulate === 1 || classifier?.isBare?.(config)) return;
   const { ranks = 1, tensorParallel: tensor = 1, pipelineParallel: pipeline = 1 } = settings;
   const places = gridPlacesOf({ rank: 0, size: ranks * tensor * pipeline }, { tensor, pipeline });
   const how = { packed: records?.pack === 'yes', activationDtype };

@@ -143,11 +143,11 @@ async function baseOf(
   given: string | undefined,
   own: string | undefined,
 ): Promise<string> {
-  const named = given ?? own;
-  if (named !== undefined && (await files.stat(named))) return named;
   // A run's adapter names its base by what others know it by; where its files are here, the run knows.
   const from = given === undefined ? await startOf(files, folder) : undefined;
   if (from !== undefined && (await files.stat(from))) return from;
+  const named = given ?? own;
+  if (named !== undefined && (await files.stat(named))) return named;
   const problem = named === undefined ? 'names no base' : `belongs to ${shortened(named)}, which is not here`;
   throw new HoldfastError(`${folder}: its adapter ${problem}; name the folder of its model with --base`);
 }

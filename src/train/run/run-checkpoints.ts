@@ -54,7 +54,7 @@ export class RunCheckpoints {
     const now = {
       config: settings.config,
       weights: restricted(trainer.values('parameter'), settings.lora ? isTrainedIn(model) : () => true),
-      ...(adapter && { adapter: { info: adapter, base: settings.fromHub ?? settings.from } }),
+      ...(adapter && { adapter: { info: adapter, ...baseOf(settings) } }),
       shapes: new Map(model.parameters.map(({ name, shape }) => [name, shape])),
       moment1: trainer.values('moment1'),
       moment2: trainer.values('moment2'),
@@ -94,4 +94,13 @@ export class RunCheckpoints {
       history,
     };
   }
+}
+
+/** The base of a run's adapter, by what others know it by. */
+function baseOf({ from, fromHub }: RunSetting['settings']): {
+  readonly base: string | undefined;
+  readonly revision?: string;
+} {
+  const [base = from, revision] = fromHub?.split('@') ?? [];
+  return { base, ...(revision !== undefined && { revision }) };
 }

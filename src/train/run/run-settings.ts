@@ -52,7 +52,7 @@ export interface RunSettings {
   tokenizer?: TokenizerIdentity;
   /** A folder or zip whose weights to start from; absent: drawn anew from the seed. @default none */
   from?: string;
-  /** The name on the hub, ORG/NAME, of the model in `from`; the files of an adapter name their base by it. @default none */
+  /** The name on the hub of the model in `from`, ORG/NAME or ORG/NAME@REVISION; an adapter's files name their base by it. @default none */
   fromHub?: string;
   /** Trains a low-rank update of the model in `from`, and freezes the rest. @default none: all of the model trains */
   lora?: LoraSettings;

@@ -105,8 +105,9 @@ export async function datasetOf(settings: RunSettings, { content }: RunText): Pr
 
 /** The settings of a run of so many passes over its data. */
 export async function withEpochs(settings: RunSettings, text: RunText, epochs: number): Promise<RunSettings> {
-  const rows = (await datasetOf(settings, text)).rowsIn(epochs);
-  return { ...settings, epochs, steps: Math.ceil(rows / (settings.batch * microBatchesOf(settings))) };
+  const whole = { ...settings, epochs };
+  const rows = (await datasetOf(whole, text)).rowsIn(epochs);
+  return { ...whole, steps: Math.ceil(rows / (settings.batch * microBatchesOf(settings))) };
 }
 
 /** Errors: HoldfastError where `found` is not the text that a checkpoint in `from` was trained on. */

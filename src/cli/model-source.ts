@@ -3,6 +3,7 @@
 
 import { besideAdapter } from '../formats/checkpoint/load.ts';
 import { hubAddressOf, hubFolder, isHubName, modelOnHub } from '../formats/remote/hub.ts';
+import { keepOfHub, keptOfHub } from '../formats/remote/hub-cache.ts';
 import { fetchFile, fetchModel, Interrupted } from '../formats/remote/remote.ts';
 import { isUrl, urlFolder } from '../formats/remote/url.ts';
 import type { Host } from '../runtime/host.ts';
@@ -27,7 +28,11 @@ export async function localModel(host: Host, name: string): Promise<string> {
   };
   const waits = (why: string) => terminal.warn(`waiting for another process that fetches ${name}: ${why}\n`);
   try {
-    if (isHubName(name)) return await fetchModel(host, await hubFolder(name), progress, waits);
+    if (isHubName(name)) {
+      const folder = await fetchModel(host, await hubFolder(name), progress, waits);
+      await keepOfHub(host, name, folder);
+      return folder;
+    }
     if (!isUrl(name)) return name;
     const [, folder, zip] = /^(.*\/)([^/?#]+\.(?:zip|gguf))$/i.exec(name) ?? [];
     if (folder !== undefined && zip !== undefined) {
@@ -36,6 +41,11 @@ export async function localModel(host: Host, name: string): Promise<string> {
     return await fetchModel(host, urlFolder(name), progress, waits);
   } catch (error) {
     if (!(error instanceof Interrupted)) throw error;
+    const kept = await keptOfHub(host, name);
+    if (kept !== undefined) {
+      terminal.warn(`holdfast: ${name}: the hub cannot be reached; it is taken as it was brought before\n`);
+      return kept;
+    }
     throw new HoldfastError(`${name}: cannot be reached (${error.message}); try again, or name a folder`);
   }
 }

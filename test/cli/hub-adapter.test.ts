@@ -94,6 +94,23 @@ describe('a run that trains an adapter of a model from the hub', () => {
     expect([fields.base_model_name_or_path, fields.revision]).toEqual(['org/base', null]);
   });
 
+  test('and the base itself is there without the network, once it was brought', async () => {
+    offline();
+    const terminal = recordedTerminal();
+    const args = ['generate', 'hf://org/base', '--prompt', 'hold', '--tokens', '16', '--temperature', '1'];
+    const host = { ...headlessHost(), cacheFolder: at('cache'), gpuSources: sharedGPUSources };
+    expect(await run({ ...host, terminal, args: [...args, '--adapter', ADAPTER] })).toBe(0);
+    expect(terminal.said).toBe(
+      'holdfast: hf://org/base: the hub cannot be reached; it is taken as it was brought before\n',
+    );
+    expect(terminal.out).toBe(await write(at('base')));
+    const other = recordedTerminal();
+    expect(await run({ ...host, terminal: other, args: ['generate', 'hf://org/base@v9'] })).toBe(2);
+    expect(other.said).toMatch(
+      /^holdfast: hf:\/\/org\/base@v9: cannot be reached \(.*\); try again, or name a folder\n$/,
+    );
+  });
+
   test('of a revision, names that, too, and gets it again', async () => {
     online();
     await holdfast('finetune', 'hf://org/base@v1', ...TRAINING, '--lora-rank', '2', '--out', at('of-v1'));

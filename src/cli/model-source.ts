@@ -14,7 +14,8 @@ import { HoldfastError } from '../util/errors.ts';
 const SHOWN_MS = 200;
 
 /** What a model's name may be, for the help of flags. */
-export const MODEL_SOURCES = 'a folder, zip or GGUF file, its https:// address, or hf://ORG/NAME';
+export const MODEL_SOURCES =
+  'a folder, zip or GGUF file, its https:// address, hf://ORG/NAME, or hf://ORG/NAME/FILE.gguf';
 
 /** The path of the model that a name stands for. Errors: HoldfastError where it cannot be had. */
 export async function localModel(host: Host, name: string): Promise<string> {
@@ -28,6 +29,9 @@ export async function localModel(host: Host, name: string): Promise<string> {
   };
   const waits = (why: string) => terminal.warn(`waiting for another process that fetches ${name}: ${why}\n`);
   try {
+    const [, repository, file, revision = ''] = /^(hf:\/\/[^/@]+\/[^/@]+)\/([^/@]+\.gguf)(@.+)?$/i.exec(name) ?? [];
+    if (repository !== undefined && file !== undefined)
+      return await fetchFile(host, await hubFolder(repository + revision), file, progress, waits);
     if (isHubName(name)) {
       const folder = await fetchModel(host, await hubFolder(name), progress, waits);
       await keepOfHub(host, name, folder);

@@ -79,6 +79,15 @@ beforeAll(async () => {
   await publish(at('base/checkpoint-2'), 'org/base', (file) => /^(config\.json|model\.safetensors)$/.test(file));
 });
 
+test('a GGUF file of the hub is a model by its name', async () => {
+  await holdfast('export', at('base'), '--gguf', 'F32', '--out', at('base.gguf'));
+  server.files.set('org/files/base.gguf', await files.read(at('base.gguf')));
+  online();
+  asked.length = 0;
+  expect(await write('hf://org/files/base.gguf@v2')).toBe(await write(at('base.gguf')));
+  expect(asked).toEqual(['org/files v2']);
+});
+
 describe('a run that trains an adapter of a model from the hub', () => {
   const checkpoint = at('tuned/checkpoint-2');
 

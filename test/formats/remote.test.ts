@@ -10,7 +10,7 @@ import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { run } from '../../src/cli/run.ts';
 import { loadWeights } from '../../src/formats/checkpoint.ts';
 import { hubFolder } from '../../src/formats/remote/hub.ts';
-import { fetchModel } from '../../src/formats/remote/remote.ts';
+import { fetchFile, fetchModel } from '../../src/formats/remote/remote.ts';
 import { urlFolder } from '../../src/formats/remote/url.ts';
 import { writeZip } from '../../src/formats/zip.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
@@ -243,6 +243,22 @@ describe('from a server', () => {
     expect(await refusal(fetched())).toMatch(/\/m\/config\.json: scale_attn_weights/);
     expect(server.requests.filter((request) => request.includes('safetensors'))).toEqual([]);
   });
+
+  test.each(['model.safetensors', 'model.gguf', 'run.ZIP'])(
+    '%s may be large, and what is beside weights may not',
+    async (large) => {
+      const file = {
+        ...{ place: 'there', bytes: 2 ** 28 + 1, hasRanges: true },
+        // biome-ignore lint/correctness/useYield: it fails before
+        async *read(): AsyncGenerator<Uint8Array> {
+          throw new HoldfastError('it is read');
+        },
+      };
+      const remote = { place: 'there/', cacheName: 'large', find: async () => file };
+      expect(await refusal(fetchFile(host, remote, large))).toBe('it is read');
+      expect(await refusal(fetchFile(host, remote, 'tokenizer.json'))).toMatch(/such a file has at most 268 MB/);
+    },
+  );
 
   test('an adapter without its model, with what lies beside it', async () => {
     const files = {

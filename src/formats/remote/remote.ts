@@ -179,7 +179,7 @@ async function bringFile(
     await files.remove(path);
     return false;
   }
-  if (!name.endsWith('.safetensors') && !name.endsWith('.zip') && file.bytes > MOST_SMALL_BYTES) {
+  if (!/\.(?:safetensors|zip|gguf)$/i.test(name) && file.bytes > MOST_SMALL_BYTES) {
     throw new HoldfastError(
       `${file.place} has ${formatBytes(file.bytes)}, such a file has at most ${formatBytes(MOST_SMALL_BYTES)}`,
     );

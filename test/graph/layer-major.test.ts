@@ -20,7 +20,13 @@ const MODELS = {
   'gpt2, tied': makeModel(parseConfig({ model_type: 'gpt2', ...SIZES, tie_word_embeddings: true }, 'test')),
   'gpt2, untied': makeModel(parseConfig({ model_type: 'gpt2', ...SIZES, tie_word_embeddings: false }, 'test')),
   llama: makeModel(
-    parseConfig({ ...LLAMA, vocab_size: 900, hidden_size: 64, num_hidden_layers: 6, intermediate_size: 160 }, 'test'),
+    parseConfig(
+      {
+        ...{ ...LLAMA, vocab_size: 900, max_position_embeddings: 32 },
+        ...{ hidden_size: 64, num_hidden_layers: 6, intermediate_size: 160 },
+      },
+      'test',
+    ),
   ),
 };
 

@@ -1,14 +1,18 @@
 #!/usr/bin/env node
 // Firefox in the place where Playwright starts it: a relay of WebDriver BiDi between the two, for a Firefox that is older
-// than Playwright (an extended support release). Playwright sets the media features of every page and gives up where
-// Firefox does not know how: here that is answered as done, since no test is about them. And it overlooks downloads
-// that have no id: here their address is one. All else passes through.
+// than Playwright (an extended support release). Playwright sets media features, screens, downloads and a collector of bodies for
+// every page, and gives up where Firefox does not know how: here that is answered as done, since no test is about them. And it
+// overlooks downloads that have no id: here their address is one. All else passes through.
 
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { WebSocket, WebSocketServer } from 'ws';
 
-const OPTIONAL = 'emulation.setMediaFeaturesOverride';
+/** What a command answers that may be unknown: undefined for one that must be known. */
+const answerOf = (/** @type {string} */ method) => {
+  if (method === 'network.addDataCollector') return { collector: 'none' };
+  return method.startsWith('emulation.') || method === 'browser.setDownloadBehavior' ? {} : undefined;
+};
 
 const { HOLDFAST_FIREFOX: program = 'firefox' } = process.env;
 const firefox = spawn(program, process.argv.slice(2), { stdio: ['ignore', 'inherit', 'pipe'] });
@@ -39,18 +43,21 @@ function relay(address) {
  */
 function join(theirs, firefoxes) {
   const opened = new Promise((resolve) => firefoxes.once('open', resolve));
-  const optional = new Set();
+  /** What is answered where Firefox refuses a command, by the command's number. */
+  const instead = new Map();
   theirs.on('message', async (data) => {
     const text = data.toString();
     const { id, method } = JSON.parse(text);
-    if (method === OPTIONAL) optional.add(id);
+    instead.set(id, answerOf(method));
     await opened;
     firefoxes.send(text);
   });
   firefoxes.on('message', (data) => {
     const message = JSON.parse(data.toString());
-    const isRefused = optional.delete(message.id) && message.type === 'error';
-    theirs.send(JSON.stringify(isRefused ? { type: 'success', id: message.id, result: {} } : identified(message)));
+    const result = instead.get(message.id);
+    instead.delete(message.id);
+    const isRefused = result !== undefined && message.error === 'unknown command';
+    theirs.send(JSON.stringify(isRefused ? { type: 'success', id: message.id, result } : identified(message)));
   });
   theirs.on('close', () => firefoxes.close());
   firefoxes.on('close', () => theirs.close());

@@ -65,22 +65,24 @@ test('it is merged into its model, which is then a model like any other', async 
   expect(changed.map(([name]) => name)).toEqual(['h.0.attn.c_attn.weight', 'h.0.mlp.c_proj.weight']);
 });
 
+test('a run’s adapter is used with the base that it was trained on, whatever has the name that its files give', async () => {
+  for (const [path, bytes] of [...files.contents])
+    if (path.startsWith('tuned/') && !path.endsWith('SHA256SUMS'))
+      files.contents.set(path.replace('tuned/', 'renamed/'), bytes);
+  const path = 'renamed/checkpoint-31/adapter_config.json';
+  const fields = JSON.parse(new TextDecoder().decode(await files.read(path)));
+  await files.writeAtomic(path, JSON.stringify({ ...fields, base_model_name_or_path: 'merged' }));
+  const prompt = ['--prompt', 'hold'];
+  expect(await write('renamed', ...prompt)).toBe(await write('tuned', ...prompt));
+  expect(await write('renamed', ...prompt, '--base', 'merged')).not.toBe(await write('tuned', ...prompt));
+});
+
 test('a model is sampled as its generation_config.json has it, and as flags have it before that', async () => {
   const done = async (...args: string[]) => expect((await holdfast(...args)).said).toBe('');
   await done('tokenizer', 'train', '--data', 'text.txt', '--vocab-size', '264', '--out', 'pieces');
   const shape = [
-    '--model',
-    'llama',
-    '--layers',
-    '1',
-    '--width',
-    '16',
-    '--heads',
-    '2',
-    '--context',
-    '24',
-    '--steps',
-    '2',
+    ...['--model', 'llama', '--layers', '1', '--width', '16', '--heads', '2'],
+    ...['--context', '24', '--steps', '2'],
   ];
   await done(
     ...['train', ...shape, '--tokenizer', 'pieces', '--data', 'text.txt', '--eval-windows', '2', '--out', 'cold'],

@@ -2,6 +2,7 @@
 // names the file, the field, what was found and what is allowed.
 
 import { describe, expect, test } from 'vitest';
+import { parseConfig } from '../../src/formats/config.ts';
 import { configOfShape } from '../../src/formats/shape.ts';
 import { runReport } from '../../src/report/run-report.ts';
 import { checkSettings } from '../../src/train/run/check-settings.ts';
@@ -283,4 +284,9 @@ describe('what is done with images', () => {
     const settings = { ...SETTINGS, config, images: { crop: { height: 1, width: 1 } } };
     expect(() => checkSettings(settings)).toThrow("images.crop is 1 x 1; the model's images are of 4 x 4");
   });
+});
+
+test('settings of a classifier whose head is not known yet are legal, of several micro-batches, too', () => {
+  const bare = parseConfig({ model_type: 'bert', architectures: ['BertModel'] }, 'test');
+  expect(() => checkSettings(defaultSettings({ config: bare, accumulate: 2 }))).not.toThrow();
 });

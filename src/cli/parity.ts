@@ -133,8 +133,8 @@ async function* subjectsAt(host: Host, path: string, sources: RunSources): Async
   const stat = (at: string) => host.files.stat(at);
   const read = async (at: string): Promise<Subject | undefined> => {
     if (await stat(join(at, 'ref.json'))) return { reference: await loadCase(host, at) };
-    const isRun = (await stat(join(at, 'trainer_state.json'))) || (await checkpointsOf(host.files, at)).length > 0;
-    if (isRun) return { run: await loadRun(host, at, sources) };
+    if (await stat(join(at, 'trainer_state.json'))) return { run: await loadRun(host, at, sources) };
+    if ((await checkpointsOf(host.files, at)).length > 0) return { run: await claimedRun(host, at, sources) };
     // A configuration with neither is a damaged case, to be refused, not one to pass over.
     return (await stat(join(at, 'config.json'))) && { reference: await loadCase(host, at) };
   };
@@ -158,6 +158,21 @@ async function* subjectsAt(host: Host, path: string, sources: RunSources): Async
   throw new HoldfastError(
     `${path} has no ref.json and no checkpoint, nor has a folder in it; name the folder of a case or run, or one of such`,
   );
+}
+
+/** The run in a folder, in which no other process trains until it is released. Errors: as `loadRun`; where a process trains there. */
+async function claimedRun(host: Host, folder: string, sources: RunSources): Promise<RecordedRun> {
+  const claim = await host.claimFolder?.(folder).catch((error: unknown) => {
+    if (!(error instanceof HoldfastError)) throw error;
+    throw new HoldfastError(`${error.message}, or name a checkpoint in it, which is replayed without a lock`);
+  });
+  const freed = async () => claim?.release();
+  try {
+    const run = await loadRun(host, folder, sources);
+    return { ...run, release: () => finishing(() => run.release(), freed) };
+  } catch (error) {
+    return finishing(() => Promise.reject(error), freed);
+  }
 }
 
 /** On a terminal, a line that says how far a replay is. */

@@ -183,6 +183,35 @@ test('two processes in one folder: one trains, the other is told which; killed a
   expect(outcome(run)).toEqual(outcome('undisturbed'));
 });
 
+test('parity of a run holds its folder: refused while a process trains there, and afterwards the same bits', async () => {
+  const run = 'replayed';
+  let lines = 0;
+  // Its first checkpoint is there before the second step's line.
+  const hold = () => {
+    if (++lines === 4) child.kill('SIGSTOP');
+    if (lines === 4) reached();
+  };
+  let reached = () => {};
+  const held = new Promise<void>((resolve) => {
+    reached = resolve;
+  });
+  const { child, finished } = train(hold, run, []);
+  await Promise.race([held, finished]);
+  expect(isSaved(run)).toBe(true);
+  const options = { cacheFolder: at('cache', 'holdfast') };
+  const refused = await here(['parity', at(run), '--json'], options);
+  expect(refused).toMatchObject({ status: 2, stdout: '' });
+  expect(refused.stderr).toMatch(
+    new RegExp(`^holdfast: .*replayed: process ${child.pid} on \\S+ has it since \\S+; .*name a checkpoint in it.*$`),
+  );
+  child.kill('SIGKILL');
+  await finished;
+  const { status, stdout, stderr } = await here(['parity', at(run), '--json'], options);
+  expect(status, stderr).toBe(0);
+  expect(JSON.parse(stdout).sameBits).toBe(true);
+  expect(readdirSync(at(run)).filter((name) => name.startsWith('run.lock'))).toEqual([]);
+});
+
 test('two that take the next free folder at the same time take two', async () => {
   const model = [...SHAPE, '--steps', '3', '--data', at('text'), '--sample-tokens', '0'];
   const options = { cwd: folder, env: { XDG_CACHE_HOME: at('cache') } };

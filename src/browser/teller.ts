@@ -75,7 +75,7 @@ export class Teller {
     const images = this.#wanted.preparation;
     const set = { pixels, labels: new Uint8Array(1) };
     const { batch } = imageExamples(set, this.#wanted, { seq: this.#seq, images });
-    const probabilities = await this.#classifier.tell(batch([0]));
+    const probabilities = await this.#classifier.tell(await batch([0]));
     return this.#names
       .map((name, i) => ({ name, probability: at(probabilities, i) }))
       .sort((a, b) => b.probability - a.probability);

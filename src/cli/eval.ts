@@ -49,7 +49,7 @@ interface EvaluationData {
   readonly facts: Readonly<Record<string, number | string>>;
   /** Tokens a byte, where every token counts. */
   readonly tokensPerByte?: number;
-  batches(): Iterable<Batch> | AsyncIterable<Batch>;
+  batches(): AsyncIterable<Batch>;
 }
 
 export function evalCommand(host: Host): Command {
@@ -176,9 +176,9 @@ async function classData(
   const { identity, word, count, batch } = await examplesToTest(host, sources);
   return {
     ...{ identity, word, rows: count, seq, packed: false, facts: {} },
-    *batches() {
+    async *batches() {
       for (let row = 0; row < count; row += flags.batch)
-        yield batch(Array.from({ length: Math.min(flags.batch, count - row) }, (_, i) => row + i));
+        yield await batch(Array.from({ length: Math.min(flags.batch, count - row) }, (_, i) => row + i));
     },
   };
 }
@@ -242,8 +242,9 @@ async function recordData(
       packed: true,
       facts: { records: documents.count, trainOn: flags.trainOn },
     },
-    *batches() {
-      for (let row = 0; row < rows.length; row += flags.batch) yield pieces.batch(rows.slice(row, row + flags.batch));
+    async *batches() {
+      for (let row = 0; row < rows.length; row += flags.batch)
+        yield await pieces.batch(rows.slice(row, row + flags.batch));
     },
   };
 }

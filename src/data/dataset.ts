@@ -101,11 +101,11 @@ export interface DocumentSets {
  * Rows of documents, in another order each epoch. A share of them is held back, the same for every seed, where there are
  * none to validate on. Errors: HoldfastError for too few.
  */
-export function documentDataset(
+export async function documentDataset(
   { train, validation }: DocumentSets,
   { batch, seq, seed, evalWindows, validationShare = 0.1 }: DocumentOptions,
   pack: boolean,
-): Dataset {
+): Promise<Dataset> {
   checkTokens('batch', batch, seq);
   const { count } = train.documents;
   const heldBack = validation ? 0 : Math.max(1, Math.min(count - 1, Math.round(count * validationShare)));
@@ -138,13 +138,13 @@ export function documentDataset(
   const rows = new ShuffledRows(trained, seed);
   return {
     identity: train.identity,
-    validation: validated.batch(evenly(validated.rows(), evalWindows)),
-    next: async () => rows.next(batch),
+    validation: await validated.batch(evenly(validated.rows(), evalWindows)),
+    next: () => rows.next(batch),
     state: () => rows.state(),
     restore: (state) => rows.restore(state),
     rowsIn: (epochs) => rows.count(epochs),
     rowsOf: (epoch) => rows.countOf(epoch),
-    prompt: validated.prompt(),
+    prompt: await validated.prompt(),
     notes: [describe(train, trained, validated, seq)],
   };
 }

@@ -3,7 +3,9 @@
 //
 // Invariant: a token is learned only where something in front of it in its own document is there to predict it from.
 
-import { MarkedTexts } from './marked-texts.ts';
+import { assert } from '../util/errors.ts';
+import type { MarkedTexts, MarkedTextsWriter } from './marked-texts.ts';
+import type { TokenIds, TokenRange } from './token-run.ts';
 import { joinedIds, type Tokenizer } from './tokenizer.ts';
 
 /** What documents are encoded with. */
@@ -23,10 +25,13 @@ export interface DocumentText {
 /** Many documents, one behind the other. */
 export class Documents {
   readonly #texts: MarkedTexts;
+  readonly #firsts: DocumentWriter['firsts'];
 
-  /** `texts`: those that were made by `add`, or an empty one. Tokens have a mark where they are learned. */
-  constructor(texts = new MarkedTexts()) {
+  /** `texts` and `firsts`: as a DocumentWriter made them. */
+  constructor(texts: MarkedTexts, firsts: DocumentWriter['firsts']) {
+    assert(firsts.length === texts.count, 'every document says where learning begins');
     this.#texts = texts;
+    this.#firsts = firsts;
   }
 
   /** How many. */
@@ -40,35 +45,41 @@ export class Documents {
   }
 
   /** Where a document begins and ends among the tokens. */
-  range(document: number): readonly [begin: number, end: number] {
+  range(document: number): TokenRange {
     return this.#texts.range(document);
   }
 
-  /** A token's id. */
-  id(token: number): number {
-    return this.#texts.id(token);
+  /** The first token of a document that is learned. */
+  firstLearned(document: number): number {
+    return this.range(document)[0] + (this.#firsts[document] ?? 0);
   }
 
-  /** Whether a token is learned. */
-  isLearned(token: number): boolean {
-    return this.#texts.isMarked(token);
+  /** Tokens, with a mark (`isMarked`) where they are learned; not to be changed. Errors: as those of a TokenRun. */
+  read(ranges: readonly TokenRange[]): Promise<TokenIds[]> {
+    return this.#texts.read(ranges);
+  }
+}
+
+/** Adds documents to texts. */
+export class DocumentWriter {
+  readonly #texts: MarkedTextsWriter;
+  readonly #firsts: number[] = [];
+
+  constructor(texts: MarkedTextsWriter) {
+    this.#texts = texts;
   }
 
-  /** The ids of tokens. */
-  ids(begin: number, end: number): Int32Array<ArrayBuffer> {
-    return Int32Array.from({ length: end - begin }, (_, i) => this.id(begin + i));
-  }
-
-  /** The first of these tokens that is learned. */
-  firstLearned(begin: number, end: number): number | undefined {
-    for (let token = begin; token < end; token++) if (this.isLearned(token)) return token;
-    return undefined;
+  /** The first token of each document that is learned, counted from its own first. */
+  get firsts(): ArrayLike<number> {
+    return this.#firsts;
   }
 
   /** Appends one. False where nothing of it would be learned, which leaves it out. */
   add(ids: Int32Array, learned: Uint8Array): boolean {
-    if (!learned.includes(1, 1)) return false;
+    const first = learned.indexOf(1, 1);
+    if (first < 0) return false;
     this.#texts.add(ids, (i) => i > 0 && learned[i] === 1);
+    this.#firsts.push(first);
     return true;
   }
 }

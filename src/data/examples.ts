@@ -11,7 +11,8 @@ import { EpochOrder, permutation } from './epoch-order.ts';
 /** Examples by their numbers. */
 export interface Examples {
   readonly count: number;
-  batch(chosen: readonly number[]): Batch;
+  /** Errors: HoldfastError where they cannot be read any more. */
+  batch(chosen: readonly number[]): Promise<Batch>;
 }
 
 export interface ExampleOptions {
@@ -37,7 +38,7 @@ export interface ExampleSets {
 }
 
 /** Errors: HoldfastError for one example alone. */
-export function exampleDataset(sets: ExampleSets, options: ExampleOptions): Dataset {
+export async function exampleDataset(sets: ExampleSets, options: ExampleOptions): Promise<Dataset> {
   const { identity, word, train, test } = sets;
   const { batch, seed, evalWindows, validationShare = 0.1 } = options;
   const { count } = train;
@@ -55,8 +56,8 @@ export function exampleDataset(sets: ExampleSets, options: ExampleOptions): Data
   const next = (): number => trained[places.next()] ?? 0;
   return {
     identity,
-    validation: (test ?? train).batch(validated),
-    next: async () => train.batch(Array.from({ length: batch }, next)),
+    validation: await (test ?? train).batch(validated),
+    next: () => train.batch(Array.from({ length: batch }, next)),
     state: () => places.state(),
     restore(state) {
       if (places.restore(state)) return;

@@ -29,7 +29,7 @@ export function imageExamples(
   const tables = Array.from({ length: channels }, (_, channel) => valuesOf(images, channel));
   return {
     count: labels.length,
-    batch(chosen): Batch {
+    async batch(chosen): Promise<Batch> {
       const pixels = new Float32Array(chosen.length * size);
       const targets = new Int32Array(chosen.length);
       chosen.forEach((image, row) => {
@@ -45,7 +45,7 @@ export function imageExamples(
 }
 
 /** Epochs of images. */
-export function imageDataset(images: Images, options: ImageOptions): Dataset {
+export async function imageDataset(images: Images, options: ImageOptions): Promise<Dataset> {
   const { identity, train, test, names, channels, height, width, classes } = images;
   const examples = (set: ImageSet) => imageExamples(set, images, options);
   const number = (value: number) => value.toLocaleString('en');

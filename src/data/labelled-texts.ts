@@ -16,7 +16,7 @@ import type { TextIdentity } from './corpus.ts';
 import type { Dataset } from './dataset.ts';
 import { EncodingQueue, type EncodingTokenizer } from './encoding-threads.ts';
 import { type ExampleOptions, exampleDataset } from './examples.ts';
-import type { MarkedTexts } from './marked-texts.ts';
+import { idOf, isMarked, type MarkedTexts } from './marked-texts.ts';
 import { PART_SIZES, type ReadRecords, type RecordEncoding, readRecords } from './record-cache.ts';
 import { labelledRecords } from './records/labelled.ts';
 import type { TokenizingOptions } from './tokenized-text.ts';
@@ -124,22 +124,23 @@ export class LabelledTexts {
     return this.#texts.count;
   }
 
-  /** Some of them, and their classes (batch) as `targets`. */
-  batch(chosen: readonly number[]): Batch {
+  /** Some of them, and their classes (batch) as `targets`. Errors: as those of a TokenRun. */
+  async batch(chosen: readonly number[]): Promise<Batch> {
     const { seq } = this;
     const size = chosen.length * seq;
     const [tokenTypes, attentionMask] = [new Int32Array(size), new Int32Array(size)];
     const ids = new Int32Array(size).fill(this.#fill);
-    const targets = new Int32Array(chosen.length);
-    chosen.forEach((text, row) => {
-      const [begin, end] = this.#texts.range(text);
-      for (let token = begin, at = row * seq; token < end; token++, at++) {
-        ids[at] = this.#texts.id(token);
-        attentionMask[at] = 1;
-        tokenTypes[at] = Number(this.#texts.isMarked(token));
+    const targets = Int32Array.from(chosen, (text) => this.#classes[text] ?? 0);
+    const rows = await this.#texts.read(chosen.map((text) => this.#texts.range(text)));
+    for (const [row, marked] of rows.entries()) {
+      const begin = row * seq;
+      for (let token = 0; token < marked.length; token++) {
+        const one = marked[token] ?? 0;
+        ids[begin + token] = idOf(one);
+        attentionMask[begin + token] = 1;
+        tokenTypes[begin + token] = Number(isMarked(one));
       }
-      targets[row] = this.#classes[text] ?? 0;
-    });
+    }
     return { ids, tokenTypes, attentionMask, targets, batch: chosen.length, seq };
   }
 
@@ -207,11 +208,11 @@ function cut(texts: readonly Int32Array[], most: number): Int32Array[] {
   return [first.subarray(0, firstKept), second.subarray(0, most - firstKept)];
 }
 
-/** Epochs of texts. */
-export function labelledDataset(
+/** Epochs of texts. Errors: as `exampleDataset`. */
+export async function labelledDataset(
   { train, validation }: { readonly train: LabelledTexts; readonly validation: LabelledTexts | undefined },
   options: ExampleOptions,
-): Dataset {
+): Promise<Dataset> {
   const { identity } = train;
   const number = (value: number) => value.toLocaleString('en');
   const note = (trained: number, validated: number, unseen: number) =>

@@ -10,6 +10,7 @@ import { Random } from '../util/random.ts';
 import type { TokenBatch } from './batches.ts';
 import type { Documents } from './documents.ts';
 import { permutation } from './epoch-order.ts';
+import { idOf, isMarked } from './marked-texts.ts';
 
 /** Rows of several documents. */
 export interface PackedBatch extends TokenBatch {
@@ -45,6 +46,8 @@ export class Pieces {
   readonly #documents: Documents;
   readonly #options: RowOptions;
   readonly #pieces: Piece[] = [];
+  /** The first token that is learned of the first piece's document. */
+  readonly #firstLearned: number;
   /** Documents that are longer than a row. */
   readonly longer: number;
   /** Tokens that are in no piece. */
@@ -55,23 +58,28 @@ export class Pieces {
   constructor(documents: Documents, chosen: Iterable<number>, options: RowOptions) {
     const { seq } = options;
     let [longer, tokensCut, emptied] = [0, 0, 0];
+    let firstOfAll: number | undefined;
     for (const document of chosen) {
       const [begin, end] = documents.range(document);
+      const first = documents.firstLearned(document);
       if (end - begin > seq) longer++;
       if (options.longer === 'split') {
         for (let at = begin; at < end; at += seq) {
           this.#pieces.push({ begin: at, end: Math.min(at + seq, end), documentEnd: end });
         }
+        firstOfAll ??= first;
         continue;
       }
       const kept = Math.min(end, begin + seq);
       tokensCut += end - kept;
-      if (documents.firstLearned(begin + 1, kept) !== undefined)
+      if (first < kept) {
         this.#pieces.push({ begin, end: kept, documentEnd: kept });
-      else emptied++;
+        firstOfAll ??= first;
+      } else emptied++;
     }
     this.#documents = documents;
     this.#options = options;
+    this.#firstLearned = firstOfAll ?? 0;
     [this.longer, this.tokensCut, this.emptied] = [longer, tokensCut, emptied];
   }
 
@@ -114,24 +122,30 @@ export class Pieces {
     return [...rows, ...open.map(({ pieces }) => pieces)];
   }
 
-  /** A batch of such rows. */
-  batch(rows: readonly (readonly number[])[]): TokenBatch | PackedBatch {
+  /** A batch of such rows. Errors: as those of a TokenRun. */
+  async batch(rows: readonly (readonly number[])[]): Promise<TokenBatch | PackedBatch> {
     const { seq, pack } = this.#options;
     const size = rows.length * seq;
     const [ids, documents, positions] = [new Int32Array(size), new Int32Array(size), new Int32Array(size)];
     const targets = new Int32Array(size).fill(IGNORE_INDEX);
-    const source = this.#documents;
+    const all = rows.flat().map((piece) => this.#piece(piece));
+    // The last token's target lies behind the piece, where its document goes on.
+    const read = await this.#documents.read(
+      all.map(({ begin, end, documentEnd }) => [begin, Math.min(end + 1, documentEnd)]),
+    );
+    let next = 0;
     for (const [row, pieces] of rows.entries()) {
       let at = row * seq;
       const end = at + seq;
       for (const [number, piece] of pieces.entries()) {
-        const { begin, end: pieceEnd, documentEnd } = this.#piece(piece);
-        for (let token = begin; token < pieceEnd; token++, at++) {
-          ids[at] = source.id(token);
+        const marked = read[next++] ?? [];
+        const length = this.#sizeOf(piece);
+        for (let token = 0; token < length; token++, at++) {
+          ids[at] = idOf(marked[token] ?? 0);
           documents[at] = number;
-          positions[at] = token - begin;
-          const target = token + 1;
-          if (target < documentEnd && source.isLearned(target)) targets[at] = source.id(target);
+          positions[at] = token;
+          const target = marked[token + 1];
+          if (target !== undefined && isMarked(target)) targets[at] = idOf(target);
         }
       }
       for (let i = 0; at < end; i++, at++) {
@@ -143,11 +157,12 @@ export class Pieces {
     return pack ? { ...batch, documents, positions } : batch;
   }
 
-  /** The tokens of the first piece in front of what is learned. */
-  prompt(): Int32Array<ArrayBuffer> {
+  /** The tokens of the first piece in front of what is learned. Errors: as those of a TokenRun. */
+  async prompt(): Promise<Int32Array<ArrayBuffer>> {
     const { begin, end } = this.#piece(0);
-    const first = this.#documents.firstLearned(begin, end) ?? begin;
-    return this.#documents.ids(begin, Math.max(begin + 1, first));
+    const first = this.#firstLearned < end ? this.#firstLearned : begin;
+    const [marked = []] = await this.#documents.read([[begin, Math.max(begin + 1, first)]]);
+    return Int32Array.from(marked, idOf);
   }
 
   #piece(piece: number): Piece {
@@ -189,8 +204,8 @@ export class ShuffledRows {
     return (epoch === this.#epoch ? this.#rows : this.#rowsOf(epoch)).length;
   }
 
-  /** The next so many; the last of an epoch are followed by the first of the next. */
-  next(count: number): TokenBatch | PackedBatch {
+  /** The next so many, drawn at once; the last of an epoch are followed by the first of the next. Errors: as those of a TokenRun. */
+  next(count: number): Promise<TokenBatch | PackedBatch> {
     const taken: number[][] = [];
     while (taken.length < count) {
       if (this.#row >= this.#rows.length) this.#begin(this.#epoch + 1);

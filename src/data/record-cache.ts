@@ -1,4 +1,4 @@
-// Files of records made into texts once: tokens with their marks, where each text ends, and for some a number of each text, kept
+// Files of records made into texts once: tokens with their marks, where each text ends, and a number of each text, kept
 // in the host's cache by the checksum and the lengths of the files and by all that decides what becomes of them. What that is,
 // and how a record is encoded, is for records/read-records.ts and labelled-texts.ts; what a file of the cache is, and when it counts,
 // token-files.ts.
@@ -6,16 +6,17 @@
 // Invariant: what is read from the cache is what reading the records again would give, and nothing is kept of a reading that
 // failed, was ended, or found other bytes than before.
 
-import type { Host } from '../runtime/host.ts';
-import { HoldfastError } from '../util/errors.ts';
+import type { Files, Host } from '../runtime/host.ts';
+import { assert, HoldfastError } from '../util/errors.ts';
 import { number, type Schema } from '../util/json.ts';
 import { wholeNumber } from '../util/range.ts';
 import { piecesOf, type TextIdentity } from './corpus.ts';
 import { type Encoder, type EncodingTokenizer, encoderFor } from './encoding-threads.ts';
-import { MarkedTexts } from './marked-texts.ts';
+import { MarkedTexts, MarkedTextsWriter, markedBytes } from './marked-texts.ts';
 import { type RecordFile, recordFilesOf } from './records/lines.ts';
 import { PART } from './text-parts.ts';
-import { TokenFile, type TokenFileWriter } from './token-files.ts';
+import { type CachedBytes, heldOrKept, TokenFile } from './token-files.ts';
+import { cachedRun } from './token-run.ts';
 import { pauseBetween, type TokenizingOptions, untilStopped } from './tokenized-text.ts';
 import type { Tokenizer } from './tokenizer.ts';
 
@@ -33,8 +34,8 @@ export const PART_SIZES = { tokenBytes: number(wholeNumber(0)), count: number(wh
 /** What records became. */
 export interface RecordTexts<F> {
   readonly texts: MarkedTexts;
-  /** A number for each text, or none at all. */
-  readonly numbers: Uint32Array | readonly number[];
+  /** A number for each text. */
+  readonly numbers: ArrayLike<number>;
   /** Of all texts. */
   readonly figures: F;
 }
@@ -62,7 +63,7 @@ export interface RecordEncoding<F> {
   /** Adds all records to the texts. */
   readonly encode: (
     files: readonly RecordFile[],
-    texts: MarkedTexts,
+    texts: MarkedTextsWriter,
     tools: EncodingTools,
   ) => Promise<Omit<RecordTexts<F>, 'texts'>>;
 }
@@ -88,10 +89,12 @@ export async function readRecords<F>(
   const identity = await identify(host, files, options);
   const content = [identity, files.map(({ bytes }) => bytes), encoding.deciders];
   const file = await TokenFile.at(host, encoding.format, content, encoding.figures);
-  const read =
-    (await cached(file, encoding.tokenizer.vocabulary)) ??
-    (await encode(host, files, identity, file, encoding, options));
-  return { ...read, identity, names: files.map(({ path }) => path) };
+  const read = async (mostHeld: number) => {
+    const known = await file.read(mostHeld);
+    const found = known && (await textsIn(host.files, known, encoding.tokenizer.vocabulary));
+    return found ?? encode(host, files, { identity, file, mostHeld }, encoding, options);
+  };
+  return { ...(await heldOrKept(read, options.mostHeld)), identity, names: files.map(({ path }) => path) };
 }
 
 async function identify(
@@ -105,32 +108,43 @@ async function identify(
   return { bytes: found.reduce((total, { bytes }) => total + bytes, 0), sha256: sum.hex() };
 }
 
-/** Undefined where there are none, or none that are whole. */
-async function cached<F>(file: TokenFile<F & PartSizes>, vocabulary: number): Promise<RecordTexts<F> | undefined> {
-  const found = await file.read();
-  if (!found?.bytes) return undefined;
-  const { bytes, figures } = found;
+/** What lies in the cache; undefined where it cannot be texts of that vocabulary. */
+async function textsIn<F>(
+  files: Pick<Files, 'open' | 'readRange'>,
+  cached: CachedBytes<F & PartSizes>,
+  vocabulary: number,
+): Promise<RecordTexts<F> | undefined> {
+  const { figures, size, at } = cached;
   const { tokenBytes, count } = figures;
-  if (tokenBytes > bytes.length || (bytes.length - tokenBytes) % 4 > 0) return undefined;
-  const behind = new Uint32Array(bytes.slice(tokenBytes).buffer);
-  const texts = MarkedTexts.from(vocabulary, bytes.subarray(0, tokenBytes), behind.subarray(0, count));
-  return texts && { texts, numbers: behind.subarray(count), figures };
+  const width = markedBytes(vocabulary);
+  if (tokenBytes % width > 0 || size - tokenBytes !== 2 * 4 * count) return undefined;
+  const behind =
+    'held' in at ? at.held.slice(tokenBytes) : await files.readRange(at.path, tokenBytes, size - tokenBytes);
+  const [ends, numbers] = [new Uint32Array(behind.buffer, 0, count), new Uint32Array(behind.buffer, 4 * count, count)];
+  const texts = MarkedTexts.of(cachedRun(files, cached, width, 0, tokenBytes / width), ends);
+  return texts && { texts, numbers, figures };
+}
+
+/** Records that are to be encoded, and where what they become goes. */
+interface Encoding<F> {
+  readonly identity: TextIdentity;
+  readonly file: TokenFile<F & PartSizes>;
+  readonly mostHeld: number;
 }
 
 async function encode<F>(
   host: Host,
   files: readonly RecordFile[],
-  identity: TextIdentity,
-  file: TokenFile<F & PartSizes>,
+  { identity, file, mostHeld }: Encoding<F>,
   { tokenizer, encode }: RecordEncoding<F>,
   options: TokenizingOptions,
 ): Promise<RecordTexts<F>> {
-  const texts = new MarkedTexts(tokenizer.vocabulary);
+  const texts = new MarkedTextsWriter(tokenizer.vocabulary);
   const sum = await host.files.sha256();
   let bytes = 0;
   /** Since the last pause. */
   let characters = 0;
-  const out = new TextWriter(texts, await file.writer());
+  const out = await file.writer(mostHeld);
   const encoder = await encoderFor(host, tokenizer, identity.bytes);
   const tools: EncodingTools = {
     encoder,
@@ -142,52 +156,25 @@ async function encode<F>(
       characters += more;
       if (characters < PART) return;
       characters = 0;
-      await out.write();
+      await out.write(texts.take());
       await pauseBetween(bytes, identity.bytes, options);
     },
   };
   try {
-    const read = await encode(files, texts, tools);
+    const { numbers, figures } = await encode(files, texts, tools);
     if (sum.hex() !== identity.sha256)
       throw new HoldfastError(`the records (${identity.bytes} bytes) were changed while they were read; start again`);
-    await out.finish(read);
-    return { texts, ...read };
+    const { count, tokens, width } = texts;
+    for (const part of [texts.take(), texts.ends(), Uint32Array.from(numbers)])
+      await out.write(new Uint8Array(part.buffer));
+    const written = await out.finish({ ...figures, tokenBytes: tokens * width, count });
+    const made = await textsIn(host.files, written, tokenizer.vocabulary);
+    assert(made, 'what was written are texts');
+    return made;
   } catch (error) {
     await out.abort();
     throw error;
   } finally {
     await encoder.end();
-  }
-}
-
-/** Writes texts into the cache while they become more. It ends with one `finish` or one `abort`. */
-class TextWriter<F> {
-  readonly #texts: MarkedTexts;
-  readonly #out: TokenFileWriter<F & PartSizes>;
-  #tokens = 0;
-  #tokenBytes = 0;
-
-  constructor(texts: MarkedTexts, out: TokenFileWriter<F & PartSizes>) {
-    this.#texts = texts;
-    this.#out = out;
-  }
-
-  /** The texts that were added since. */
-  async write(): Promise<void> {
-    const bytes = this.#texts.tokenBytes(this.#tokens);
-    this.#tokens = this.#texts.tokens;
-    this.#tokenBytes += bytes.length;
-    await this.#out.write(bytes);
-  }
-
-  async finish({ numbers, figures }: Omit<RecordTexts<F>, 'texts'>): Promise<void> {
-    await this.write();
-    await this.#out.write(this.#texts.endBytes());
-    await this.#out.write(new Uint8Array(Uint32Array.from(numbers).buffer));
-    await this.#out.finish({ ...figures, tokenBytes: this.#tokenBytes, count: this.#texts.count });
-  }
-
-  abort(): Promise<void> {
-    return this.#out.abort();
   }
 }

@@ -6,6 +6,7 @@
 // there are more bytes than MOST_BYTES, but for those that this process reads from.
 
 import { type Files, type Host, join, type Sha256, type WriteStream } from '../runtime/host.ts';
+import { heldBytes } from '../util/held.ts';
 import { accept, number, object, oneOf, parseJSON, type Schema } from '../util/json.ts';
 import { wholeNumber } from '../util/range.ts';
 
@@ -20,23 +21,37 @@ const NAME = /^(\d{8})-([0-9a-f]{64})\.tokens$/;
 /** Paths of files that are read from as long as the process lives. */
 const inUse = new WeakMap<Files, Set<string>>();
 
-/** A file that is whole. */
-interface FoundTokenFile<F> {
+/** Bytes that are held in memory, at most, unless they cannot be written. */
+export const MOST_HELD = 2 ** 26;
+
+/** Bytes of the cache that are whole. */
+export interface CachedBytes<F> {
   readonly figures: F;
-  readonly path: string;
-  /** Bytes, which lie in it from its first on. */
   readonly size: number;
-  /** Absent where they are too many. */
-  readonly bytes?: Uint8Array<ArrayBuffer>;
+  /** The bytes themselves, or, where they are too many, the file whose first they are. */
+  readonly at: { readonly held: Uint8Array<ArrayBuffer> } | { readonly path: string };
 }
 
-/** Takes a file's bytes in order. After `finish` they are in the cache, or could not be written. */
+/** Takes a file's bytes in order. After `finish` they are in the cache, or held here. */
 export interface TokenFileWriter<F> {
-  /** Whether all of them were written so far. */
-  readonly isWhole: boolean;
-  write(bytes: Uint8Array): Promise<void>;
-  finish(figures: F): Promise<void>;
+  /** Bytes that nobody changes afterwards. Errors: NotKept. */
+  write(bytes: Uint8Array<ArrayBuffer>): Promise<void>;
+  /** All that it has taken. Errors: NotKept. */
+  finish(figures: F): Promise<CachedBytes<F>>;
   abort(): Promise<void>;
+}
+
+/** The error of bytes that are too many to be held, and that could not be written. */
+export class NotKept extends Error {}
+
+/** What `make` gives when few bytes are held or, where more can be kept nowhere else, when all are. */
+export async function heldOrKept<T>(make: (mostHeld: number) => Promise<T>, mostHeld = MOST_HELD): Promise<T> {
+  try {
+    return await make(mostHeld);
+  } catch (error) {
+    if (!(error instanceof NotKept)) throw error;
+    return make(Number.POSITIVE_INFINITY);
+  }
 }
 
 /** A file of the cache, there or not. */
@@ -64,40 +79,39 @@ export class TokenFile<F> {
   }
 
   /**
-   * Undefined where there is none, or none that is whole: all of it is read for that. `most`: bytes that are brought along; a
-   * file with more stays where it is, to be read from.
+   * Undefined where there is none, or none that is whole: all of it is read for that. `mostHeld`: more bytes stay where they are,
+   * to be read from.
    */
-  async read(most = Number.POSITIVE_INFINITY): Promise<FoundTokenFile<F> | undefined> {
+  async read(mostHeld = MOST_HELD): Promise<CachedBytes<F> | undefined> {
     try {
       for (const name of await this.#names())
-        if (name.includes(this.#key)) return await this.#readFile(join(this.#folder, name), most);
+        if (name.includes(this.#key)) return await this.#readFile(join(this.#folder, name), mostHeld);
     } catch {
       // It is made again.
     }
     return undefined;
   }
 
-  async writer(): Promise<TokenFileWriter<F>> {
+  async writer(mostHeld = MOST_HELD): Promise<TokenFileWriter<F>> {
     const sum = await this.#sum();
     const out = await OptionalFile.open(this.#files, this.#folder, () => this.#nextName());
-    let bytes = 0;
-    const write = (piece: Uint8Array) => {
-      sum.update(piece);
-      return out.write(piece);
-    };
+    const held = new HeldPieces(mostHeld);
     return {
-      get isWhole() {
-        return out.isWhole;
-      },
-      write: (piece) => {
-        bytes += piece.length;
-        return write(piece);
+      write: async (piece) => {
+        held.add(piece);
+        sum.update(piece);
+        await out.write(piece);
+        if (!held.isWhole && !out.isWhole) notKept();
       },
       finish: async (figures) => {
-        const line = JSON.stringify({ format: this.#format, bytes, figures });
-        await write(encoded(line.padEnd(FIGURES_BYTES)));
+        const { size } = held;
+        const line = encoded(JSON.stringify({ format: this.#format, bytes: size, figures }).padEnd(FIGURES_BYTES));
+        sum.update(line);
+        await out.write(line);
         await out.finish(encoded(`${sum.hex()}\n`));
         await this.#removeOldest();
+        if (held.isWhole) return { figures, size, at: { held: held.joined() } };
+        return (await this.read(mostHeld)) ?? notKept();
       },
       abort: () => out.abort(),
     };
@@ -110,7 +124,7 @@ export class TokenFile<F> {
     return sum;
   }
 
-  async #readFile(path: string, most: number): Promise<FoundTokenFile<F> | undefined> {
+  async #readFile(path: string, mostHeld: number): Promise<CachedBytes<F> | undefined> {
     const size = ((await this.#files.stat(path))?.bytes ?? 0) - TRAILER_BYTES;
     if (size < 0) return undefined;
     const trailer = await this.#files.readRange(path, size, TRAILER_BYTES);
@@ -118,17 +132,17 @@ export class TokenFile<F> {
     const found = accept(this.#trailer, parseJSON(line, path, ''));
     if (found?.bytes !== size) return undefined;
     const sum = await this.#sum();
-    const bytes = size <= most ? new Uint8Array(size) : undefined;
+    const held = size <= mostHeld ? heldBytes(size, ...TOKENS) : undefined;
     for (let at = 0; at < size; at += PIECE_BYTES) {
       const piece = await this.#files.readRange(path, at, Math.min(PIECE_BYTES, size - at));
       sum.update(piece);
-      bytes?.set(piece, at);
+      held?.set(piece, at);
     }
     sum.update(line);
     const written = new TextDecoder().decode(trailer.subarray(FIGURES_BYTES));
     if (written !== `${sum.hex()}\n`) return undefined;
-    if (!bytes) this.#use(path);
-    return { figures: found.figures, path, size, ...(bytes && { bytes }) };
+    if (!held) this.#use(path);
+    return { figures: found.figures, size, at: held ? { held } : { path } };
   }
 
   #use(path: string): void {
@@ -170,7 +184,53 @@ export class TokenFile<F> {
   }
 }
 
-const encoded = (text: string): Uint8Array => new TextEncoder().encode(text);
+const encoded = (text: string): Uint8Array<ArrayBuffer> => new TextEncoder().encode(text);
+
+function notKept(): never {
+  throw new NotKept('the tokens are too many to be held, and could not be written');
+}
+
+/** What was written, until it is too much to be held. */
+class HeldPieces {
+  readonly #most: number;
+  readonly #pieces: Uint8Array<ArrayBuffer>[] = [];
+  #size = 0;
+
+  constructor(most: number) {
+    this.#most = most;
+  }
+
+  /** Bytes of all that was added. */
+  get size(): number {
+    return this.#size;
+  }
+
+  get isWhole(): boolean {
+    return this.#size <= this.#most;
+  }
+
+  add(piece: Uint8Array<ArrayBuffer>): void {
+    this.#size += piece.length;
+    if (this.isWhole) this.#pieces.push(piece);
+    else this.#pieces.length = 0;
+  }
+
+  /** Each piece is given up as soon as it has been copied. */
+  joined(): Uint8Array<ArrayBuffer> {
+    const all = heldBytes(this.#size, ...TOKENS);
+    let at = 0;
+    for (const [i, piece] of this.#pieces.entries()) {
+      all.set(piece, at);
+      at += piece.length;
+      this.#pieces[i] = NOTHING;
+    }
+    return all;
+  }
+}
+
+const NOTHING = new Uint8Array();
+/** What is too large, and what to do. */
+const TOKENS = ['the data, as tokens,', 'use a part of it'] as const;
 
 /** A file that is written as long as that works: without it, only time is lost. */
 class OptionalFile {

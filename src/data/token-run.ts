@@ -1,7 +1,14 @@
-// Runs of token ids that are read in ranges: of what is in memory, or of a file of the cache (token-cache.ts), where they are many.
+// Runs of token ids that are read in ranges: of what is in memory, or of a file of the cache (token-files.ts), where they are many.
+
+import type { Files, OpenFile } from '../runtime/host.ts';
+import { HoldfastError, messageOf } from '../util/errors.ts';
+import type { CachedBytes } from './token-files.ts';
 
 /** Token ids: as wide as they need. */
 export type TokenIds = Int32Array | Uint8Array | Uint16Array | Uint32Array;
+
+/** Bytes of an id. */
+export type IdBytes = 1 | 2 | 4;
 
 /** From one token up to before another. */
 export type TokenRange = readonly [begin: number, end: number];
@@ -28,5 +35,49 @@ export const runBehind = (first: number, run: TokenRun): TokenRun => ({
       const [begin, end] = ranges[i] ?? [0, 0];
       return begin === 0 && end > 0 ? Int32Array.from([first, ...part]) : part;
     });
+  },
+});
+
+/** Ids of the cache: so many of them, of that width, behind the first so many. */
+export const cachedRun = (
+  files: Pick<Files, 'open'>,
+  { at }: Pick<CachedBytes<unknown>, 'at'>,
+  width: IdBytes,
+  first: number,
+  length: number,
+): TokenRun =>
+  'held' in at
+    ? heldRun(idsIn(at.held.subarray(first * width, (first + length) * width), width))
+    : storedRun(files, at.path, width, first, length);
+
+const idsIn = ({ buffer, byteOffset, length }: Uint8Array<ArrayBuffer>, width: IdBytes): TokenIds => {
+  if (width === 1) return new Uint8Array(buffer, byteOffset, length);
+  return new (width === 2 ? Uint16Array : Uint32Array)(buffer, byteOffset, length / width);
+};
+
+/** It is opened for each batch: a run that ends has nothing to close. */
+const storedRun = (
+  files: Pick<Files, 'open'>,
+  path: string,
+  width: IdBytes,
+  first: number,
+  length: number,
+): TokenRun => ({
+  length,
+  async read(ranges) {
+    let file: OpenFile | undefined;
+    try {
+      const open = await files.open(path);
+      file = open;
+      const read = ([begin, end]: TokenRange) =>
+        open.readRange((first + begin) * width, (Math.min(end, length) - begin) * width);
+      return (await Promise.all(ranges.map(read))).map((bytes) => idsIn(bytes, width));
+    } catch (error) {
+      throw new HoldfastError(
+        `${messageOf(error)}: the text's tokens were in this file of the cache; go on from the last checkpoint, which makes it again`,
+      );
+    } finally {
+      await file?.close();
+    }
   },
 });

@@ -10,7 +10,8 @@ import { HoldfastError, Stopped } from '../util/errors.ts';
 import { borderOf, split, type TextIdentity, type TextSource, wholeText } from './corpus.ts';
 import { encoderFor } from './encoding-threads.ts';
 import { ByteParts, EncodedParts, type Take } from './text-parts.ts';
-import { MOST_HELD, NotKept, TokenCache, type TokenParts } from './token-cache.ts';
+import { TokenCache, type TokenParts } from './token-cache.ts';
+import { heldOrKept, MOST_HELD } from './token-files.ts';
 import { heldRun, type TokenRun } from './token-run.ts';
 import type { Tokenizer } from './tokenizer.ts';
 
@@ -27,6 +28,8 @@ export interface TokenizingOptions {
   onProgress?: ((done: number, total: number) => void) | undefined;
   /** Ends it. */
   signal?: AbortSignal | undefined;
+  /** Bytes of tokens that are held in memory; more are read from the cache, if that can be written. @default 64 MiB */
+  mostHeld?: number | undefined;
 }
 
 export interface SplitOptions extends TokenizingOptions {
@@ -63,20 +66,16 @@ async function splitText(
   const { lineBytes } = source;
   const stride = lineBytes === undefined || tokenBytes === undefined ? 1 : lineBytes / tokenBytes;
   const isOfBytes = tokenizer.identity.kind === 'byte';
-  if (isOfBytes && source.bytes <= MOST_HELD)
+  const { mostHeld = MOST_HELD } = options;
+  if (isOfBytes && source.bytes <= mostHeld)
     return { ...(await asBytes(host, source, validationShare, options)), stride };
   const identity = await identify(host, source, options);
   const border = borderOf(source.bytes, lineBytes, validationShare);
-  const tokenized = async (mostHeld?: number) => {
+  const tokenized = async (mostHeld: number) => {
     const cache = await TokenCache.at(host, identity, border, tokenizer, mostHeld);
     return (await cache.read()) ?? tokenize(host, source, { identity, border, tokenizer, cache }, options);
   };
-  try {
-    return { identity, ...(await tokenized()), stride };
-  } catch (error) {
-    if (!(error instanceof NotKept)) throw error;
-    return { identity, ...(await tokenized(Number.POSITIVE_INFINITY)), stride };
-  }
+  return { identity, ...(await heldOrKept(tokenized, mostHeld)), stride };
 }
 
 /** Bytes are their own ids. */

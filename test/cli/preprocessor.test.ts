@@ -42,7 +42,7 @@ const prepared = (fields: object) =>
 async function pixelsOf(images: ImagePreparation | undefined, values: number[], width: number, height: number) {
   const files = { 'd/a/1.png': png(Uint8Array.from(values), { width, height, kind: 2 }) };
   const sources = { config, labels, data: ['d'], seq: 5, images, tokenizer: undefined as never };
-  const { pixels } = (await examplesToTest(memoryHost(new MemoryFiles(files)), sources)).batch([0]);
+  const { pixels } = await (await examplesToTest(memoryHost(new MemoryFiles(files)), sources)).batch([0]);
   return pixels as Float32Array;
 }
 

@@ -15,6 +15,7 @@ import { HoldfastError } from '../../src/util/errors.ts';
 import { Random } from '../../src/util/random.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { TEMPLATES } from './chat-templates.ts';
+import { listed } from './held-documents.ts';
 
 const TRAILER = 512;
 const ANSWERS: Pick<RecordSettings, 'trainOn' | 'template'> = { trainOn: 'answers', template: TEMPLATES.llama3 };
@@ -53,15 +54,22 @@ function counted(shift = 0) {
   return tokenizer;
 }
 
-const open = (files: MemoryFiles, tokenizer: CachedTokenizer, { settings = ANSWERS, data = ['chats'] } = {}) =>
-  readDocuments(memoryHost(files), data, tokenizer, settings);
+interface Opened {
+  settings?: Pick<RecordSettings, 'trainOn' | 'template'>;
+  data?: string[];
+  mostHeld?: number;
+}
+
+const open = (
+  files: MemoryFiles,
+  tokenizer: CachedTokenizer,
+  { settings = ANSWERS, data = ['chats'], ...options }: Opened = {},
+) => readDocuments(memoryHost(files), data, tokenizer, settings, options);
 
 /** All that is known of them, but where they lie. */
-function facts({ documents, names: _, ...rest }: ReadDocuments) {
-  const { count, tokens } = documents;
-  const learned = Array.from({ length: tokens }, (_, token) => Number(documents.isLearned(token)));
-  const ranges = Array.from({ length: count }, (_, i) => documents.range(i));
-  return { ...rest, ids: [...documents.ids(0, tokens)], learned, ranges };
+async function facts({ documents, names: _, ...rest }: ReadDocuments) {
+  const firsts = Array.from({ length: documents.count }, (_, i) => documents.firstLearned(i));
+  return { ...rest, firsts, documents: await listed(documents) };
 }
 
 const cached = (files: MemoryFiles) => [...files.contents.keys()].filter((path) => path.startsWith('/cache/tokens/'));
@@ -79,15 +87,15 @@ test.each([
   const again = await open(files, tokenizer, { data: ['copy'] });
   expect(tokenizer.calls).toBe(calls);
   expect(again.names).toEqual(['copy/a.jsonl', 'copy/b.json']);
-  expect(facts(again)).toEqual(facts(first));
+  expect(await facts(again)).toEqual(await facts(first));
   const [path = '', ...others] = cached(files);
   expect(others).toEqual([]);
   const { tokens, count } = first.documents;
-  expect((await files.read(path)).length).toBe(tokens * (shift === 0 ? 2 : 4) + 4 * count + TRAILER);
+  expect((await files.read(path)).length).toBe(tokens * (shift === 0 ? 2 : 4) + 8 * count + TRAILER);
 
   const options = { batch: 3, seq: 300, seed: 4, evalWindows: 5, validationShare: 0.2 };
   for (const pack of [true, false]) {
-    const [a, b] = [first, again].map((train) => documentDataset({ train }, options, pack));
+    const [a, b] = await Promise.all([first, again].map((train) => documentDataset({ train }, options, pack)));
     expect(b?.validation).toEqual(a?.validation);
     expect([b?.prompt, b?.rowsIn(3), b?.notes]).toEqual([a?.prompt, a?.rowsIn(3), a?.notes]);
     const batches: Batch[] = [];
@@ -100,6 +108,58 @@ test.each([
     b?.restore(place);
     expect(await Promise.all(Array.from({ length: 5 }, () => b?.next()))).toEqual(batches.slice(7));
   }
+});
+
+test.each([
+  ['16 bits each', 0],
+  ['32 bits each', 40_000],
+])('that are too many to be held are read from the cache, with the same batches: %s', async (_, shift) => {
+  const held = await open(new MemoryFiles(FILES), counted(shift));
+  const files = new MemoryFiles(FILES);
+  const tokenizer = counted(shift);
+  const written = await open(files, tokenizer, { mostHeld: 0 });
+  const { calls } = tokenizer;
+  const again = await open(files, tokenizer, { mostHeld: 0 });
+  expect(tokenizer.calls).toBe(calls);
+  for (const pack of [true, false])
+    for (const longer of ['cut', 'split'] as const) {
+      const seq = longer === 'cut' ? 300 : 50;
+      const options = { batch: 3, seq, seed: 4, evalWindows: 5, validationShare: 0.2 };
+      const make = (read: ReadDocuments) => documentDataset({ train: { ...read, longer } }, options, pack);
+      const wanted = await make(held);
+      for (const stored of [await make(written), await make(again)]) {
+        expect([stored.validation, stored.prompt, stored.notes]).toEqual([
+          wanted.validation,
+          wanted.prompt,
+          wanted.notes,
+        ]);
+        wanted.restore([0, 0]);
+        // Drawn in order, also where all are asked for at once.
+        const batches = await Promise.all(Array.from({ length: 9 }, () => stored.next()));
+        for (const batch of batches) expect(batch).toEqual(await wanted.next());
+        expect(stored.state()).toEqual(wanted.state());
+      }
+    }
+  const dataset = await documentDataset({ train: again }, { batch: 3, seq: 300, seed: 4, evalWindows: 5 }, true);
+  files.contents.clear();
+  await expect(dataset.next()).rejects.toThrow(/tokens were in this file of the cache; go on from the last checkpoint/);
+});
+
+test('that are too many to be held, and cannot be written, are held all the same', async () => {
+  const files = new MemoryFiles(FILES);
+  let writes = 0;
+  files.writeStream = async (path) => {
+    const stream = await MemoryFiles.prototype.writeStream.call(files, path);
+    const write = async (bytes: Uint8Array) => {
+      if (writes++ > 1) throw new HoldfastError('the disk is full');
+      await stream.write(bytes);
+    };
+    return { ...stream, write };
+  };
+  const found = await open(files, counted(), { mostHeld: 0 });
+  expect(writes).toBeGreaterThan(1);
+  expect(cached(files)).toEqual([]);
+  expect(await facts(found)).toEqual(await facts(await open(new MemoryFiles(FILES), counted())));
 });
 
 test('are made again where the file there is damaged, or another’s', async () => {
@@ -135,7 +195,7 @@ test('are made again where the file there is damaged, or another’s', async () 
   for (const [what, damage] of damages) {
     files.contents.set(path, damage(whole.slice()));
     const { calls } = tokenizer;
-    expect(facts(await open(files, tokenizer)), what).toEqual(facts(first));
+    expect(await facts(await open(files, tokenizer)), what).toEqual(await facts(first));
     expect(tokenizer.calls, what).toBeGreaterThan(calls);
     expect(await files.read(path), what).toEqual(whole);
   }

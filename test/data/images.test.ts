@@ -103,7 +103,7 @@ describe('batches', () => {
 
   test('each epoch has every image once, none of which is held back, and goes on where it was', async () => {
     const images = await open(files, 'm');
-    const dataset = imageDataset(images, options);
+    const dataset = await imageDataset(images, options);
     const heldBack = seen(dataset.validation);
     expect(heldBack).toHaveLength(2);
     const epoch = () => Array.from({ length: 21 }, () => 0);
@@ -117,7 +117,7 @@ describe('batches', () => {
     expect(dataset.rowsIn(3)).toBe(63);
     const state = dataset.state();
     const wanted = await dataset.next();
-    const other = imageDataset(images, options);
+    const other = await imageDataset(images, options);
     other.restore(state);
     expect(await other.next()).toEqual(wanted);
     expect(() => other.restore([0, 22])).toThrow('place 22 of epoch 0');
@@ -125,12 +125,12 @@ describe('batches', () => {
 
   test('pixels are from -1 to 1, and synthetic images are the same each time', async () => {
     const images = await open({}, 'synthetic');
-    const { pixels: values, targets } = await imageDataset(images, options).next();
+    const { pixels: values, targets } = await (await imageDataset(images, options)).next();
     const list = values as Float32Array;
     expect(list).toHaveLength(4 * 3072);
     expect(list.every((value) => value >= -1 && value <= 1)).toBe(true);
     expect((targets as Int32Array).every((target) => target >= 0 && target < 10)).toBe(true);
     expect((await open({}, 'synthetic')).identity).toEqual(images.identity);
-    expect(imageDataset(images, options).validation.batch).toBe(64);
+    expect((await imageDataset(images, options)).validation.batch).toBe(64);
   });
 });

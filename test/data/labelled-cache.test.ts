@@ -59,9 +59,9 @@ const open = (
 ) => LabelledTexts.read(memoryHost(files), data, tokenizer, { labels, seq });
 
 /** All that is known of them, but where they lie. */
-const facts = (texts: LabelledTexts) => ({
+const facts = async (texts: LabelledTexts) => ({
   ...{ identity: texts.identity, seq: texts.seq, note: texts.note.replace(/ in .*, of/, ', of') },
-  rows: texts.batch(Array.from({ length: texts.count }, (_, i) => i)),
+  rows: await texts.batch(Array.from({ length: texts.count }, (_, i) => i)),
 });
 
 const cached = (files: MemoryFiles) => [...files.contents.keys()].filter((path) => path.startsWith('/cache/'));
@@ -81,8 +81,8 @@ test.each([
   const again = await open(files, tokenizer, { data: ['copy'] });
   expect(tokenizer.calls).toBe(60);
   expect(again.names).toEqual(['copy/a.jsonl', 'copy/b.json']);
-  expect(facts(again)).toEqual(facts(first));
-  const { rows } = facts(first);
+  expect(await facts(again)).toEqual(await facts(first));
+  const { rows } = await facts(first);
   const [path = '', ...others] = cached(files);
   expect(others).toEqual([]);
   const tokens = [...arrayOf(rows, 'attentionMask', 'i32')].reduce((sum, one) => sum + one, 0);
@@ -103,7 +103,7 @@ test('are made again where a bit of the file there is another, where it is cut o
     tokenizer.calls = 0;
     const found = await read();
     expect(tokenizer.calls, what).toBe(6);
-    expect(facts(found), what).toEqual(facts(first));
+    expect(await facts(found), what).toEqual(await facts(first));
     expect(await files.read(path), what).toEqual(whole);
   };
   // An odd step: each of the eight bits comes.
@@ -142,7 +142,7 @@ test('what decides them is known: the files and where each ends, the tokenizer a
   for (const [i, [what, options, changes]] of others.entries()) {
     const found = await open(files, counted(changes), options);
     expect(cached(files), what).toHaveLength(i + 1);
-    expect(facts(found), what).toEqual(facts(await open(withoutCache(files), counted(changes), options)));
+    expect(await facts(found), what).toEqual(await facts(await open(withoutCache(files), counted(changes), options)));
   }
   // Not where they or the tokenizer lie.
   const tokenizer = counted({ path: 'elsewhere' });
@@ -205,10 +205,10 @@ test.each(['opened', 'written', 'committed'])('a cache that cannot be %s costs t
     const stream = await MemoryFiles.prototype.writeStream.call(this, path);
     return { ...stream, ...(what === 'written' ? { write: full } : { commit: full }) };
   };
-  const wanted = facts(await open(new MemoryFiles(FILES), counted()));
+  const wanted = await facts(await open(new MemoryFiles(FILES), counted()));
   const tokenizer = counted();
   for (const calls of [60, 120]) {
-    expect(facts(await open(files, tokenizer))).toEqual(wanted);
+    expect(await facts(await open(files, tokenizer))).toEqual(wanted);
     expect([tokenizer.calls, cached(files)]).toEqual([calls, []]);
   }
 });

@@ -40,7 +40,10 @@ test('a row is begun, ended, cut and filled up as by the library that others use
       const [first, second] = cutOneByOne(bytes(text), pair === undefined ? undefined : bytes(pair), seq);
       const [one, two] = [[0, ...first, 0], second ? [...second, 0] : []];
       const fill = Array.from({ length: seq - one.length - two.length }, () => 0);
-      const { ids, tokenTypes, attentionMask, targets } = texts.batch([0]) as unknown as Record<string, Int32Array>;
+      const { ids, tokenTypes, attentionMask, targets } = (await texts.batch([0])) as unknown as Record<
+        string,
+        Int32Array
+      >;
       expect([...ids!]).toEqual([...one, ...two, ...fill]);
       expect([...tokenTypes!]).toEqual([...one.map(() => 0), ...two.map(() => 1), ...fill]);
       expect([...attentionMask!]).toEqual([...one.map(() => 1), ...two.map(() => 1), ...fill]);
@@ -64,7 +67,7 @@ test('each epoch has every text once, none of which is held back, and goes on wh
       return text;
     });
   };
-  const one = dataset();
+  const one = await dataset();
   const heldBack = seen(one.validation);
   expect(heldBack).toHaveLength(3);
   const rows = (await Promise.all(Array.from({ length: 27 }, () => one.next()))).flatMap(seen);
@@ -72,7 +75,7 @@ test('each epoch has every text once, none of which is held back, and goes on wh
     const all = [...rows.slice(27 * epoch, 27 * (epoch + 1)), ...heldBack].sort((a, b) => a - b);
     expect(all).toEqual(Array.from({ length: 30 }, (_, i) => i));
   }
-  const other = dataset();
+  const other = await dataset();
   other.restore(one.state());
   expect(await other.next()).toEqual(await one.next());
   expect(() => other.restore([0, 28])).toThrow('place 28 of epoch 0: is none in 27 texts');
@@ -85,10 +88,10 @@ test('one text at least is learned from, however large the share that is held ba
       5,
     );
   const options = { batch: 1, seed: 2, evalWindows: 9, validationShare: 0.9 };
-  const dataset = labelledDataset({ train: await texts(4), validation: undefined }, options);
+  const dataset = await labelledDataset({ train: await texts(4), validation: undefined }, options);
   expect([dataset.rowsOf(0), dataset.validation.targets]).toEqual([1, expect.objectContaining({ length: 3 })]);
   const one = await texts(1);
-  expect(() => labelledDataset({ train: one, validation: undefined }, options)).toThrow(
+  await expect(labelledDataset({ train: one, validation: undefined }, options)).rejects.toThrow(
     'the data is one text: nothing',
   );
 });

@@ -5,37 +5,29 @@ import fc from 'fast-check';
 import { describe, expect, it, test } from 'vitest';
 import type { TokenBatch } from '../../src/data/batches.ts';
 import { type Dataset, documentDataset } from '../../src/data/dataset.ts';
-import { Documents } from '../../src/data/documents.ts';
 import { permutation } from '../../src/data/epoch-order.ts';
 import type { PackedBatch } from '../../src/data/packing.ts';
 import type { ReadDocuments } from '../../src/data/records/read-records.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { Random } from '../../src/util/random.ts';
+import { documentsOf, listed } from './held-documents.ts';
 
 const IGNORED = -100;
 
 /** Documents of such lengths whose tokens are all different, each token learned that `isLearned` says. */
 function read(lengths: readonly number[], longer: 'split' | 'cut', isLearned = (_: number) => true): ReadDocuments {
-  const documents = new Documents();
   let id = 1;
-  let leftOut = 0;
-  for (const length of lengths) {
-    const ids = Int32Array.from({ length }, () => id++);
-    if (
-      !documents.add(
-        ids,
-        Uint8Array.from(ids, (id) => Number(isLearned(id))),
-      )
-    )
-      leftOut++;
-  }
+  const all = lengths.map((length) => {
+    const ids = Array.from({ length }, () => id++);
+    return { ids, learned: ids.map(isLearned) };
+  });
   const identity = { bytes: 1, sha256: '0'.repeat(64) };
-  return { documents, identity, names: ['f'], shapes: ['text'], longer, leftOut };
+  return { ...documentsOf(all), identity, names: ['f'], shapes: ['text'], longer };
 }
 
 /** The ids of each document. */
-const listed = ({ documents }: ReadDocuments): number[][] =>
-  Array.from({ length: documents.count }, (_, i) => [...documents.ids(...documents.range(i))]);
+const idsOf = async ({ documents }: ReadDocuments): Promise<number[][]> =>
+  (await listed(documents)).map(({ ids }) => ids);
 
 const OPTIONS = { batch: 2, seq: 8, seed: 3, evalWindows: 1000 };
 const NONE = read([2], 'cut');
@@ -68,10 +60,10 @@ test.each(['split', 'cut'] as const)(
       async (lengths, seq, pack) => {
         const isLearned = (id: number) => longer === 'split' || id % 3 > 0;
         const data = read(lengths, longer, isLearned);
-        const texts = listed(data);
+        const texts = await idsOf(data);
         fc.pre(texts.length > 0);
         fc.pre(longer === 'split' || texts.some((ids) => ids.slice(1, seq).some(isLearned)));
-        const dataset = documentDataset({ train: data, validation: NONE }, { ...OPTIONS, seq }, pack);
+        const dataset = await documentDataset({ train: data, validation: NONE }, { ...OPTIONS, seq }, pack);
         const found: number[] = [];
         const targets = new Map<number, number>();
         for (const row of (await epochOf(dataset, 2)) as PackedBatch[]) {
@@ -114,17 +106,17 @@ test('goes on from any place with the same batches, in another order each epoch'
       const data = read([3, 5, 2, 7, 20, 4, 6, 2, 3], 'cut');
       const make = (seed: number) =>
         documentDataset({ train: data }, { ...OPTIONS, batch: 3, seed, validationShare: 0.2 }, pack);
-      const original = make(seed);
+      const original = await make(seed);
       for (let i = 0; i < before; i++) await original.next();
-      const other = make(seed);
+      const other = await make(seed);
       for (let i = 0; i < 3; i++) await other.next();
       other.restore(JSON.parse(JSON.stringify(original.state())));
       for (let i = 0; i < 7; i++) expect(await other.next()).toEqual(await original.next());
-      expect(other.validation).toEqual(make(seed + 1).validation);
+      expect(other.validation).toEqual((await make(seed + 1)).validation);
     },
   );
   await fc.assert(property, { seed: 6, numRuns: 60 });
-  const dataset = documentDataset(
+  const dataset = await documentDataset(
     { train: read(Array(40).fill(8), 'cut'), validation: NONE },
     { ...OPTIONS, batch: 40 },
     true,
@@ -133,13 +125,13 @@ test('goes on from any place with the same batches, in another order each epoch'
   expect(one?.ids).not.toEqual(two?.ids);
 });
 
-test('documents that fill rows leave little room: a tenth of it at most, for random lengths', () => {
+test('documents that fill rows leave little room: a tenth of it at most, for random lengths', async () => {
   const random = new Random(1, 'lengths');
   const data = read(
     Array.from({ length: 500 }, () => 2 + random.below(60)),
     'cut',
   );
-  const dataset = documentDataset({ train: data, validation: NONE }, { ...OPTIONS, seq: 64 }, true);
+  const dataset = await documentDataset({ train: data, validation: NONE }, { ...OPTIONS, seq: 64 }, true);
   const rows = dataset.rowsIn(1);
   expect((rows * 64) / data.documents.tokens).toBeLessThan(1.1);
   expect(dataset.rowsIn(3)).toBeGreaterThanOrEqual(3 * Math.ceil(data.documents.tokens / 64));
@@ -149,7 +141,11 @@ describe('validation', () => {
   it('holds documents back that are not trained on, the same for every seed', async () => {
     const data = read(Array(20).fill(8), 'cut');
     const parts = async (share: number | undefined, seed: number) => {
-      const dataset = documentDataset({ train: data }, { ...OPTIONS, batch: 1, seed, validationShare: share }, true);
+      const dataset = await documentDataset(
+        { train: data },
+        { ...OPTIONS, batch: 1, seed, validationShare: share },
+        true,
+      );
       const held = dataset.validation as TokenBatch;
       return { held: [...held.ids], trained: (await epochOf(dataset, 1)).flatMap(({ ids }) => [...ids]) };
     };
@@ -160,13 +156,13 @@ describe('validation', () => {
     ] as const) {
       const { held, trained } = await parts(share, 1);
       expect(held).toHaveLength(8 * rows);
-      expect([...held, ...trained].toSorted((a, b) => a - b)).toEqual(listed(data).flat());
+      expect([...held, ...trained].toSorted((a, b) => a - b)).toEqual((await idsOf(data)).flat());
       expect((await parts(share, 9)).held).toEqual(held);
     }
   });
 
-  it('is of so many rows at most, from the first to the last', () => {
-    const dataset = documentDataset(
+  it('is of so many rows at most, from the first to the last', async () => {
+    const dataset = await documentDataset(
       { train: NONE, validation: read(Array(10).fill(8), 'cut') },
       { ...OPTIONS, evalWindows: 4 },
       true,
@@ -176,25 +172,25 @@ describe('validation', () => {
     expect(new Set(ids).size).toBe(32);
   });
 
-  it('a sample begins with what is in front of an answer', () => {
+  it('a sample begins with what is in front of an answer', async () => {
     const data = read([6, 6], 'cut', (id) => id % 6 > 3);
-    const dataset = documentDataset({ train: NONE, validation: data }, OPTIONS, true);
+    const dataset = await documentDataset({ train: NONE, validation: data }, OPTIONS, true);
     expect([...(dataset.prompt ?? [])]).toEqual([1, 2, 3]);
   });
 });
 
 describe('says and refuses', () => {
-  it('what was cut, in one line with counts', () => {
+  it('what was cut, in one line with counts', async () => {
     const data = read([3, 20, 1, 9, 4], 'cut');
-    const [note] = documentDataset({ train: data, validation: NONE }, OPTIONS, true).notes;
+    const [note] = (await documentDataset({ train: data, validation: NONE }, OPTIONS, true)).notes;
     expect(note).toBe(
       '4 records (text) in 1 file, 36 tokens; 2 longer than 8 tokens, cut off behind them (13 tokens); 1 left out, with nothing to learn',
     );
-    const [split] = documentDataset({ train: read([3, 20], 'split'), validation: NONE }, OPTIONS, true).notes;
+    const [split] = (await documentDataset({ train: read([3, 20], 'split'), validation: NONE }, OPTIONS, true)).notes;
     expect(split).toBe('2 records (text) in 1 file, 23 tokens; 1 longer than 8 tokens, split');
   });
 
-  it.each<[string, () => unknown, string]>([
+  it.each<[string, () => Promise<unknown>, string]>([
     ['one document alone', () => documentDataset({ train: NONE }, OPTIONS, true), 'the data is one document'],
     [
       'answers that begin behind the end of a row',
@@ -203,22 +199,22 @@ describe('says and refuses', () => {
     ],
     [
       'a place behind the end of an epoch',
-      () => documentDataset({ train: NONE, validation: NONE }, OPTIONS, true).restore([0, 1]),
+      async () => (await documentDataset({ train: NONE, validation: NONE }, OPTIONS, true)).restore([0, 1]),
       'the place in the data is row 1 of epoch 0; an epoch has 1 rows',
     ],
     [
       'a place that is none',
-      () => documentDataset({ train: NONE, validation: NONE }, OPTIONS, true).restore([1, 2, 3, 4]),
+      async () => (await documentDataset({ train: NONE, validation: NONE }, OPTIONS, true)).restore([1, 2, 3, 4]),
       'is damaged',
     ],
     [
       'half a row',
-      () => documentDataset({ train: NONE, validation: NONE }, OPTIONS, true).restore([0, 0.5]),
+      async () => (await documentDataset({ train: NONE, validation: NONE }, OPTIONS, true)).restore([0, 0.5]),
       'is damaged',
     ],
-  ])('%s', (_, work, wanted) => {
-    expect(work).toThrow(HoldfastError);
-    expect(work).toThrow(wanted);
+  ])('%s', async (_, work, wanted) => {
+    await expect(work()).rejects.toThrow(HoldfastError);
+    await expect(work()).rejects.toThrow(wanted);
   });
 });
 

@@ -14,6 +14,7 @@ import { HoldfastError } from '../../src/util/errors.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { TEMPLATES } from './chat-templates.ts';
+import { listed } from './held-documents.ts';
 import { type Json, llama2, made } from './tokenizers.ts';
 
 const tokenizer = new ByteTokenizer();
@@ -27,13 +28,10 @@ async function read(
 ) {
   const host = memoryHost(new MemoryFiles({ [path]: content }));
   const found = await readDocuments(host, [path], tokenizer, settings);
-  const { documents } = found;
-  const shown = Array.from({ length: documents.count }, (_, i) => {
-    const [begin, end] = documents.range(i);
-    const ids = documents.ids(begin, end);
-    const learned = ids.filter((_, t) => documents.isLearned(begin + t));
-    return { text: tokenizer.decode(ids), learned: tokenizer.decode(learned) };
-  });
+  const shown = (await listed(found.documents)).map(({ ids, learned }) => ({
+    text: tokenizer.decode(ids),
+    learned: tokenizer.decode(ids.filter((_, t) => learned[t])),
+  }));
   return { ...found, shown };
 }
 

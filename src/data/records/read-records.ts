@@ -12,7 +12,7 @@ import { list, number, object, oneOf, optional, type Schema } from '../../util/j
 import { wholeNumber } from '../../util/range.ts';
 import { Bundles } from '../bundles.ts';
 import type { TextIdentity } from '../corpus.ts';
-import { Documents, type DocumentText } from '../documents.ts';
+import { Documents, type DocumentText, DocumentWriter } from '../documents.ts';
 import { EncodingQueue, type EncodingTokenizer } from '../encoding-threads.ts';
 import { PART_SIZES, type RecordEncoding, readRecords } from '../record-cache.ts';
 import type { TokenizingOptions } from '../tokenized-text.ts';
@@ -87,7 +87,7 @@ export interface ReadDocuments {
 }
 
 /** The number goes up where the same records become other documents than before. */
-const FORMAT = 'holdfast documents 3';
+const FORMAT = 'holdfast documents 4';
 
 type Figures = Pick<ReadDocuments, 'shapes' | 'leftOut'>;
 
@@ -111,14 +111,15 @@ export async function readDocuments(
     ...{ sources, format: FORMAT, deciders: decidersOf(tokenizer, settings), figures: FIGURES, tokenizer },
     encode: encoderOf(host, settings),
   };
-  const { texts, figures, identity, names } = await readRecords<Figures>(host, encoding, options);
+  const { texts, numbers, figures, identity, names } = await readRecords<Figures>(host, encoding, options);
   const { shapes, leftOut } = figures;
   if (texts.count === 0) {
     const why = leftOut > 0 ? `${leftOut} records with nothing to learn in them` : 'no records';
     throw new HoldfastError(`${shortened(sources.join(', '))}: ${why}; name a file of records`);
   }
   const isText = shapes.length === 1 && shapes[0] === 'text';
-  return { documents: new Documents(texts), identity, names, shapes, longer: isText ? 'split' : 'cut', leftOut };
+  const documents = new Documents(texts, numbers);
+  return { documents, identity, names, shapes, longer: isText ? 'split' : 'cut', leftOut };
 }
 
 function decidersOf(tokenizer: CachedTokenizer, { trainOn, template }: Pick<RecordSettings, 'trainOn' | 'template'>) {
@@ -130,7 +131,7 @@ function decidersOf(tokenizer: CachedTokenizer, { trainOn, template }: Pick<Reco
 const encoderOf =
   (host: Host, settings: Pick<RecordSettings, 'trainOn' | 'template'>): RecordEncoding<Figures>['encode'] =>
   async (files, texts, { encoder, onBytes, onEncoded }) => {
-    const documents = new Documents(texts);
+    const documents = new DocumentWriter(texts);
     const writer = new Writer(settings);
     const shapes = new Set<ShapeName>();
     let leftOut = 0;
@@ -150,7 +151,7 @@ const encoderOf =
     }
     await bundles.end();
     await queue.end();
-    return { numbers: [], figures: { shapes: [...shapes], leftOut } };
+    return { numbers: documents.firsts, figures: { shapes: [...shapes], leftOut } };
   };
 
 /** Writes records down. */

@@ -47,12 +47,8 @@ export interface SharedRows {
 
 /** The state of a trace at the borders of layers that ranks share. Changed by operators/tensor-parallel.ts alone. */
 export interface SharedBorders {
-  /** Reads of a tensor by weights of which each rank has columns: in the forward pass, and all of them in the backward pass. */
-  readonly reads: Map<Tensor, number>;
-  /** The rows of all, by those of this rank. */
-  readonly gathered: Map<Tensor, Tensor>;
-  /** Those rows of all. */
-  readonly areGathered: Set<Tensor>;
+  /** What weights of which each rank has columns read in place of a tensor. */
+  readonly inputs: Map<Tensor, Tensor>;
   /** This rank's rows of what was gathered last and no sum has ended yet. */
   open: Tensor | undefined;
 }
@@ -63,7 +59,7 @@ export class Graph {
   readonly name: string;
   /** @default every rank has all rows */
   readonly rows: SharedRows | undefined;
-  readonly borders: SharedBorders = { reads: new Map(), gathered: new Map(), areGathered: new Set(), open: undefined };
+  readonly borders: SharedBorders = { inputs: new Map(), open: undefined };
   readonly #instructions: Instruction[] = [];
   readonly #tape: { output: Tensor | undefined; layer: string | undefined; rule: GradientRule }[] = [];
   readonly #gradients = new Map<Tensor, Tensor>();
@@ -213,6 +209,13 @@ export class Graph {
   /** From now on what reads a tensor reads the one that stands for it. */
   standIn(tensor: Tensor): void {
     if (tensor.standsFor) this.#standIns.set(tensor.standsFor, tensor);
+  }
+
+  /** What is read as this tensor, and has a gradient of its own. */
+  alias(tensor: Tensor): Tensor {
+    const { activationOf: _, ...alias } = tensor;
+    this.#standIns.set(alias, tensor);
+    return alias;
   }
 
   /** Appends what brings all parts of a tensor to all stages. See `AllGatherInstruction`. */

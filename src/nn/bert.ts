@@ -11,14 +11,14 @@ import { embedding } from '../graph/operators/embedding.ts';
 import { firstRow } from '../graph/operators/image.ts';
 import { packedLinear } from '../graph/operators/linear.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { EncoderParameters, normed, PROJECTIONS, project, stored } from './encoder.ts';
+import { EncoderParameters, headsIn, normed, PROJECTIONS, project, stored } from './encoder.ts';
 import { textInputs } from './inputs.ts';
 import type { Model } from './model.ts';
 import { classifier, languageModel } from './objective.ts';
 
 export function bert(config: BertConfig): Model {
   const shape = shapeOf(config);
-  const { layers, width: C, vocabulary: V, context: S, classes } = shape;
+  const { layers, width: C, vocabulary: V, context: S, classes, headSize } = shape;
   const { intermediate_size: inner, type_vocab_size: types, layer_norm_eps: eps } = config;
 
   const embeddings = 'bert.embeddings';
@@ -75,7 +75,7 @@ export function bert(config: BertConfig): Model {
             bias: w(`${l}.attention.self.${name}.bias`),
           }));
           const qkv = packedLinear(g, x, projections, stored, `${l}.attention.self.qkv`); // (B, T, 3C)
-          const y = attention(g, qkv, tokens, shape, `${l}.attention.self`, { mask }); // (B, T, C)
+          const y = attention(g, qkv, tokens, headsIn(qkv, headSize), `${l}.attention.self`, { mask }); // (B, T, C)
           const attended = project(g, y, w, `${l}.attention.output.dense`, { residual: x });
           x = normed(g, attended, w, `${l}.attention.output.LayerNorm`, eps);
 

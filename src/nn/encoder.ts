@@ -5,6 +5,7 @@ import type { Graph } from '../graph/graph.ts';
 import { linear } from '../graph/operators/linear.ts';
 import { layernorm } from '../graph/operators/norm.ts';
 import type { Tensor } from '../graph/program.ts';
+import { at } from '../util/at.ts';
 import type { Initial, Parameter, Weights } from './model.ts';
 
 export const PROJECTIONS = ['query', 'key', 'value'] as const;
@@ -43,6 +44,12 @@ export const project = (
   name: string,
   options: { activation?: 'geluErf'; residual?: Tensor } = {},
 ): Tensor => linear(g, x, w(`${name}.weight`), { stored, bias: w(`${name}.bias`), ...options });
+
+/** The heads whose queries, keys and values lie side by side (B, T, 3 C): all, or those of this rank. */
+export function headsIn(qkv: Tensor, headSize: number): { heads: number; kvHeads: number; headSize: number } {
+  const heads = at(qkv.shape, 2) / (PROJECTIONS.length * headSize);
+  return { heads, kvHeads: heads, headSize };
+}
 
 /** A LayerNorm by the name of its module. */
 export const normed = (g: Graph, x: Tensor, w: Weights, name: string, eps: number): Tensor =>

@@ -18,7 +18,7 @@ import { linearsOf } from './lora.ts';
 import type { Model, Parameter, ParameterSplit } from './model.ts';
 
 /** How a linear is split, and into how many sections side by side its columns are first. */
-type Layout = readonly [by: 'columns' | 'rows', sections: number];
+type Layout = readonly [by: 'columns' | 'rows' | 'whole', sections: number];
 
 const layoutOf = (module: string, layout: LinearLayout): Layout => {
   const [, found] = Object.entries(layout).find(([name]) => module.endsWith(`.${name}`)) ?? [];
@@ -61,6 +61,7 @@ export function splitModel(model: Model, { rank, size: ranks }: GridPlace): Mode
   const splits = new Map<string, ParameterSplit>();
   for (const linear of linears) {
     const [by] = layoutOf(linear.module, layout);
+    if (by === 'whole') continue;
     const sections = sectionsOf(linear, layout);
     const { weight, fanInFanOut } = linear;
     splits.set(weight, { by, ranks, rank, sections, axis: (by === 'columns') === fanInFanOut ? 1 : 0 });
@@ -83,7 +84,8 @@ export function splitModel(model: Model, { rank, size: ranks }: GridPlace): Mode
       axis: 0,
       ...(rest > 0 && { unused }),
     } as const;
-    for (const name of [stored.embedding, stored.head]) splits.set(name, split);
+    for (const name of [stored.embedding, stored.head, stored.headBias])
+      if (name !== undefined) splits.set(name, split);
   }
   const parameters = model.parameters.map((parameter): Parameter => {
     const split = splits.get(parameter.name);
@@ -103,10 +105,16 @@ const isDealtOut = (vocabulary: number, ranks: number): boolean =>
  * What micro-batches of so many rows need, where each of the ranks that share layers has some of them between these: whole blocks of
  * rows, which the gradients of norms are added up in. Errors: HoldfastError.
  */
-export function checkRows({ shape: { vocabulary } }: Pick<Model, 'shape'>, rows: number, ranks: number): void {
+export function checkRows(
+  { config, shape: { vocabulary } }: Pick<Model, 'config' | 'shape'>,
+  rows: number,
+  ranks: number,
+): void {
+  const { label, writes } = familyOf(config);
   const refuse = (problem: string): never => {
     throw new HoldfastError(`--sequence-parallel: ${problem}`);
   };
+  if (!writes) refuse(`${label} begins and ends in rows that every rank has; leave it out`);
   if (!isDealtOut(vocabulary, ranks)) refuse(`${ranks} ranks cannot share a vocabulary of ${vocabulary}; leave it out`);
   const each = ranks * ROW_BLOCK;
   if (rows % each === 0) return;
@@ -122,9 +130,10 @@ export function checkRows({ shape: { vocabulary } }: Pick<Model, 'shape'>, rows:
 export const unlikeRanks = ({ shape }: Pick<Model, 'shape'>, ranks: number): number[] =>
   shape.vocabulary % ranks > 0 && isDealtOut(shape.vocabulary, ranks) ? [0, ranks - 1] : [0];
 
-/** Along the axis that is split. */
+/** Along the axis that is split, if one is. */
 function sectionsOf({ module, inputs, outputs }: Linear, layout: LinearLayout): number[] {
   const [by, count] = layoutOf(module, layout);
+  if (by === 'whole') return [];
   const size = by === 'columns' ? outputs : inputs;
   return Array.from({ length: count }, () => size / count);
 }

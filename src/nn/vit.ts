@@ -8,13 +8,13 @@ import { attention } from '../graph/operators/attention.ts';
 import { firstRow, patchRows, withFirstRow } from '../graph/operators/image.ts';
 import { packedLinear } from '../graph/operators/linear.ts';
 import { makeConstant } from '../graph/program.ts';
-import { EncoderParameters, normed, PROJECTIONS, project, stored } from './encoder.ts';
+import { EncoderParameters, headsIn, normed, PROJECTIONS, project, stored } from './encoder.ts';
 import type { Model } from './model.ts';
 import { classifier } from './objective.ts';
 
 export function vit(config: ViTConfig): Model {
   const shape = shapeOf(config);
-  const { layers, width: C, context: S, classes } = shape;
+  const { layers, width: C, context: S, classes, headSize } = shape;
   const { intermediate_size: inner, layer_norm_eps: eps, num_channels: channels, qkv_bias } = config;
   const [height, width] = sidesOf(config.image_size);
   const patch = sidesOf(config.patch_size);
@@ -62,7 +62,7 @@ export function vit(config: ViTConfig): Model {
             bias: qkv_bias ? w(`${l}.attention.attention.${name}.bias`) : undefined,
           }));
           const qkv = packedLinear(g, attended, projections, stored, `${l}.attention.attention.qkv`); // (B, T, 3C)
-          const y = attention(g, qkv, rows, shape, `${l}.attention.attention`, { mask: 'none' }); // (B, T, C)
+          const y = attention(g, qkv, rows, headsIn(qkv, headSize), `${l}.attention.attention`, { mask: 'none' }); // (B, T, C)
           x = project(g, y, w, `${l}.attention.output.dense`, { residual: x });
 
           const after = normed(g, x, w, `${l}.layernorm_after`, eps);

@@ -2,7 +2,7 @@
 // the tokens that were masked, or for the class of a text; a bare one is what a classifier is made of. Other heads are refused
 // by name. Not its forward pass (nn/bert.ts). Dropout rates are dropped: Holdfast trains without.
 
-import { type EncoderConfig, parseEncoder } from './encoder.ts';
+import { ENCODER_LINEARS, type EncoderConfig, parseEncoder } from './encoder.ts';
 import type { Family, TensorShape } from './family.ts';
 import type { Fields } from './fields.ts';
 import { classesOf, type Labels, parseLabels } from './labels.ts';
@@ -97,12 +97,14 @@ export const BERT: Family<BertConfig> = {
       rest: [[V, C], [S, C], [config.type_vocab_size, C], ...norm, ...head],
     };
   },
+  linears: { ...ENCODER_LINEARS, 'transform.dense': 'whole', 'pooler.dense': 'whole' },
   stored: {
     prefix: '',
     // Numbers from 0 up, as positions and as types.
     buffers: /^bert\.embeddings\.(?:position_ids|token_type_ids)$/,
     head: 'cls.predictions.decoder.weight',
     embedding: 'bert.embeddings.word_embeddings.weight',
+    headBias: 'cls.predictions.bias',
     copies: { 'cls.predictions.decoder.bias': 'cls.predictions.bias' },
     renamed: [
       // As TensorFlow called them.

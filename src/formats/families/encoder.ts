@@ -1,6 +1,7 @@
 // Records of BERT and ViT, as far as they are alike: the configuration of the original Transformer's encoder, by
-// Hugging Face's field names.
+// Hugging Face's field names, and how ranks share its blocks.
 
+import type { LinearLayout } from './family.ts';
 import type { Fields } from './fields.ts';
 
 /** An encoder's blocks, by the field names of Hugging Face. */
@@ -20,6 +21,12 @@ export interface EncoderConfig {
   /** Standard deviation of new weights. @default 0.02 */
   initializer_range: number;
 }
+
+/** Of the linears of a block. */
+export const ENCODER_LINEARS: LinearLayout = {
+  ...{ query: 'columns', key: 'columns', value: 'columns', 'attention.output.dense': 'rows' },
+  ...{ 'intermediate.dense': 'columns', 'output.dense': 'rows' },
+};
 
 /** Errors: HoldfastError for a field that is wrong or not supported. */
 export function parseEncoder(fields: Fields): EncoderConfig {

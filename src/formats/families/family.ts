@@ -102,9 +102,10 @@ export interface FamilyClassifier<C> {
 
 /**
  * Of each linear but the head, by the end of its module's name: what each rank has of it (Shoeybi et al. 2019). `columns`: some
- * of its outputs, of each of so many sections side by side; `rows`: some of its inputs, so that the outputs are to be added up.
+ * of its outputs, of each of so many sections side by side; `rows`: some of its inputs, so that the outputs are to be added up;
+ * `whole`: all of it.
  */
-export type LinearLayout = Readonly<Record<string, 'columns' | 'rows' | { readonly columns: number }>>;
+export type LinearLayout = Readonly<Record<string, 'columns' | 'rows' | 'whole' | { readonly columns: number }>>;
 
 export type TensorShape = readonly [rows: number, columns?: number];
 
@@ -125,6 +126,8 @@ export interface StoredNames {
   /** With tied embeddings, the same as `embedding`. */
   readonly head: string;
   readonly embedding: string;
+  /** What is added to the products with the head. @default nothing is */
+  readonly headBias?: string;
   /** What else some writers store twice: the one name, and that of the tensor which it equals. */
   readonly copies?: Readonly<Record<string, string>>;
   /** What of names others write otherwise, and how it is here. */

@@ -1,7 +1,7 @@
 // ViT, the vision transformer, as a record: its configuration by Hugging Face's field names, and the facts that follow from
 // it. It tells classes of images apart. Not its forward pass (nn/vit.ts). Dropout rates are dropped: Holdfast trains without.
 
-import { type EncoderConfig, parseEncoder } from './encoder.ts';
+import { ENCODER_LINEARS, type EncoderConfig, parseEncoder } from './encoder.ts';
 import { DEFAULT_IMAGES, type Family, type ImageShape, type TensorShape } from './family.ts';
 import type { Fields } from './fields.ts';
 import { classesOf, type Labels, labelsOf, parseLabels, unnamedLabels } from './labels.ts';
@@ -98,6 +98,7 @@ export const VIT: Family<ViTConfig> = {
       ],
     };
   },
+  linears: ENCODER_LINEARS,
   stored: {
     prefix: '',
     buffers: /^$/,

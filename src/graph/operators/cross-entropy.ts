@@ -17,7 +17,7 @@ import type { Graph } from '../graph.ts';
 import type { Tensor, TensorSplit } from '../program.ts';
 import { MOST_LOGIT_TILES, mostRows, rowTile, vocabularyTile } from './head-tiles.ts';
 import { sumRows } from './sum-rows.ts';
-import { allRows, checkWhole } from './tensor-parallel.ts';
+import { checkWhole, columnsInput } from './tensor-parallel.ts';
 
 /** The label that takes no part in the loss. */
 export const IGNORE_INDEX = -100;
@@ -56,7 +56,7 @@ function finish({ bias, softcap }: Head, first: number): Pick<MatmulProblem, 'ep
  */
 export function crossEntropyHead(g: Graph, hidden: Tensor, head: Head, targets: Tensor, output: LossOutput): void {
   const { weight, bias, softcap } = head;
-  const x = allRows(g, hidden, weight);
+  const x = columnsInput(g, hidden, weight);
   const { split } = weight;
   // Of those here: each of several ranks may have a part of the vocabulary.
   const [held, width] = weight.shape as [number, number];
@@ -118,7 +118,7 @@ export function crossEntropyHead(g: Graph, hidden: Tensor, head: Head, targets: 
   if (!scale) return;
   g.onBackwardOfLoss(() => {
     const dweight = weight.wantsGradient ? gradientOf(g, weight) : undefined;
-    const dbias = bias?.wantsGradient ? g.gradientTarget(bias) : undefined;
+    const dbias = bias?.wantsGradient ? gradientOf(g, bias) : undefined;
     const dx = x.wantsGradient ? g.gradientTarget(x) : undefined;
     eachTile((dlogits, part) => {
       const { rows: M, tile: columns, first, firstRow = 0 } = part;
@@ -149,10 +149,6 @@ export function crossEntropyHead(g: Graph, hidden: Tensor, head: Head, targets: 
         g.emit(matmul, problem, { a: dlogits, b: weight, c: dx.gradient }, label);
       }
     });
-    // Of gathered rows the sum is made where they go back.
-    if (!dx || !split || x !== hidden) return;
-    assert(!dx.accumulate, 'a head of which ranks have parts is the only reader of its input');
-    g.emitAllReduce(dx.gradient, split.ranks, `d ${label}`);
   });
 }
 

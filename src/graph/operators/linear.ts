@@ -17,7 +17,7 @@ import {
   trainedOf,
 } from './low-rank.ts';
 import { sumRows } from './sum-rows.ts';
-import { allRows, checkWhole, sharedInput, summedOutput, summedRows } from './tensor-parallel.ts';
+import { checkWhole, columnsInput, summedOutput, summedRows } from './tensor-parallel.ts';
 
 export type Stored = 'in,out' | 'out,in';
 
@@ -41,7 +41,7 @@ const features = (weight: Tensor, stored: Stored): [number, number] => {
 /** x (..., in) -> y (..., out). */
 export function linear(g: Graph, x: Tensor, weight: Tensor, options: LinearOptions = {}): Tensor {
   if (weight.split?.by === 'rows') return sharedLinear(g, x, weight, options);
-  return ownLinear(g, allRows(g, x, weight), weight, options);
+  return ownLinear(g, columnsInput(g, x, weight), weight, options);
 }
 
 /** Each rank has rows of the weight, and what all have comes behind the sum. */
@@ -84,7 +84,6 @@ function ownLinear(g: Graph, x: Tensor, weight: Tensor, options: LinearOptions):
   const problem = { layout: stored === 'in,out' ? 'NN' : 'NT', M, N, K, epilogue } as const;
   g.emit(matmul, { ...problem, ...(low && { accumulate: true }) }, operands, label);
   summedOutput(g, y, x, weight);
-  sharedInput(g, x, weight);
 
   g.onBackward(sum, (dy) => {
     weightGradient(g, x, dy, weight, { M, stored, column: 0, width: N });
@@ -126,7 +125,7 @@ export function packedLinear(
   stored: Stored,
   label: string,
 ): Tensor {
-  const x = projections.reduce((all, { weight }) => allRows(g, all, weight), input);
+  const x = projections.reduce((all, { weight }) => columnsInput(g, all, weight), input);
   let width = 0;
   const parts = projections.map(({ weight, bias }) => {
     const [, N] = features(weight, stored);
@@ -141,7 +140,6 @@ export function packedLinear(
     made,
     parts.map(({ weight }) => weight),
   );
-  for (const { weight } of parts) sharedInput(g, x, weight);
   if (!y.split) checkWhole(x, label);
   const layout = stored === 'in,out' ? 'NN' : 'NT';
   const written = parts.map(({ weight, bias, N, column }) => {

@@ -13,45 +13,45 @@ import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Graph } from '../graph.ts';
 import { makeTensor, type Tensor } from '../program.ts';
+import { addGradient } from './add.ts';
 import { sumRows } from './sum-rows.ts';
 
 /**
- * Called by what multiplies x with a weight of which this rank has columns, before it records its rule: the gradient of x is
- * the sum over ranks behind the rules of all such.
+ * What a weight reads in place of x, where each rank has some of its columns: x with a gradient of its own, which is a sum over
+ * ranks behind the rules of all such weights; of a tensor of which each rank has rows, those of all.
  */
-export function sharedInput(g: Graph, x: Tensor, weight: Tensor): void {
+export function columnsInput(g: Graph, x: Tensor, weight: Tensor): Tensor {
   const { split } = weight;
-  if (split?.by !== 'columns') return;
-  checkWhole(x, weight.name);
-  const { reads, areGathered } = g.borders;
-  // Its gradient is summed where its rows go back to their ranks.
-  if (areGathered.has(x)) return;
-  const before = reads.get(x);
-  let count = before ?? 0;
-  const adapter = g.adapterOf(weight);
-  for (const { wantsGradient } of [weight, ...(adapter ? [adapter.a] : [])]) count += wantsGradient ? 2 : 1;
-  reads.set(x, count);
-  if (before !== undefined) return;
-  g.onBackward(x, (dx) => {
-    // What all ranks have would be summed, too.
-    assert(g.uses(x) === reads.get(x), `${x.name} is read by split weights and by something else`);
-    g.emitAllReduce(dx, split.ranks, `d ${x.name}`);
-  });
+  const { inputs } = g.borders;
+  const known = inputs.get(x);
+  if (split?.by !== 'columns') {
+    assert(x.split?.by !== 'rows', `${weight.name} is the same on all ranks, ${x.name} is not`);
+    return x;
+  }
+  if (known) return known;
+  const input = x.split?.by === 'rows' ? allRows(g, x) : wholeInput(g, x, split.ranks, weight.name);
+  inputs.set(x, input);
+  inputs.set(input, input);
+  return input;
 }
 
-/** All rows of what is multiplied with weights of which each rank has columns, and with nothing else. */
-export function allRows(g: Graph, x: Tensor, weight: Tensor): Tensor {
-  if (!g.rows || x.split?.by !== 'rows') return x;
-  assert(weight.split?.by === 'columns', `${weight.name} is the same on all ranks, ${x.name} is not`);
+function wholeInput(g: Graph, x: Tensor, ranks: number, label: string): Tensor {
+  checkWhole(x, label);
+  const input = g.alias(x);
+  g.onBackward(input, (dx) => {
+    g.emitAllReduce(dx, ranks, `d ${x.name}`);
+    // What reads x besides is the same on all ranks, and so is its gradient: it is not summed.
+    if (!g.aliasGradient(x, dx)) addGradient(g, x, dx, x.name);
+  });
+  return input;
+}
+
+function allRows(g: Graph, x: Tensor): Tensor {
+  assert(g.rows, `${x.name}: ranks share no rows`);
   const { ranks, batch, seq } = g.rows;
-  const { borders } = g;
-  const known = borders.gathered.get(x);
-  if (known) return known;
   const width = at(x.shape, x.shape.length - 1);
   const all = makeTensor(`${x.name} of all rows`, [batch, seq, width], 'activation', 'f32', x.wantsGradient);
-  borders.gathered.set(x, all);
-  borders.areGathered.add(all);
-  borders.open = x;
+  g.borders.open = x;
   g.emitRows('gather-rows', all, x, ranks, x.name);
   g.onBackward(all, (dall) => {
     const { gradient, accumulate } = g.gradientTarget(x);
@@ -96,7 +96,7 @@ export function summedRows(g: Graph, y: Tensor, weight: Tensor, bias: Tensor | u
 }
 
 function gatherAgain(g: Graph, own: Tensor, ranks: number): void {
-  const all = g.borders.gathered.get(own);
+  const all = g.borders.inputs.get(own);
   assert(all, `${own.name} was gathered`);
   const again = { ...makeTensor(`${all.name} again`, all.shape, 'activation'), standsFor: all };
   g.emitRows('gather-rows', again, own, ranks, `${own.name} again`);

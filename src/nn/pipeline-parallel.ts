@@ -7,6 +7,7 @@ import type { GridPlace } from '../graph/grid-place.ts';
 import { parameterStages, type Stages, stagesOf } from '../graph/pipeline.ts';
 import type { Program } from '../graph/program.ts';
 import { type ChunkMap, packChunks } from '../memory/layout/chunk-map.ts';
+import { leastChunkBytes } from '../memory/layout/layout.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import type { Model } from './model.ts';
 
@@ -15,6 +16,8 @@ export interface ModelStages extends Stages {
   readonly place: GridPlace;
   /** By the name of a parameter: one, or the first and the last for a table that reads tokens and tells them apart. */
   readonly ofParameter: ReadonlyMap<string, readonly number[]>;
+  /** Bytes of the smallest chunk in which every tensor of any stage can lie. */
+  readonly leastChunk: number;
 }
 
 /** Errors: HoldfastError for more stages than blocks. */
@@ -41,7 +44,7 @@ export function modelStages(model: Model, program: Program, place: GridPlace): M
       return [name, found];
     }),
   );
-  return { ...stages, place, ofParameter };
+  return { ...stages, place, ofParameter, leastChunk: leastChunkBytes(model.parameters) };
 }
 
 const isOn = ({ ofParameter }: ModelStages, { name }: { readonly name: string }, stage: number): boolean =>

@@ -19,7 +19,7 @@ import { withLora } from '../../src/nn/lora.ts';
 import { stageOf } from '../../src/nn/pipeline-parallel.ts';
 import { checkAlike } from '../../src/train/run/ranks.ts';
 import { traceStep } from '../../src/train/step/step-programs.ts';
-import { trainingWorkload } from '../../src/train/step/training-workload.ts';
+import { trainingWorkload, type WorkloadSharding } from '../../src/train/step/training-workload.ts';
 import { at } from '../../src/util/at.ts';
 import { collect, sourceOf } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
@@ -56,7 +56,7 @@ const decoder = (config: object, num_hidden_layers: number, tie_word_embeddings:
 const workloadOf = (
   { model, batch, seq, accumulate, activationDtype }: Omit<Work, 'steps'>,
   place: GridPlace,
-  sharding: Sharding = ALONE,
+  sharding: WorkloadSharding = ALONE,
 ) => {
   const programs = traceStep(model, batch, seq, { place, activationDtype });
   const part = programs.stages ? stageOf(model, programs.stages) : model;
@@ -164,6 +164,25 @@ describe('what ranks must have alike', () => {
 });
 
 describe('on paper', () => {
+  it('the chunks that the first stage chooses hold what another has: the bias of a large vocabulary', () => {
+    const sizes = { hidden_size: 16, intermediate_size: 32, num_hidden_layers: 2, num_attention_heads: 2 };
+    const bert = { model_type: 'bert', vocab_size: 50257, max_position_embeddings: 16, ...sizes };
+    const work = {
+      model: makeModel(parseConfig(bert, 'bert')),
+      batch: 1,
+      seq: 16,
+      accumulate: 2,
+      activationDtype: 'f32',
+    } as const;
+    const own = workloadOf(work, { rank: 0, size: 2 });
+    const options = { recovery: 'checkpoint' } as const;
+    const { map: first } = fitMemory(own, DEFAULT_LIMITS, smallestBudget(own, DEFAULT_LIMITS, options), options);
+    const last = workloadOf(work, { rank: 1, size: 2 }, { ...ALONE, chunkBytes: first.chunkBytes });
+    const { map } = fitMemory(last, DEFAULT_LIMITS, undefined);
+    expect(map.chunkBytes).toBe(first.chunkBytes);
+    expect(map.chunkBytes).toBeGreaterThanOrEqual(4 * 50257);
+  });
+
   it.each([
     [true, 'f32'],
     [false, 'f32'],

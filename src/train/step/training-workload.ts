@@ -23,6 +23,7 @@ import { trainedKindsOf } from '../../memory/layout/chunk-map.ts';
 import { indicesTogether } from '../../memory/layout/kinds.ts';
 import { bytesHeld } from '../../memory/layout/layout.ts';
 import type { Model } from '../../nn/model.ts';
+import type { ModelStages } from '../../nn/pipeline-parallel.ts';
 import { at } from '../../util/at.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { type Generation, type GenerationPasses, generationPasses } from '../inference/generation-workload.ts';
@@ -147,7 +148,7 @@ function workloadInOrder(
       parameters: model.parameters,
       training: true,
       ...(inBackward && { inBackward }),
-      ...(sharding && { isShared: true, chunkLimits: chunkLimitsOf(model, sharding, stages !== undefined) }),
+      ...(sharding && { isShared: true, chunkLimits: chunkLimitsOf(model, sharding, stages) }),
       programs: [...micro, update, evaluation, ...(evaluated ? [evaluated] : []), ...(generation?.programs ?? [])],
       passes: (map, most = accumulate) => ({
         step: stepPass(step, map, Math.min(accumulate, most)),
@@ -180,12 +181,18 @@ export interface WorkloadSharding extends Sharding {
   readonly chunkBytes?: number | undefined;
 }
 
-function chunkLimitsOf({ parameters }: Model, { chunkBytes, ...sharding }: WorkloadSharding, isStaged: boolean) {
-  const fixed = isStaged ? { isFixed: true } : {};
+function chunkLimitsOf(
+  { parameters }: Model,
+  { chunkBytes, ...sharding }: WorkloadSharding,
+  stages: ModelStages | undefined,
+) {
+  const fixed = stages ? { isFixed: true } : {};
   if (chunkBytes !== undefined) return { leastChunk: chunkBytes, mostChunk: chunkBytes, ...fixed };
   const trained = parameters.filter(({ trainable }) => trainable !== false);
   const together = indicesTogether(trainedKindsOf(trained));
-  return { mostChunk: mostChunkFor(bytesHeld(trained), sharding, together), ...fixed };
+  const mostChunk = mostChunkFor(bytesHeld(trained), sharding, together);
+  // The chunks of one stage are those of all.
+  return { mostChunk, ...fixed, ...(stages && { leastChunk: stages.leastChunk }) };
 }
 
 /** Errors: HoldfastError for a step of more operators than are planned, with as many micro-batches as may be. */

@@ -34,7 +34,7 @@ export interface CachedBytes<F> {
 
 /** Takes a file's bytes in order. After `finish` they are in the cache, or held here. */
 export interface TokenFileWriter<F> {
-  /** Bytes that nobody changes afterwards. Errors: NotKept. */
+  /** The bytes stay as they are afterwards. Errors: NotKept. */
   write(bytes: Uint8Array<ArrayBuffer>): Promise<void>;
   /** All that it has taken. Errors: NotKept. */
   finish(figures: F): Promise<CachedBytes<F>>;

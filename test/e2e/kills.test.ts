@@ -7,7 +7,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Random } from '../../src/util/random.ts';
-import { EVERY_CASE, THOROUGH } from '../host.ts';
+import { EVERY_CASE, THOROUGH, testHost } from '../host.ts';
 import { start } from './cli.ts';
 import { here } from './here.ts';
 
@@ -183,33 +183,29 @@ test('two processes in one folder: one trains, the other is told which; killed a
   expect(outcome(run)).toEqual(outcome('undisturbed'));
 });
 
-test('parity of a run holds its folder: refused while a process trains there, and afterwards the same bits', async () => {
-  const run = 'replayed';
-  let lines = 0;
-  // Its first checkpoint is there before the second step's line.
-  const hold = () => {
-    if (++lines === 4) child.kill('SIGSTOP');
-    if (lines === 4) reached();
-  };
-  let reached = () => {};
-  const held = new Promise<void>((resolve) => {
-    reached = resolve;
-  });
-  const { child, finished } = train(hold, run, []);
-  await Promise.race([held, finished]);
-  expect(isSaved(run)).toBe(true);
-  const options = { cacheFolder: at('cache', 'holdfast') };
-  const refused = await here(['parity', at(run), '--json'], options);
+test('parity of a run has its folder meanwhile: refused where a process trains there, and no other may begin to', async () => {
+  const run = at('undisturbed');
+  const parity = () => here(['parity', run, '--json'], { cacheFolder: at('cache', 'holdfast') });
+  const claim = await testHost.claimFolder?.(run);
+  const refused = await parity();
+  await claim?.release();
   expect(refused).toMatchObject({ status: 2, stdout: '' });
   expect(refused.stderr).toMatch(
-    new RegExp(`^holdfast: .*replayed: process ${child.pid} on \\S+ has it since \\S+; .*name a checkpoint in it.*$`),
+    new RegExp(
+      `^holdfast: .*undisturbed: process ${process.pid} on \\S+ has it since \\S+; .*name a checkpoint in it.*$`,
+    ),
   );
-  child.kill('SIGKILL');
-  await finished;
-  const { status, stdout, stderr } = await here(['parity', at(run), '--json'], options);
+  let isOver = false;
+  const replayed = parity().finally(() => {
+    isOver = true;
+  });
+  const isHeld = () => readdirSync(run).includes('run.lock');
+  while (!isHeld() && !isOver) await sleep(1);
+  await expect(testHost.claimFolder?.(run)).rejects.toThrow('has it since');
+  const { status, stdout, stderr } = await replayed;
   expect(status, stderr).toBe(0);
   expect(JSON.parse(stdout).sameBits).toBe(true);
-  expect(readdirSync(at(run)).filter((name) => name.startsWith('run.lock'))).toEqual([]);
+  expect(isHeld()).toBe(false);
 });
 
 test('two that take the next free folder at the same time take two', async () => {

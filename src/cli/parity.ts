@@ -11,7 +11,7 @@ import { loadCase, type ReferenceCase } from '../parity/reference-case.ts';
 import { replay } from '../parity/replay-case.ts';
 import { loadRun, type RecordedRun, type RunSources, type RunVerdict, replayRun } from '../parity/replay-run.ts';
 import { ALLOWED_MULTIPLE, type Verdict } from '../parity/verdict.ts';
-import { type Host, join } from '../runtime/host.ts';
+import { FolderHeld, type Host, join } from '../runtime/host.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
 import { addMemoryOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
 import { adapterOption, dtypeOption, eitherDeviceOption, optimizerStateOption, wholeNumberFrom } from './options.ts';
@@ -26,7 +26,8 @@ With --dtype a case is also replayed in f32, as it is and with parameters that a
 how far that may take each figure: its tolerance, of which 1 passes. With --optimizer-state moments are moved
 likewise behind each step.
 What is infinite or not a number is printed as ${Number.MAX_VALUE}.
-A run is trained again, from its seed to its checkpoint, and compared with what was recorded of it. On the same adapter
+A run is trained again, from its seed to its checkpoint, and compared with what was recorded of it; its folder is locked
+meanwhile, as one that is trained in. On the same adapter
 the bits are the same. Elsewhere it is trained once more from start weights that differ in the last bit, and a tolerance
 is 4 times what that alone changes.`;
 
@@ -112,10 +113,24 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
   return addMemoryOptions(command).action((paths: string[], flags: Flags) => {
     const subjects: Subject[] = [];
     const ends: (() => unknown)[] = [];
+    const claimed = new Set<string>();
+    /** Keeps other processes from a run. One that cannot be written to is kept from by that. */
+    const claim = async (run: string) => {
+      const id = (await host.files.stat(run))?.id ?? run;
+      if (claimed.has(id)) return;
+      try {
+        const taken = await host.claimFolder?.(run);
+        ends.push(() => taken?.release());
+      } catch (error) {
+        if (!(error instanceof FolderHeld)) return;
+        throw new HoldfastError(`${error.message}, or name a checkpoint in it, which is replayed without a lock`);
+      }
+      claimed.add(id);
+    };
     const replayed = async () => {
       // All is read before the first runs: bad input is refused at once.
       for (const path of paths)
-        for await (const subject of subjectsAt(host, path, { data: flags.data, from: flags.model })) {
+        for await (const subject of subjectsAt(host, path, { data: flags.data, from: flags.model }, claim)) {
           subjects.push(subject);
           ends.push(() => subject.run?.release());
         }
@@ -128,13 +143,21 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
 /** What is replayed: a case or a run. */
 type Subject = { reference: ReferenceCase; run?: undefined } | { reference?: undefined; run: RecordedRun };
 
-/** What a path names; a folder of cases and runs stands for all of them. Runs are to be released. */
-async function* subjectsAt(host: Host, path: string, sources: RunSources): AsyncGenerator<Subject, void> {
+/** What a path names; a folder of cases and runs stands for all of them. Runs are claimed before they are read, and are to be released. */
+async function* subjectsAt(
+  host: Host,
+  path: string,
+  sources: RunSources,
+  claim: (run: string) => Promise<void>,
+): AsyncGenerator<Subject, void> {
   const stat = (at: string) => host.files.stat(at);
   const read = async (at: string): Promise<Subject | undefined> => {
     if (await stat(join(at, 'ref.json'))) return { reference: await loadCase(host, at) };
     if (await stat(join(at, 'trainer_state.json'))) return { run: await loadRun(host, at, sources) };
-    if ((await checkpointsOf(host.files, at)).length > 0) return { run: await claimedRun(host, at, sources) };
+    if ((await checkpointsOf(host.files, at)).length > 0) {
+      await claim(at);
+      return { run: await loadRun(host, at, sources) };
+    }
     // A configuration with neither is a damaged case, to be refused, not one to pass over.
     return (await stat(join(at, 'config.json'))) && { reference: await loadCase(host, at) };
   };
@@ -158,21 +181,6 @@ async function* subjectsAt(host: Host, path: string, sources: RunSources): Async
   throw new HoldfastError(
     `${path} has no ref.json and no checkpoint, nor has a folder in it; name the folder of a case or run, or one of such`,
   );
-}
-
-/** The run in a folder, in which no other process trains until it is released. Errors: as `loadRun`; where a process trains there. */
-async function claimedRun(host: Host, folder: string, sources: RunSources): Promise<RecordedRun> {
-  const claim = await host.claimFolder?.(folder).catch((error: unknown) => {
-    if (!(error instanceof HoldfastError)) throw error;
-    throw new HoldfastError(`${error.message}, or name a checkpoint in it, which is replayed without a lock`);
-  });
-  const freed = async () => claim?.release();
-  try {
-    const run = await loadRun(host, folder, sources);
-    return { ...run, release: () => finishing(() => run.release(), freed) };
-  } catch (error) {
-    return finishing(() => Promise.reject(error), freed);
-  }
 }
 
 /** On a terminal, a line that says how far a replay is. */

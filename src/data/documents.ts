@@ -1,4 +1,4 @@
-// Documents as tokens, each token with whether it is learned. How they lie in memory is marked-texts.ts, how they are cut and put
+// Documents as tokens, each token with whether it is learned. How they lie in memory or in a file is marked-texts.ts, how they are cut and put
 // into rows packing.ts, what they are made of records/.
 //
 // Invariant: a token is learned only where something in front of it in its own document is there to predict it from.

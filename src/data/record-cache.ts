@@ -91,7 +91,8 @@ export async function readRecords<F>(
   const file = await TokenFile.at(host, encoding.format, content, encoding.figures);
   const read = async (mostHeld: number) => {
     const known = await file.read(mostHeld);
-    const found = known && (await textsIn(host.files, known, encoding.tokenizer.vocabulary));
+    // Another process may remove it meanwhile.
+    const found = known && (await textsIn(host.files, known, encoding.tokenizer.vocabulary).catch(() => undefined));
     return found ?? encode(host, files, { identity, file, mostHeld }, encoding, options);
   };
   return { ...(await heldOrKept(read, options.mostHeld)), identity, names: files.map(({ path }) => path) };

@@ -109,7 +109,7 @@ export class TokenFile<F> {
         sum.update(line);
         await out.write(line);
         await out.finish(encoded(`${sum.hex()}\n`));
-        await this.#removeOldest();
+        await this.#removeOldest(out.path);
         if (held.isWhole) return { figures, size, at: { held: held.joined() } };
         return (await this.read(mostHeld)) ?? notKept();
       },
@@ -164,7 +164,8 @@ export class TokenFile<F> {
     return `${String(newest + 1).padStart(8, '0')}-${this.#key}.tokens`;
   }
 
-  async #removeOldest(): Promise<void> {
+  /** `written`: what stays. */
+  async #removeOldest(written: string): Promise<void> {
     try {
       const names = await this.#names();
       const sizes = await Promise.all(
@@ -174,7 +175,7 @@ export class TokenFile<F> {
       for (const [i, name] of names.slice(0, -1).entries()) {
         if (total <= MOST_BYTES) return;
         const path = join(this.#folder, name);
-        if (inUse.get(this.#files)?.has(path)) continue;
+        if (path === written || inUse.get(this.#files)?.has(path)) continue;
         await this.#files.remove(path);
         total -= sizes[i] ?? 0;
       }
@@ -234,6 +235,8 @@ const TOKENS = ['the data, as tokens,', 'use a part of it'] as const;
 
 /** A file that is written as long as that works: without it, only time is lost. */
 class OptionalFile {
+  /** Empty where there is none. */
+  readonly path: string;
   #stream: WriteStream | undefined;
 
   static async open(files: Files, folder: string, name: () => Promise<string>): Promise<OptionalFile> {
@@ -241,13 +244,15 @@ class OptionalFile {
       await files.makeFolder(folder);
       // Of writers that were killed: they would count in no limit.
       await files.removePartials(folder);
-      return new OptionalFile(await files.writeStream(join(folder, await name())));
+      const path = join(folder, await name());
+      return new OptionalFile(path, await files.writeStream(path));
     } catch {
-      return new OptionalFile(undefined);
+      return new OptionalFile('', undefined);
     }
   }
 
-  private constructor(stream: WriteStream | undefined) {
+  private constructor(path: string, stream: WriteStream | undefined) {
+    this.path = path;
     this.#stream = stream;
   }
 

@@ -74,7 +74,7 @@ const storedRun = (
       return (await Promise.all(ranges.map(read))).map((bytes) => idsIn(bytes, width));
     } catch (error) {
       throw new HoldfastError(
-        `${messageOf(error)}: the text's tokens were in this file of the cache; go on from the last checkpoint, which makes it again`,
+        `${messageOf(error)}: the tokens of the data were in this file of the cache; go on from the last checkpoint, or start again: it is made again`,
       );
     } finally {
       await file?.close();

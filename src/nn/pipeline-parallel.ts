@@ -78,5 +78,8 @@ export const stageOf = (model: Model, stages: ModelStages, stage = stages.place.
 });
 
 /** How another stage has its parameters in chunks, which are of the size of the first one's. */
-export const stageMap = ({ parameters }: Model, chunkBytes: number): ChunkMap =>
-  packChunks(parameters, true, chunkBytes);
+export const stageMap = (
+  { parameters }: Model,
+  { leastChunk }: Pick<ModelStages, 'leastChunk'>,
+  chunkBytes: number,
+): ChunkMap => packChunks(parameters, true, chunkBytes, leastChunk);

@@ -2,7 +2,7 @@
 // its family says it by the names of linears (formats/families). What is exchanged follows from it as the model is traced
 // (graph/operators/tensor-parallel.ts); initial values, checkpoints and the gradient's norm follow from the parameters.
 //
-// Invariant: what all ranks have (norms, positions, biases behind a sum) has the same gradient on all of them, to the bit: its
+// Invariant: what all ranks have (norms, positions, biases behind a sum, whole linears) has the same gradient on all of them, to the bit: its
 // inputs are sums over ranks that one rank has made, and the kernels are the same.
 
 import type { Linear } from '../formats/adapter.ts';
@@ -27,17 +27,14 @@ const layoutOf = (module: string, layout: LinearLayout): Layout => {
 };
 
 /**
- * What each of so many ranks has of a model. Errors: HoldfastError for a family that has no layout, for sizes that ranks
- * cannot share evenly, naming how many can, and for what does not train so.
+ * What each of so many ranks has of a model. Errors: HoldfastError for sizes that ranks cannot share evenly, naming how many can, and for what does not train so.
  */
 export function splitModel(model: Model, { rank, size: ranks }: GridPlace): Model {
   const { config, shape, adapters = [] } = model;
-  const { label, linears: layout, stored } = familyOf(config);
+  const { linears: layout, stored } = familyOf(config);
   const refuse = (problem: string): never => {
     throw new HoldfastError(`--tensor-parallel ${ranks}: ${problem}`);
   };
-  if (!layout)
-    return refuse(`${label} has no layout over ranks yet; use data parallel ranks, or a family that has one`);
   if (adapters.some(({ options }) => options.dropout > 0))
     refuse(
       'dropout of a low-rank update (--lora-dropout) would differ from that of one rank; use data parallel ranks, or none',

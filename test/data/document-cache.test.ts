@@ -142,7 +142,9 @@ test.each([
     }
   const dataset = await documentDataset({ train: again }, { batch: 3, seq: 300, seed: 4, evalWindows: 5 }, true);
   files.contents.clear();
-  await expect(dataset.next()).rejects.toThrow(/tokens were in this file of the cache; go on from the last checkpoint/);
+  await expect(dataset.next()).rejects.toThrow(
+    /tokens of the data were in this file of the cache; go on from the last checkpoint/,
+  );
 });
 
 test('that are too many to be held, and cannot be written, are held all the same', async () => {

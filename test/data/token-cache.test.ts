@@ -53,7 +53,10 @@ test.each([
     files.contents.clear();
     const read = parts.map(({ train }) => train.read([[0, 1]]));
     if (mostHeld === bytes) expect(Array.from((await read[0])?.[0] ?? [])).toEqual([ids[0]]);
-    else await expect(read[0]).rejects.toThrow(/tokens were in this file of the cache; go on from the last checkpoint/);
+    else
+      await expect(read[0]).rejects.toThrow(
+        /tokens of the data were in this file of the cache; go on from the last checkpoint/,
+      );
   }
 });
 
@@ -93,6 +96,26 @@ test('when the cache is too large, the oldest file goes, but not one that is rea
     const [first] = await train.read([[0, 1]]);
     expect(Array.from(first ?? [])).toEqual([ids[0]]);
   }
+});
+
+test('when the cache is too large, what was just written stays, also in the place of an older file', async () => {
+  const files = new MemoryFiles();
+  const ids = idsBelow(300);
+  await written(await cacheOf(files, 300), ids);
+  const [path = ''] = files.contents.keys();
+  const other = await TokenCache.at(memoryHost(files), { ...text, bytes: 1 }, 1, { identity, vocabulary: 300 });
+  await written(other, ids);
+  // It is made again, under the number that it had.
+  files.contents.set(path, (await files.read(path)).fill(0, 0, 9));
+  const stat = files.stat.bind(files);
+  files.stat = async (path) => {
+    const found = await stat(path);
+    return found?.kind === 'file' ? { ...found, bytes: (files.contents.get(path)?.length ?? 0) + 2e9 } : found;
+  };
+  const writer = await (await cacheOf(files, 300, 0)).writer();
+  await writer.train(ids);
+  await writer.finish().catch(() => {});
+  expect([...files.contents.keys()]).toContain(path);
 });
 
 /** More bytes than are held. */

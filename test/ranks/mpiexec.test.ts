@@ -136,7 +136,9 @@ describe.runIf(hasMpi && THOROUGH)('mpiexec', () => {
     );
     if (!EVERY_CASE) return;
     expect(await refusal(['--tensor-parallel', '3'])).toContain('--tensor-parallel 3: 2 ranks are not a grid');
-    expect(await refusal(['--tensor-parallel', '2', '--model', 'bert'])).toContain('BERT has no layout over ranks yet');
+    expect(await refusal(['--tensor-parallel', '2', '--sequence-parallel', '--model', 'bert'])).toContain(
+      '--sequence-parallel: BERT begins and ends in rows that every rank has',
+    );
     expect(await refusal(['--pipeline-parallel', '2', '--tensor-parallel', '2'])).toContain(
       '--tensor-parallel 2 and --pipeline-parallel 2: 2 ranks are not a grid of 4 in a copy of the model',
     );

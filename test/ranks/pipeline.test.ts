@@ -164,24 +164,28 @@ describe('what ranks must have alike', () => {
 });
 
 describe('on paper', () => {
-  it('the chunks that the first stage chooses hold what another has: the bias of a large vocabulary', () => {
-    const sizes = { hidden_size: 16, intermediate_size: 32, num_hidden_layers: 2, num_attention_heads: 2 };
-    const bert = { model_type: 'bert', vocab_size: 50257, max_position_embeddings: 16, ...sizes };
-    const work = {
-      model: makeModel(parseConfig(bert, 'bert')),
-      batch: 1,
-      seq: 16,
-      accumulate: 2,
-      activationDtype: 'f32',
-    } as const;
-    const own = workloadOf(work, { rank: 0, size: 2 });
-    const options = { recovery: 'checkpoint' } as const;
-    const { map: first } = fitMemory(own, DEFAULT_LIMITS, smallestBudget(own, DEFAULT_LIMITS, options), options);
-    const last = workloadOf(work, { rank: 1, size: 2 }, { ...ALONE, chunkBytes: first.chunkBytes });
-    const { map } = fitMemory(last, DEFAULT_LIMITS, undefined);
-    expect(map.chunkBytes).toBe(first.chunkBytes);
-    expect(map.chunkBytes).toBeGreaterThanOrEqual(4 * 50257);
-  });
+  // Of 300 columns no number of rows fills a chunk.
+  it.each([16, 300])(
+    'the chunks that the first stage chooses hold what another has: the bias of a large vocabulary, width %i',
+    (width) => {
+      const sizes = { hidden_size: width, intermediate_size: 4 * width, num_hidden_layers: 2, num_attention_heads: 2 };
+      const bert = { model_type: 'bert', vocab_size: 30522, max_position_embeddings: 512, ...sizes };
+      const work = {
+        model: makeModel(parseConfig(bert, 'bert')),
+        batch: 1,
+        seq: 16,
+        accumulate: 2,
+        activationDtype: 'f32',
+      } as const;
+      const own = workloadOf(work, { rank: 0, size: 2 });
+      const options = { recovery: 'checkpoint' } as const;
+      const { map: first } = fitMemory(own, DEFAULT_LIMITS, smallestBudget(own, DEFAULT_LIMITS, options), options);
+      const last = workloadOf(work, { rank: 1, size: 2 }, { ...ALONE, chunkBytes: first.chunkBytes });
+      const { map } = fitMemory(last, DEFAULT_LIMITS, undefined);
+      expect(map.chunkBytes).toBe(first.chunkBytes);
+      expect(map.chunkBytes).toBeGreaterThanOrEqual(4 * 30522);
+    },
+  );
 
   it.each([
     [true, 'f32'],

@@ -49,7 +49,9 @@ export function mapOf({ parameters, training, chunkLimits }: Workload, chunkByte
   const key = `${chunkBytes} ${training}`;
   const limits = limitsOf(chunkBytes);
   const make = () =>
-    chunkLimits?.isFixed ? packChunks(parameters, training, chunkBytes) : mapChunks(parameters, training, limits);
+    chunkLimits?.isFixed
+      ? packChunks(parameters, training, chunkBytes, chunkLimits.holds)
+      : mapChunks(parameters, training, limits);
   const map = known.get(key) ?? make();
   known.set(key, map);
   return map;

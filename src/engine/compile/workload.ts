@@ -29,6 +29,8 @@ export interface Workload<P extends Passes = Passes> {
   readonly chunkLimits?: Pick<AdapterLimits, 'leastChunk' | 'mostChunk'> & {
     /** They are of a size, and not of one that suits the tensors. */
     readonly isFixed?: boolean;
+    /** Bytes that chunks of such a size have at least, whatever lies in them here. */
+    readonly holds?: number;
   };
   /** Their activations share the arenas. */
   readonly programs: readonly Program[];

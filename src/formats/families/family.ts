@@ -74,8 +74,8 @@ export interface Family<C> {
   /** Shapes of the parameters, before any of them is made. */
   tensors(config: C): FamilyTensors;
   readonly stored: StoredNames;
-  /** How several ranks share its linears. @default they do not */
-  readonly linears?: LinearLayout;
+  /** How several ranks share its linears. */
+  readonly linears: LinearLayout;
   /** Tensors, by their names here, that its files may hold and its forward pass has no use for. @default none */
   unused?(config: C): RegExp;
   /** The images that its models look at. @default none */

@@ -37,6 +37,8 @@ export function columnsInput(g: Graph, x: Tensor, weight: Tensor): Tensor {
 
 function wholeInput(g: Graph, x: Tensor, ranks: number, label: string): Tensor {
   checkWhole(x, label);
+  // A whole weight that reads x, too, could hand its gradient on to what the activation is of.
+  assert(!x.activationOf, `${label} reads the output of a fused activation, of which it sums the gradient`);
   const input = g.alias(x);
   g.onBackward(input, (dx) => {
     g.emitAllReduce(dx, ranks, `d ${x.name}`);

@@ -300,10 +300,19 @@ export function leastBytesWith(
 
 /**
  * The chunks of a model as `mapChunks` has them, but of one size, or a little smaller, whatever else the model has: a
- * tensor that is the first of two models lies in the same pieces in both.
+ * tensor that is the first of two models lies in the same pieces in both. `least`: bytes that they have whatever lies in them.
  */
-export function packChunks(parameters: readonly StoredParameter[], training: boolean, bytes: number): ChunkMap {
-  return packed(partsOf(parameters, training), (part) => packTensors(part, bytes / elementBytesIn(part), 'any', 16));
+export function packChunks(
+  parameters: readonly StoredParameter[],
+  training: boolean,
+  bytes: number,
+  least = 0,
+): ChunkMap {
+  return packed(partsOf(parameters, training), (part) => {
+    const width = elementBytesIn(part);
+    const layout = packTensors(part, bytes / width, 'any', 16);
+    return { ...layout, chunkElements: Math.max(layout.chunkElements, least / width) };
+  });
 }
 
 const largestOf = (parts: Parts): readonly StoredParameter[] =>

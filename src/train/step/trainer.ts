@@ -182,7 +182,7 @@ export class Trainer {
     const sources = Array.from({ length: stages.size }, (_, stage) => {
       const layers = stageOf(this.#layers, stages, stage);
       if (stage === stages.place.rank) return this.#valuesOf(kind, layers);
-      const map = stageMap(layers, this.session.map.chunkBytes);
+      const map = stageMap(layers, stages, this.session.map.chunkBytes);
       return this.#valuesOf(kind, layers, { stage, map });
     });
     return joined(...sources);
@@ -288,7 +288,7 @@ export class Trainer {
     const { map } = this.session;
     const parts = Array.from({ length: stages?.size ?? 1 }, (_, stage) => {
       const layers = stages ? stageOf(this.#layers, stages, stage) : this.#layers;
-      return { layers, map: !stages || stage === stages.place.rank ? map : stageMap(layers, map.chunkBytes) };
+      return { layers, map: !stages || stage === stages.place.rank ? map : stageMap(layers, stages, map.chunkBytes) };
     });
     return shardWriters(parts, ranks);
   }

@@ -186,7 +186,7 @@ function chunkLimitsOf(
   { chunkBytes, ...sharding }: WorkloadSharding,
   stages: ModelStages | undefined,
 ) {
-  const fixed = stages ? { isFixed: true } : {};
+  const fixed = stages ? { isFixed: true, holds: stages.leastChunk } : {};
   if (chunkBytes !== undefined) return { leastChunk: chunkBytes, mostChunk: chunkBytes, ...fixed };
   const trained = parameters.filter(({ trainable }) => trainable !== false);
   const together = indicesTogether(trainedKindsOf(trained));

@@ -18,7 +18,7 @@ import { DataPanel } from './data.ts';
 import { takeDrops } from './drop.ts';
 import { isolate } from './isolation.ts';
 import { Live } from './live.ts';
-import { MemoryPanel } from './memory-panel.ts';
+import { MemoryPanel, sayBudget } from './memory-panel.ts';
 import { ModelForm } from './model.ts';
 import { Notes, sayEvent } from './notes.ts';
 import { showObstacle } from './obstacles.ts';
@@ -209,8 +209,7 @@ async function changeMemory(asked: MemorySettings): Promise<void> {
   if (training?.open) {
     try {
       await training.setMemory(asked);
-      memory.show(asked);
-      notes.add(`GPU memory: ${byId('budget-value', HTMLElement).textContent}`);
+      notes.add(`GPU memory: ${sayBudget(asked.gpu)}`);
     } catch (error) {
       // One that has ended meanwhile, or was stopped, leaves what was asked for to the next.
       if (training.open || !['finished', 'stopped'].includes(training.run?.status ?? '')) {

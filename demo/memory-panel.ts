@@ -22,6 +22,9 @@ const NO_LIMIT = 100;
 const HINT =
   'Drag it down, now or while it trains: what does not fit moves to host memory and back. The loss stays the same to the last bit.';
 
+/** A budget of GPU memory, in words. */
+export const sayBudget = (bytes: number | undefined): string => (bytes === undefined ? 'no limit' : formatBytes(bytes));
+
 export interface MemoryEvents {
   /** Other budgets were chosen than those that are in force. Errors are shown, and the controls go back. */
   wanted(memory: MemorySettings): Promise<void>;
@@ -42,8 +45,11 @@ export class MemoryPanel {
   readonly #policy = byId('policy', HTMLSelectElement);
   /** What the slider goes from and to, in bytes. */
   #range = { smallest: 1, unlimited: 1 };
-  /** In force, or asked for. */
+  /** Asked for, or in force. */
   #memory: MemorySettings = {};
+  #inForce: MemorySettings = {};
+  /** Changes that are asked for and not in force yet: the controls show the last of them. */
+  #asked = 0;
   /** Counts the runs that are looked at: what is told of an earlier one is not shown. */
   #watching = 0;
 
@@ -78,8 +84,10 @@ export class MemoryPanel {
     else this.#say(`${fit.slots} of ${fit.chunks} chunks of ${formatBytes(fit.chunkBytes)} fit on the GPU at once.`);
   }
 
-  /** The budgets that are in force. */
+  /** The budgets that are in force, once no others are asked for. */
   show(memory: MemorySettings): void {
+    this.#inForce = memory;
+    if (this.#asked > 0) return;
     this.#memory = memory;
     this.#place();
     this.#host.value = memory.host === undefined ? '' : formatBytes(memory.host);
@@ -126,21 +134,26 @@ export class MemoryPanel {
   }
 
   async #take(): Promise<void> {
-    const before = this.#memory;
     this.#diskLimit.disabled = !this.#disk.checked;
+    this.#asked++;
+    let problem: string | undefined;
     try {
-      const memory = this.#asked();
-      if (JSON.stringify(memory) === JSON.stringify(before)) return;
       setText(this.#limitsNote, '');
+      const memory = this.#wanted();
+      if (JSON.stringify(memory) === JSON.stringify(this.#memory)) return;
       this.#memory = memory;
       await this.#events.wanted(memory);
+      this.#inForce = memory;
     } catch (error) {
-      this.show(before);
-      this.#say(`${messageOf(error)} The budget stays as it was.`, true);
+      problem = `${messageOf(error)} The budget stays as it was.`;
+    } finally {
+      this.#asked--;
+      this.show(this.#inForce);
     }
+    if (problem !== undefined) this.#say(problem, true);
   }
 
-  #asked(): MemorySettings {
+  #wanted(): MemorySettings {
     const gpu = this.#budget;
     const host = this.#host.value.trim() === '' ? undefined : parseBytes(this.#host.value);
     const disk = this.#disk.checked ? parseBytes(this.#diskLimit.value) : undefined;
@@ -174,7 +187,7 @@ export class MemoryPanel {
   }
 
   #showValue(budget = this.#budget): void {
-    const text = budget === undefined ? 'no limit' : formatBytes(budget);
+    const text = sayBudget(budget);
     setText(this.#value, text);
     this.#slider.setAttribute('aria-valuetext', text);
   }

@@ -2,12 +2,12 @@
 // never one of another program's in place of the model beside it, and nothing of another's removed.
 
 import { describe, expect, test } from 'vitest';
-import { checkpointsOf, findModel, loadCheckpoint, loadWeights, saveCheckpoint } from '../../src/formats/checkpoint.ts';
+import { checkpointsOf, findModel, loadWeights, saveCheckpoint } from '../../src/formats/checkpoint.ts';
 import { serialize } from '../../src/formats/safetensors.ts';
 import { collect } from '../../src/values/tensor-source.ts';
 import { entry } from '../entry.ts';
 import { MemoryFiles } from '../memory-files.ts';
-import { checkpoint, config, expectWhole, shapes, stepOf, valuesOf } from './checkpoints.ts';
+import { checkpoint, config, expectWhole, shapes, valuesOf } from './checkpoints.ts';
 
 /** The files of a model below `folder`, with the weights of a step. */
 const model = (folder: string, step: number): Record<string, string | Uint8Array> => ({
@@ -110,20 +110,6 @@ describe('of the checkpoints of a run', () => {
     expect(kept).toEqual([[1], [1, 2], [2, 5], [2, 5], [5, 9]]);
     expect(await files.list('run')).toEqual(['checkpoint-5', 'checkpoint-9']);
     for (const step of [5, 9]) await expectWhole(files, step, `run/checkpoint-${step}`);
-  });
-
-  test('the newest and the one that is to stay beside it', async () => {
-    const files = new MemoryFiles();
-    await saveCheckpoint(files, 'run', 1, checkpoint(1));
-    const good = await saveCheckpoint(files, 'run', 2, checkpoint(2));
-    for (const step of [3, 4, 4]) {
-      await saveCheckpoint(files, 'run', step, checkpoint(step), { beside: good });
-      expect(await stepsOf(files)).toEqual([2, step]);
-    }
-    // Saved again, it stays beside none but an earlier one.
-    const four = await saveCheckpoint(files, 'run', 4, checkpoint(7), { beside: 'run/checkpoint-4' });
-    expect(await stepsOf(files)).toEqual([2, 4]);
-    expect(stepOf(await loadCheckpoint(files, four))).toBe(7);
   });
 
   test('the newest two, and the best', async () => {

@@ -42,14 +42,18 @@ test('out of a history it is what it was, event by event', () => {
       if (validation === undefined) continue;
       history.validations.push({ step: step + 1, loss: validation });
       const { isBest } = live.evaluated({ step: step + 1, loss: validation });
+      // Behind skipped steps the weights are those from before them.
+      const unskipped = events.slice(0, step + 1).findLastIndex(({ loss }) => !Number.isNaN(loss)) + 1;
+      if (isBest) expect(live.state.best_model_checkpoint).toBe(`out/checkpoint-${unskipped}`);
       expect(isBest).toBe(validation < best);
       best = Math.min(best, Number.isNaN(validation) ? best : validation);
     }
-    const kept = events.map((_, step) => `out/checkpoint-${step + 1}`);
+    const kept = [0, ...events.keys()].map((step, i) => `out/checkpoint-${i === 0 ? step : step + 1}`);
     expect(new RunLog(settings, epochs(), 'out', history, kept).state).toEqual(live.state);
+    expect(live.at(history)).toEqual(live.state);
     // A checkpoint that is gone is none, whatever it was.
     const gone = { ...live.state, best_model_checkpoint: null };
-    expect(new RunLog(settings, epochs(), 'out', history, ['out/checkpoint-0']).state).toEqual(gone);
+    expect(new RunLog(settings, epochs(), 'out', history, ['out/checkpoint-9999']).state).toEqual(gone);
     expect(live.state.best_metric).toBe(best === Number.POSITIVE_INFINITY ? null : best);
     expect(live.state.log_history.map(({ step }) => step)).toEqual(
       live.state.log_history.map(({ step }) => step).toSorted((a, b) => a - b),

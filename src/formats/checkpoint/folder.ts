@@ -59,6 +59,7 @@ export const REPLACED = '.replaced';
 const CHECKPOINT = /^checkpoint-(\d+)(\.replaced)?$/;
 const PARTIAL = /^\.checkpoint-\d+\.partial$/;
 
+/** Where a checkpoint of a run lies, of so many steps. */
 export const checkpointPath = (run: string, step: number): string => join(run, `${PREFIX}${step}`);
 
 /** Where a checkpoint lies before it counts, and after. */

@@ -2,8 +2,7 @@
 // saved, or a later one, is found, wherever the process ends or the power goes: files are synced, then the folder that
 // names them, then it is renamed, then the run's folder synced, and only then does an older one go.
 //
-// Two are kept, a third lies beside them while it is written: what reads the newest keeps it for one save more, and a
-// run that diverges has one from before. What is not a whole checkpoint of Holdfast's is never removed. Of several processes
+// Two are kept, a third lies beside them while it is written: what reads the newest keeps it for one save more. What is not a whole checkpoint of Holdfast's is never removed. Of several processes
 // the first does all of this; the others write their shards (shards.ts) into the folder between.
 
 import { type Files, join } from '../../runtime/host.ts';
@@ -38,11 +37,9 @@ import { MOMENT1, MOMENT2 } from './tensor-names.ts';
 /** Checkpoints that lie beside each other at once, while one is written. */
 export const MOST_CHECKPOINTS = 3;
 
-/** Which checkpoints stay, and what writes this one. */
+/** What stays besides, and what writes this one. */
 export interface SaveOptions {
-  /** The one that stays beside it. @default the newest of an earlier step */
-  readonly beside?: string | undefined;
-  /** Another that stays, if it is there. @default none */
+  /** A checkpoint that stays besides the two, if it is there. @default none */
   readonly best?: string | undefined;
   /** The processes that save it together: all of them call this. @default this one alone */
   readonly writers?: Writers | undefined;
@@ -57,7 +54,7 @@ export async function saveCheckpoint(
   run: string,
   step: number,
   checkpoint: CheckpointToSave,
-  { beside, best, writers }: SaveOptions = {},
+  { best, writers }: SaveOptions = {},
 ): Promise<string> {
   const target = checkpointPath(run, step);
   const partial = partialPath(run, step);
@@ -69,7 +66,7 @@ export async function saveCheckpoint(
   await files.makeFolder(run);
   const before = await checkpointsOf(files, run);
   const kept = best === undefined ? [] : [best];
-  await keepOnly(files, run, [...newestSteps(before, 2), ...(beside === undefined ? [] : [beside]), ...kept]);
+  await keepOnly(files, run, [...newestSteps(before, 2), ...kept]);
   try {
     await writeFolder(files, partial, checkpoint, writers);
     await files.syncFolder(partial);
@@ -81,8 +78,7 @@ export async function saveCheckpoint(
   if (await files.stat(target)) await files.rename(target, await aside(files, target, before));
   await files.rename(partial, target);
   const earlier = before.filter((found) => found.step < step);
-  const other = earlier.find(({ path }) => path === beside)?.path ?? newestSteps(earlier, 1)[0];
-  await keepOnly(files, run, [target, ...(other === undefined ? [] : [other]), ...kept]);
+  await keepOnly(files, run, [target, ...newestSteps(earlier, 1), ...kept]);
   return target;
 }
 

@@ -3,11 +3,11 @@
 //
 // Invariant: the log of a run that was resumed is that of one that was not.
 
-import { join } from '../../runtime/host.ts';
+import { checkpointPath } from '../../formats/checkpoint.ts';
 import type { Epochs } from './epochs.ts';
 import { microBatchesOf } from './ranks.ts';
 import type { RunSettings } from './run-settings.ts';
-import type { RunHistory, Validation } from './saved-state.ts';
+import { isSkipped, type RunHistory, type Validation } from './saved-state.ts';
 
 /** An entry of `log_history`: of some steps, or of a validation. */
 export interface LogEntry {
@@ -33,7 +33,7 @@ export interface HuggingFaceState {
   best_global_step: number | null;
   /** Its loss. */
   best_metric: number | null;
-  /** The checkpoint of that step, where it is kept. */
+  /** The checkpoint with its weights, where it is kept: of that step, or of the one before the steps that were skipped up to it. */
   best_model_checkpoint: string | null;
   /** Passes over the data that are done. */
   epoch: number;
@@ -82,6 +82,10 @@ export class RunLog {
   readonly #settings: RunSettings;
   readonly #epochs: Epochs;
   readonly #out: string;
+  /** Checkpoints that are there, or are about to be. */
+  readonly #kept: string[] = [];
+  /** Steps done when the last one was not skipped. */
+  #unskipped = 0;
   /** Finite losses since the last entry. */
   #losses: number[] = [];
 
@@ -122,6 +126,12 @@ export class RunLog {
     const { best_model_checkpoint: best } = this.state;
     // It may have gone while best ones were not kept.
     if (best !== null && !kept.includes(best)) this.state.best_model_checkpoint = null;
+    this.#kept = [...kept];
+  }
+
+  /** What it was when `history` was all. */
+  at(history: RunHistory): HuggingFaceState {
+    return new RunLog(this.#settings, this.#epochs, this.#out, history, this.#kept).state;
   }
 
   /** A step is done. The entry that it ends. */
@@ -132,6 +142,7 @@ export class RunLog {
     state.epoch = this.#epochs.after(step + 1);
     state.num_input_tokens_seen = (step + 1) * batch * seq * microBatchesOf(this.#settings);
     if (Number.isFinite(loss)) this.#losses.push(loss);
+    if (!isSkipped({ loss, gradNorm })) this.#unskipped = step + 1;
     if (state.global_step % state.logging_steps !== 0) return undefined;
     const { length } = this.#losses;
     const mean = length > 0 ? this.#losses.reduce((a, b) => a + b, 0) / length : Number.NaN;
@@ -146,7 +157,10 @@ export class RunLog {
     if (isBest) {
       state.best_metric = loss;
       state.best_global_step = step;
-      if (this.#settings.keepBest) state.best_model_checkpoint = join(this.#out, `checkpoint-${step}`);
+      if (this.#settings.keepBest) {
+        state.best_model_checkpoint = checkpointPath(this.#out, this.#unskipped);
+        this.#kept.push(state.best_model_checkpoint);
+      }
     }
     const entry = this.#add({ eval_loss: loss, ...(accuracy !== undefined && { eval_accuracy: accuracy }) });
     return { entry, isBest };

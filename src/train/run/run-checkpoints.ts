@@ -1,55 +1,74 @@
 // `RunCheckpoints`: the checkpoints that a part of a run writes, and what is in them. Which of the older ones stay is
-// `saveCheckpoint`'s, by what is said here: the best validation's, and the last of a step that was not skipped.
+// `saveCheckpoint`'s.
 //
-// Invariant: on ranks, all of them save at the same step, and each gives what only it has.
+// Invariants: a checkpoint is of the start of the run, or of a step that was not skipped: weights and moments behind skipped
+// steps are those from before them, and are saved as that. On ranks, all of them save at the same step, and each gives what
+// only it has.
 
 import { withTemplate } from '../../data/records/find-template.ts';
 import { saveCheckpoint, type Writers } from '../../formats/checkpoint.ts';
 import { DEFAULT_ADAPTER } from '../../nn/lora.ts';
+import { assert } from '../../util/errors.ts';
 import { restricted } from '../../values/tensor-source.ts';
 import type { RunLog } from './huggingface-state.ts';
 import { writersOf } from './ranks.ts';
 import type { Beginning, RunSetting } from './run-beginning.ts';
 import type { RunOptions } from './run-events.ts';
 import { momentDtypeIn } from './run-settings.ts';
-import type { SavedState } from './saved-state.ts';
+import type { RunHistory, SavedState } from './saved-state.ts';
 import { isTrainedIn } from './start-weights.ts';
+
+/** The place of a run before a step: what the step itself moves on, on the host. */
+export interface RunPlace {
+  /** Steps that were done. */
+  readonly step: number;
+  /** What the data goes on from. */
+  readonly batches: number[];
+  /** What samples go on from. */
+  readonly sampling: number[];
+}
 
 export class RunCheckpoints {
   readonly #setting: RunSetting;
   readonly #ranks: RunOptions['ranks'];
   readonly #beginning: Beginning;
   readonly #log: RunLog;
-  /** The folder of the last one; empty before the first. */
+  /** The folder of the last one that was written here; empty before the first. */
   #last = '';
   #lastStep: number | undefined;
-  /** The one of a step that was not skipped: later ones do not take its place until one more is there. */
-  #lastGood: string | undefined;
 
-  /** `skips`: whether the run begins behind steps that were skipped. */
+  /** `skips`: the run begins behind skipped steps, in a checkpoint of an earlier version. */
   constructor(setting: RunSetting, ranks: RunOptions['ranks'], beginning: Beginning, log: RunLog, skips: boolean) {
     this.#setting = setting;
     this.#ranks = ranks;
     this.#beginning = beginning;
     this.#log = log;
-    this.#lastGood = beginning.checkpoints.at(skips ? -2 : -1);
+    if (skips) this.#lastStep = beginning.trainer.step;
   }
 
-  /** The folder of the last one that was written here; empty before the first. */
+  /** The folder of the last one; empty before the first. */
   get last(): string {
-    return this.#last;
+    return this.#last || (this.#beginning.checkpoints.at(-1) ?? '');
   }
 
-  /** Whether the step that the trainer is at was saved here. */
-  get isSaved(): boolean {
-    return this.#lastStep === this.#beginning.trainer.step;
+  /** Whether the last one is of so many steps. */
+  has(step: number): boolean {
+    return this.#lastStep === step;
   }
 
-  /** Saves the run as it is; its folder. `isGood`: the last step was not skipped. */
-  async save(isGood: boolean): Promise<string> {
+  /** The place that the run is at. */
+  get place(): RunPlace {
+    const { trainer, dataset, sampling } = this.#beginning;
+    return { step: trainer.step, batches: dataset.state(), sampling: sampling.state() };
+  }
+
+  /** Saves the run as it is, or, behind skipped steps, as it was at the place before them; its folder. */
+  async save(place?: RunPlace): Promise<string> {
     const { host, settings, out, tokenizer } = this.#setting;
     const { trainer } = this.#beginning;
-    const { model, step } = trainer;
+    const { model } = trainer;
+    const state = await this.state(place);
+    const { step } = state.trainer;
     const adapter = model.adapters?.find(({ name }) => name === DEFAULT_ADAPTER);
     const now = {
       config: settings.config,
@@ -59,41 +78,51 @@ export class RunCheckpoints {
       moment1: trainer.values('moment1'),
       moment2: trainer.values('moment2'),
       momentsIn: momentDtypeIn(settings),
-      state: { ...(await this.state()), ...this.#log.state },
+      state: { ...state, ...(place ? this.#log.at(state.history) : this.#log.state) },
       ...(settings.images && { images: settings.images }),
       ...(tokenizer.files && { tokenizer: withTemplate(tokenizer.files, settings.records?.template) }),
     };
     const best = this.#log.state.best_model_checkpoint ?? undefined;
-    const kept = { beside: this.#lastGood, best };
-    const write = (writers?: Writers) => saveCheckpoint(host.files, out, step, now, { ...kept, writers });
+    const write = (writers?: Writers) => saveCheckpoint(host.files, out, step, now, { best, writers });
     const ranks = this.#ranks;
     // An adapter is one file: rank 0 writes it, the others bring what only they have.
     this.#last =
       ranks && !adapter
         ? await trainer.share(() => write(writersOf(ranks, trainer)))
         : ((await trainer.collect(write)) ?? '');
-    if (isGood) this.#lastGood = this.#last;
     this.#lastStep = step;
     return this.#last;
   }
 
-  /** What a checkpoint says of the run beside its weights and moments. */
-  async state(): Promise<SavedState> {
-    const { trainer, dataset, sampling, history, earlier, base, adapter } = this.#beginning;
+  /** What a checkpoint says of the run beside its weights and moments; see `save`. */
+  async state(place?: RunPlace): Promise<SavedState> {
+    const { trainer, dataset, history, earlier, base, adapter } = this.#beginning;
+    const { batches, sampling } = place ?? this.place;
+    const then = place ? await trainer.unskippedState() : await trainer.state();
+    assert(!place || then.step === place.step, 'the place is that before the skipped steps');
     return {
       format: 'holdfast 1',
       settings: this.#setting.settings,
       ...(earlier && { earlier }),
       ...(base !== undefined && { base }),
       corpus: dataset.identity,
-      trainer: await trainer.state(),
-      batches: dataset.state(),
-      sampling: sampling.state(),
+      trainer: then,
+      batches,
+      sampling,
       choices: trainer.choices.record(),
       adapter,
-      history,
+      history: place ? historyBefore(history, place.step) : history,
     };
   }
+}
+
+/** What a run has to show before a step: validations and samples behind the step before are among it. */
+function historyBefore({ steps, validations, samples }: RunHistory, before: number): RunHistory {
+  return {
+    steps: steps.filter(({ step }) => step < before),
+    validations: validations.filter(({ step }) => step <= before),
+    samples: samples.filter(({ step }) => step <= before),
+  };
 }
 
 /** The base of a run's adapter, by what others know it by. */

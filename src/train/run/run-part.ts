@@ -27,9 +27,9 @@ import { type MemoryRecord, memoryRecord } from './memory-record.ts';
 import { type RankRecord, rankRecord } from './rank-record.ts';
 import { microBatchesOf } from './ranks.ts';
 import { type Beginning, begin, type RunSetting, settled } from './run-beginning.ts';
-import { RunCheckpoints } from './run-checkpoints.ts';
+import { RunCheckpoints, type RunPlace } from './run-checkpoints.ts';
 import type { RunEvents, RunOptions, RunSummary } from './run-events.ts';
-import type { Validation } from './saved-state.ts';
+import { isSkipped, type Validation } from './saved-state.ts';
 import { StepClock } from './step-clock.ts';
 
 /** Problems of a task that are solved at each validation. */
@@ -70,6 +70,8 @@ class RunPart {
   /** Steps that were started, in their order. */
   readonly #underWay: Promise<void>[] = [];
   #skippedInARow = 0;
+  /** The run before each step since the last that is known not to be skipped. */
+  #places: RunPlace[] = [];
   #isSaveOwed = false;
   /** The best validation's checkpoint, which takes no other's place. */
   #isBestOwed = false;
@@ -98,9 +100,11 @@ class RunPart {
     this.#problems = settings.task && taskOf(settings.task).unseen(settings.seed, PROBLEMS);
     for (const { loss, gradNorm } of history.steps) {
       // In JSON they are null.
-      this.#countSkipped(!Number.isFinite(loss) || !Number.isFinite(gradNorm));
+      this.#countSkipped(isSkipped({ loss, gradNorm }));
     }
-    this.#checkpoints = new RunCheckpoints(setting, ranks, beginning, this.#log, this.#skippedInARow > 0);
+    const skips = this.#skippedInARow > 0;
+    this.#checkpoints = new RunCheckpoints(setting, ranks, beginning, this.#log, skips);
+    if (skips) this.#places.push(this.#checkpoints.place);
   }
 
   get #trainer(): Trainer {
@@ -159,11 +163,11 @@ class RunPart {
       await this.#settle();
       if (validates) await this.#validate();
       if (this.#isDue(settings.sampleEvery)) await this.#sample();
-      // A run that diverges leaves the checkpoints from before. What ends or pauses it saves all the same.
+      // Behind skipped steps, what is due waits. The best validation's weights are those from before them.
       if (this.#isBestOwed || (this.#isSaveOwed && this.#skippedInARow === 0)) {
         await this.#save();
         this.#isBestOwed = false;
-        this.#isSaveOwed = false;
+        this.#isSaveOwed &&= this.#skippedInARow > 0;
       }
       this.#clock.start();
     }
@@ -205,6 +209,7 @@ class RunPart {
       if (isReported) this.#lastStep = recording;
       if (isObserved) observer?.recorded(step, recording, arrived);
     };
+    this.#places.push(this.#checkpoints.place);
     if (this.#epochs.beginsWith(step)) await this.#callbacks.emit('onEpochBegin', this.#log.state);
     await this.#callbacks.emit('onStepBegin', this.#log.state);
     const micro = await Promise.all(Array.from({ length: microBatchesOf(settings) }, () => dataset.next()));
@@ -221,6 +226,7 @@ class RunPart {
     this.#beginning.history.steps.push({ ...figures, tokensPerSecond });
     this.#events.step?.({ ...figures, skipped, tokensPerSecond });
     this.#countSkipped(skipped);
+    if (!skipped) this.#places = this.#places.filter((place) => place.step > figures.step);
     const entry = this.#log.stepped({ ...figures, tokensPerSecond });
     if (this.#handlesEachStep) {
       await this.#callbacks.emit('onStepEnd', this.#log.state);
@@ -270,8 +276,11 @@ class RunPart {
     this.#events.sample?.(step, written);
   }
 
+  /** With no step under way. Behind skipped steps it is the run before them that is saved, where it is not yet. */
   async #save(): Promise<void> {
-    const folder = await this.#checkpoints.save(this.#skippedInARow === 0);
+    const [place] = this.#places;
+    if (place && this.#checkpoints.has(place.step)) return;
+    const folder = await this.#checkpoints.save(place);
     this.#events.saved?.(folder);
     await this.#callbacks.emit('onSave', this.#log.state, folder);
   }
@@ -285,7 +294,7 @@ class RunPart {
     const interrupted = trainer.step < end && !stopped;
     // What an early end shows besides is no part of the run: it is saved without, as it would go on by itself.
     const isEarly = trainer.step < settings.steps;
-    if (isEarly && !this.#checkpoints.isSaved) await this.#save();
+    if (isEarly && !this.#checkpoints.has(trainer.step)) await this.#save();
     const last = history.validations.at(-1);
     const validated = last?.step === trainer.step || interrupted ? last : await this.#validate();
     // A model that has diverged may fail to write: it is saved before.

@@ -43,6 +43,10 @@ export interface RunHistory {
   samples: { step: number; text: string }[];
 }
 
+/** Whether a step changed nothing. */
+export const isSkipped = ({ loss, gradNorm }: { readonly loss: number; readonly gradNorm: number }): boolean =>
+  !(Number.isFinite(loss) && Number.isFinite(gradNorm));
+
 export interface Validation {
   step: number;
   loss: number;

@@ -15,7 +15,7 @@ import type { Inputs, Session } from '../../engine/run/session.ts';
 import type { Device } from '../../gpu/device.ts';
 import type { Tensor } from '../../graph/program.ts';
 import { ELEMENT_TYPES } from '../../kernels/kernel.ts';
-import { initialState, SCALER } from '../../kernels/step-control.ts';
+import { initialState, SCALER, STATE } from '../../kernels/step-control.ts';
 import { at } from '../../util/at.ts';
 import { type Deferred, deferred } from '../../util/deferred.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
@@ -77,6 +77,8 @@ export class Stepper {
   readonly #control: Tensor;
   /** The step control's numbers before the oldest step under way. */
   #state: Float32Array<ArrayBuffer>;
+  /** See `unskipped`. */
+  #unskipped: { readonly step: number; readonly state: Float32Array<ArrayBuffer> } | undefined;
   readonly #underWay: UnderWay[] = [];
   #started = 0;
   /** The step that was started last. */
@@ -100,6 +102,11 @@ export class Stepper {
     return [...this.#state];
   }
 
+  /** Where the last step was skipped: the first of those in a row, and the step control's numbers before it. */
+  get unskipped(): { step: number; control: number[] } | undefined {
+    return this.#unskipped && { step: this.#unskipped.step, control: [...this.#unskipped.state] };
+  }
+
   /** Devices that were lost. */
   get recoveries(): number {
     return this.#recovery.losses;
@@ -118,6 +125,7 @@ export class Stepper {
     const own = initialState(this.#control.size);
     own.set(state.slice(0, own.length));
     this.#state = own;
+    this.#unskipped = undefined;
     this.#session.write(this.#control, this.#state);
   }
 
@@ -329,6 +337,8 @@ export class Stepper {
       const [oldest] = this.#underWay;
       if (!oldest?.state) return;
       if (fit.durable && oldest.committed.size < updated) return;
+      if (oldest.state[STATE.skip] === 0) this.#unskipped = undefined;
+      else this.#unskipped ??= { step: oldest.job.step, state: this.#state };
       this.#state = oldest.state;
       this.#underWay.shift();
       this.#session.mutex.done(oldest.kept);

@@ -321,6 +321,12 @@ export class Trainer {
     return { step: this.#step, control: [...this.#stepper.state] };
   }
 
+  /** `state` before the steps that were skipped last: they have changed no weight and no moment. */
+  async unskippedState(): Promise<TrainerState> {
+    await this.settle();
+    return this.#stepper.unskipped ?? this.state();
+  }
+
   /** Steps skipped since the first, those before a resume included. */
   async skipped(): Promise<number> {
     await this.settle();

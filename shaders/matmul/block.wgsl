@@ -1,5 +1,6 @@
 // needs: place_a, place_b, steps, a, b
 // needs: p, initial, c
+// needs: total_a, total_b
 // needs: store
 // C in blocks of 8 x 8, one to a lane, with no workgroup memory, no barriers and no subgroups: for adapters
 // that run shaders on a CPU but show no subgroups. A workgroup is 2 x 4 lanes, a tile of 16 x 32. One step of k
@@ -17,6 +18,9 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let at_a1 = place_a(row + 4u);
   let at_b0 = place_b(column);
   let at_b1 = place_b(column + 4u);
+
+  if (column == 0u) { total_a(at_a0, row); total_a(at_a1, row + 4u); }
+  if (row == 0u) { total_b(at_b0, column); total_b(at_b1, column + 4u); }
 
   // Two to a row: columns 0..3 and 4..7.
   var sums: array<vec4f, 16>;

@@ -7,7 +7,8 @@
 // Element (m, k) of A is a[a0 + m * a_m + k * a_k], likewise (k, n) of B; one stride of each is 1.
 struct Params {
   M: u32, N: u32, K: u32, a_m: u32, a_k: u32, b_k: u32, b_n: u32, c_m: u32,
-  a0: u32, b0: u32, c0: u32, bias0: u32, accumulate: u32, scale: f32,
+  a0: u32, b0: u32, c0: u32, bias0: u32, accumulate: u32, scale: f32, block: u32,
+  accumulate_totals: u32, totals0: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;

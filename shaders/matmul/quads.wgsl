@@ -1,6 +1,7 @@
 // needs: QUADS
 // needs: place_a, place_b, steps, load_b, load_a
 // needs: p, initial, add_columns, c
+// needs: total_a, total_b
 // needs: store
 // C in tiles of 16 x 16, one to a quad of lanes, for adapters on which a load costs far more than a
 // multiply-add (CPUs that run shaders: a lane is a SIMD lane there). Each lane holds 4 rows of A and 4 columns
@@ -25,6 +26,8 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   // row + 4 (l ^ x) + i of C.
   let at_a = place_a(row + 4u * lane);
   let at_b = place_b(column);
+  if (column == 4u * lane) { total_a(at_a, row + 4u * lane); }
+  if (row == 0u) { total_b(at_b, column); }
 
   var sums: array<vec4f, 16>;
   for (var i = select(0u, 16u, p.accumulate != 0u); i > 0u; i--) {

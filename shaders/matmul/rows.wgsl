@@ -1,6 +1,7 @@
 // needs: LANES, ROWS
 // needs: place_a, place_b, steps, load_b, load_row
 // needs: p, initial, add_columns, c
+// needs: total_a, total_b
 // needs: store
 // C for few rows (a token at a time, in generation): a lane owns four columns of up to four rows, so nothing
 // of B is read twice and no lane works on rows that are not there. ROWS is M, or 4 where M is more.
@@ -15,6 +16,8 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   if (row >= p.M || column >= p.N) { return; }
   let at_a = place_a(row);
   let at_b = place_b(column);
+  if (column == 0u) { total_a(at_a, row); }
+  if (row == 0u) { total_b(at_b, column); }
 
   var sums: array<vec4f, 4>;
   for (var i = select(0u, ROWS, p.accumulate != 0u); i > 0u; i--) {

@@ -1,7 +1,9 @@
 // needs: A_ALONG_M, B_ALONG_K
 // needs: place_a, place_b, load_a, load_b
 // needs: p, initial
+// needs: total_panels, store_totals
 // needs: store
+// gives: panel_a, panel_b, QUARTERS, STEPS, DEPTH
 // C in tiles of 64 x 64, one to a workgroup of 8 x 8 lanes, each with 8 x 8 elements in registers; A and B pass
 // through workgroup memory in panels of 16 steps of k, so that a value fetched is used 64 times. For GPUs.
 // The panels are k-major: at each step of k a lane reads two vec4f of either for 64 multiply-adds. Its rows are
@@ -62,6 +64,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
       panel_b[depth_in_b][i][place_in_b] = block_b[i];
     }
     workgroupBarrier();
+    total_panels(start, lane, tile_row, tile_column);
     // Bounds that a compiler sees: all but one read in a loop is then at a constant distance from another's address.
     for (var k = 0u; k < DEPTH / STEPS; k++) {
       let g = min(k, DEPTH / STEPS - 1u);
@@ -71,6 +74,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
       add_step(&c, panel_a[g][3][at_y], panel_a[g][3][at_y + 8u], panel_b[g][3][at_x], panel_b[g][3][at_x + 8u]);
     }
   }
+  store_totals(lane, tile_row, tile_column);
   sums = c;
   for (var i = 0u; i < 16u; i++) {
     let r = row_of(row, i);

@@ -1,7 +1,9 @@
 // needs: A_ALONG_M, B_ALONG_K
 // needs: place_a, place_b, load_a, load_b
 // needs: p, initial
+// needs: total_panels, store_totals
 // needs: store
+// gives: panel_a, panel_b, QUARTERS, STEPS, DEPTH
 // tiled.wgsl in tiles of 32 x 32, 4 x 4 elements to a lane: half as many multiply-adds for each value read, four times as many
 // workgroups. For products that would leave most of a GPU idle. A panel is 32 steps of k, of which a lane fetches a block of
 // 4 x 4 of either side.
@@ -56,6 +58,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
       panel_b[depth_in_b][i][place_in_b] = block_b[i];
     }
     workgroupBarrier();
+    total_panels(start, lane, tile_row, tile_column);
     // Bounds that a compiler sees, as in tiled.wgsl.
     for (var k = 0u; k < DEPTH / STEPS; k++) {
       let g = min(k, DEPTH / STEPS - 1u);
@@ -65,6 +68,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
       add_step(&c, panel_a[g][3][at_y], panel_b[g][3][at_x]);
     }
   }
+  store_totals(lane, tile_row, tile_column);
   sums = c;
   let width = min(max(column, p.N) - column, 4u);
   for (var i = 0u; i < 4u; i++) {

@@ -4,7 +4,8 @@
 // gradients of logits are made again, tile by tile. A rewrite of their programs; the same products, hence the same bits.
 
 import { type EmbeddingBackwardProblem, embeddingBackward } from '../kernels/embedding.ts';
-import { type MatmulProblem, matmul } from '../kernels/matmul.ts';
+import { matmul } from '../kernels/matmul.ts';
+import type { MatmulProblem } from '../kernels/matmul-problem.ts';
 import { type MicroBatches, reorderedGradient } from './layer-major.ts';
 import { type Instruction, makeTensor, type Program, type Tensor, type TensorInstruction } from './program.ts';
 

@@ -18,9 +18,12 @@ import quadsShader from '../../shaders/matmul/quads.wgsl?raw';
 import rowsShader from '../../shaders/matmul/rows.wgsl?raw';
 import tiledShader from '../../shaders/matmul/tiled.wgsl?raw';
 import tiledSmallShader from '../../shaders/matmul/tiled_small.wgsl?raw';
+import totalsLanes from '../../shaders/matmul/totals_lanes.wgsl?raw';
+import totalsNone from '../../shaders/matmul/totals_none.wgsl?raw';
+import totalsPanels from '../../shaders/matmul/totals_panels.wgsl?raw';
 import tanhMath from '../../shaders/shared/tanh_math.wgsl?raw';
 import { assert } from '../util/errors.ts';
-import { ACTIVATION_NAMES, ACTIVATIONS, type ActivationName } from './activations.ts';
+import { ACTIVATION_NAMES, ACTIVATIONS } from './activations.ts';
 import {
   type Arrays,
   ceilDiv,
@@ -32,62 +35,21 @@ import {
   type RowCut,
   read,
   startingAt,
-  type Tile,
   update,
   write,
 } from './kernel.ts';
-
-export type Layout = 'NN' | 'NT' | 'TN';
-
-/**
- * What happens to each element of the product s. With `residual`: bias is added first, then the residual.
- * `residual` and `preactivation` lie as C does: same offset, same stride.
- */
-export type Epilogue =
-  | 'none' // c = s
-  | 'scale' // c = scale * s
-  | 'softcap' // c = scale * tanh(s / scale)
-  | 'bias' // c = s + bias
-  | 'residual' // c = residual + s
-  | 'biasResidual' // c = residual + (s + bias)
-  | `bias${Capitalize<ActivationName>}` // preactivation = s + bias, c = activation(preactivation)
-  | `${ActivationName}Gradient`; // c = s * activation'(preactivation)
-
-/** The epilogues that have an activation in them. */
-export const epiloguesOf = (name: ActivationName) => ({
-  /** `biasGelu`, ... */
-  forward: `bias${name[0]!.toUpperCase()}${name.slice(1)}` as `bias${Capitalize<ActivationName>}`,
-  gradient: `${name}Gradient` as const,
-});
+import {
+  type Epilogue,
+  epiloguesOf,
+  geometry,
+  type MatmulProblem,
+  partOfK,
+  partOfM,
+  partOfN,
+} from './matmul-problem.ts';
 
 const ACTIVATED = new Map(ACTIVATION_NAMES.map((name) => [epiloguesOf(name).forward as Epilogue, ACTIVATIONS[name]]));
 const SLOPED = new Map(ACTIVATION_NAMES.map((name) => [epiloguesOf(name).gradient as Epilogue, ACTIVATIONS[name]]));
-
-/** NN: A (M, K), B (K, N). NT: A (M, K), B (N, K). TN: A (K, M), B (K, N). C (M, N). */
-export interface MatmulProblem {
-  layout: Layout;
-  M: number;
-  N: number;
-  K: number;
-  /** Elements between rows of A, B and C as they are stored. @default the row's length */
-  aStride?: number;
-  bStride?: number;
-  cStride?: number;
-  /** Elements before the first of A, B and C. @default 0 */
-  aOffset?: number;
-  bOffset?: number;
-  cOffset?: number;
-  /** Elements of bias before the first. @default 0 */
-  biasOffset?: number;
-  /** Adds the product to C. @default false */
-  accumulate?: boolean;
-  /** C is a part of a larger tensor whose other elements stay. @default false */
-  partial?: boolean;
-  /** @default 'none' */
-  epilogue?: Epilogue;
-  /** For the epilogues 'scale' and 'softcap'. @default 1 */
-  scale?: number;
-}
 
 const epilogues: ReadonlyMap<Epilogue, string> = new Map([
   ...([
@@ -102,24 +64,16 @@ const epilogues: ReadonlyMap<Epilogue, string> = new Map([
   ...[...SLOPED].map(([name, { text }]) => [name, epilogueActivationGradient + text] as const),
 ]);
 
-/** Rows and columns of A and B as stored, with strides and offsets filled in. */
-function geometry(p: MatmulProblem) {
-  const [aRows, aColumns] = p.layout === 'TN' ? [p.K, p.M] : [p.M, p.K];
-  const [bRows, bColumns] = p.layout === 'NT' ? [p.N, p.K] : [p.K, p.N];
-  const aStride = p.aStride ?? aColumns;
-  const bStride = p.bStride ?? bColumns;
-  const cStride = p.cStride ?? p.N;
-  return {
-    a: { size: (p.aOffset ?? 0) + (aRows - 1) * aStride + aColumns, stride: aStride },
-    b: { size: (p.bOffset ?? 0) + (bRows - 1) * bStride + bColumns, stride: bStride },
-    c: { size: (p.cOffset ?? 0) + (p.M - 1) * cStride + p.N, stride: cStride },
-  };
-}
-
 /** C. */
 function product({ accumulate, partial }: MatmulProblem, size: number): Operand {
   if (accumulate) return update(size);
   return partial ? { ...update(size), replaces: true } : write(size);
+}
+
+function totalsOperand({ M, N, totalsOf, accumulateTotals, totalsOffset }: MatmulProblem): Operand {
+  const size = (totalsOffset ?? 0) + (totalsOf === 'a' ? M : N);
+  if (accumulateTotals) return startingAt(totalsOffset ?? 0, update(size));
+  return totalsOffset === undefined ? write(size) : startingAt(totalsOffset, { ...update(size), replaces: true });
 }
 
 function params(p: MatmulProblem) {
@@ -141,6 +95,9 @@ function params(p: MatmulProblem) {
     bias0: p.biasOffset ?? 0,
     accumulate: p.accumulate ? 1 : 0,
     scale: p.scale ?? 1,
+    block: p.stepsPerBlock ?? 0,
+    accumulate_totals: p.accumulateTotals ? 1 : 0,
+    totals0: p.totalsOffset ?? 0,
   };
 }
 
@@ -151,72 +108,23 @@ function loadsFor(p: MatmulProblem): string {
   return counts.every((count) => count % 4 === 0) ? load4 : load1;
 }
 
-/** One workgroup for each tile of C. The text behind `main` gives it its loads, its start and its epilogue. */
+/** One workgroup for each tile of C. The text behind `main` gives it its loads, its start, its epilogue and what it makes beside C. */
 function tiles(
   main: string,
   loads: string,
   p: MatmulProblem,
   tile: { rows: number; columns: number },
   constants: Dispatch['constants'] = {},
+  totals = totalsLanes,
 ): Dispatch {
+  const along = { A_ALONG_M: p.layout === 'TN' ? 1 : 0, B_ALONG_K: p.layout === 'NT' ? 1 : 0 };
+  const side = p.totalsOf && { TOTALS_OF_A: p.totalsOf === 'a' ? 1 : 0 };
   return {
-    shader: main + loads + problemShader + epilogues.get(p.epilogue ?? 'none')!,
-    constants: { ...constants, A_ALONG_M: p.layout === 'TN' ? 1 : 0, B_ALONG_K: p.layout === 'NT' ? 1 : 0 },
+    shader: main + loads + problemShader + epilogues.get(p.epilogue ?? 'none')! + (side ? totals : totalsNone),
+    constants: { ...constants, ...along, ...side },
     params: params(p),
     workgroups: linearGrid(ceilDiv(p.M, tile.rows) * ceilDiv(p.N, tile.columns)),
   };
-}
-
-/** The rows of a stored matrix (`offset` elements into its tensor) that a tile holds: from, count, new offset. */
-function rowsIn(tile: Tile, rows: number, stride: number, offset: number) {
-  assert(tile.first % stride === 0 && tile.size % stride === 0, 'a tile of a matmul operand is whole rows');
-  const before = tile.first / stride - Math.floor(offset / stride);
-  const from = Math.max(0, before);
-  const count = Math.min(rows, before + tile.size / stride) - from;
-  return { from, count, offset: offset + from * stride - tile.first };
-}
-
-/** The steps of k that go with these rows of B. The last part finishes the sums, the others leave them in C. */
-function partOfK(p: MatmulProblem, tile: Tile): MatmulProblem | undefined {
-  const { a, b } = geometry(p);
-  const { from, count, offset } = rowsIn(tile, p.K, b.stride, p.bOffset ?? 0);
-  if (count <= 0) return undefined;
-  const part: MatmulProblem = {
-    ...p,
-    K: count,
-    aStride: a.stride,
-    aOffset: (p.aOffset ?? 0) + from * (p.layout === 'TN' ? a.stride : 1),
-    bOffset: offset,
-    accumulate: from > 0 || (p.accumulate ?? false),
-  };
-  return from + count < p.K ? { ...part, epilogue: 'none' } : part;
-}
-
-/** The columns of C that go with these rows of a B stored transposed. */
-function partOfN(p: MatmulProblem, tile: Tile): MatmulProblem | undefined {
-  const { b, c } = geometry(p);
-  const { from, count, offset } = rowsIn(tile, p.N, b.stride, p.bOffset ?? 0);
-  if (count <= 0) return undefined;
-  return {
-    ...p,
-    N: count,
-    bOffset: offset,
-    cStride: c.stride,
-    cOffset: (p.cOffset ?? 0) + from,
-    biasOffset: (p.biasOffset ?? 0) + from,
-    partial: count < p.N || (p.partial ?? false),
-  };
-}
-
-/** These rows of C, and those of A that go with them. */
-function partOfM(p: MatmulProblem, tile: Tile): MatmulProblem | undefined {
-  const { epilogue = 'none' } = p;
-  assert(epilogue === 'none' || epilogue === 'scale' || epilogue === 'bias', `${epilogue} finishes no tile of C`);
-  const { a, c } = geometry(p);
-  const { from, count, offset } = rowsIn(tile, p.M, c.stride, p.cOffset ?? 0);
-  if (count <= 0) return undefined;
-  const aOffset = (p.aOffset ?? 0) + from * (p.layout === 'TN' ? 1 : a.stride);
-  return { ...p, M: count, aStride: a.stride, aOffset, cOffset: offset };
 }
 
 /** 'rows' serves up to so many rows at a time. */
@@ -248,6 +156,7 @@ export const matmul: Kernel<MatmulProblem> = {
     if (epilogue === 'residual' || epilogue === 'biasResidual') operands['residual'] = read(c.size);
     if (isActivated) operands['preactivation'] = p.partial ? update(c.size) : write(c.size);
     if (SLOPED.has(epilogue)) operands['preactivation'] = read(c.size);
+    if (p.totalsOf) operands['totals'] = totalsOperand(p);
     return operands;
   },
   affectsSpeed: {
@@ -266,6 +175,10 @@ export const matmul: Kernel<MatmulProblem> = {
     partial: false,
     epilogue: false,
     scale: false,
+    totalsOf: false,
+    stepsPerBlock: false,
+    accumulateTotals: false,
+    totalsOffset: false,
   },
   variants: [
     {
@@ -290,13 +203,13 @@ export const matmul: Kernel<MatmulProblem> = {
       // 64 invocations and 8,704 bytes of workgroup memory: within the limits that WebGPU guarantees.
       name: 'tiled',
       supports: (_, { software }) => !software,
-      dispatch: (p) => tiles(tiledShader, loadsFor(p), p, { rows: 64, columns: 64 }),
+      dispatch: (p) => tiles(tiledShader, loadsFor(p), p, { rows: 64, columns: 64 }, {}, totalsPanels),
     },
     {
       // 64 invocations and 9,216 bytes.
       name: 'tiledSmall',
       supports: ({ M, N }, { software }) => !software && ceilDiv(M, 64) * ceilDiv(N, 64) < FEW_TILES,
-      dispatch: (p) => tiles(tiledSmallShader, loadsFor(p), p, { rows: 32, columns: 32 }),
+      dispatch: (p) => tiles(tiledSmallShader, loadsFor(p), p, { rows: 32, columns: 32 }, {}, totalsPanels),
     },
     {
       // No barriers, no subgroup operations: for software adapters that report no subgroups (Deno's), and to be tried elsewhere.
@@ -315,6 +228,7 @@ export const matmul: Kernel<MatmulProblem> = {
     }
     // A sum over rows, which each part continues.
     if (p.K !== rows || epilogue !== 'none' || aOffset + p.M > a.stride || bOffset + p.N > b.stride) return undefined;
+    if (p.totalsOf) return undefined;
     const part = (first: number, count: number) => ({ ...p, K: count, ...(first > 0 && { accumulate: true }) });
     return { unit: 1, strides: { a: a.stride, b: b.stride }, part };
   },
@@ -324,14 +238,28 @@ export const matmul: Kernel<MatmulProblem> = {
     return p.layout === 'NT' ? partOfN(p, tile) : partOfK(p, tile);
   },
   cutsBlocks: ({ layout, M }) => (layout === 'TN' ? undefined : M),
-  flops: ({ M, N, K }) => 2 * M * N * K,
+  flops: ({ M, N, K, totalsOf }) => 2 * M * N * K + (totalsOf ? (totalsOf === 'a' ? M : N) * K : 0),
   reference(
     p,
-    { a, b, c, bias, residual, preactivation }: Arrays<'a' | 'b' | 'c' | 'bias' | 'residual' | 'preactivation'>,
+    {
+      a,
+      b,
+      c,
+      bias,
+      residual,
+      preactivation,
+      totals,
+    }: Arrays<'a' | 'b' | 'c' | 'bias' | 'residual' | 'preactivation' | 'totals'>,
   ) {
     const s = params(p);
-    const { epilogue = 'none' } = p;
+    const { epilogue = 'none', totalsOf } = p;
     const [activated, sloped] = [ACTIVATED.get(epilogue), SLOPED.get(epilogue)];
+    for (let i = 0; totalsOf && i < (totalsOf === 'a' ? p.M : p.N); i++) {
+      let sum = p.accumulateTotals ? totals[s.totals0 + i]! : 0;
+      for (let k = 0; k < p.K; k++)
+        sum += totalsOf === 'a' ? a[s.a0 + i * s.a_m + k * s.a_k]! : b[s.b0 + k * s.b_k + i * s.b_n]!;
+      totals[s.totals0 + i] = sum;
+    }
     for (let m = 0; m < p.M; m++) {
       for (let n = 0; n < p.N; n++) {
         const at = s.c0 + m * s.c_m + n;

@@ -19,7 +19,8 @@ import {
 import { familyOf } from '../formats/families/index.ts';
 import { Graph } from '../graph/graph.ts';
 import { onTensors } from '../graph/program.ts';
-import { type MatmulProblem, matmul } from '../kernels/matmul.ts';
+import { matmul } from '../kernels/matmul.ts';
+import type { MatmulProblem } from '../kernels/matmul-problem.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { collect, restricted, type TensorSource } from '../values/tensor-source.ts';
 import { BatchInputs } from './inputs.ts';

@@ -1,7 +1,10 @@
 // What the engine relies on when it splits a product or chooses a variant: the same bits.
 
 import { describe, expect, it } from 'vitest';
-import { type Layout, type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
+import { columnSum } from '../../src/kernels/column-sum.ts';
+import { ceilDiv } from '../../src/kernels/kernel.ts';
+import { matmul } from '../../src/kernels/matmul.ts';
+import type { Layout, MatmulProblem } from '../../src/kernels/matmul-problem.ts';
 import { field, fields, leading } from '../entry.ts';
 import { type HostArray, isWorthwhile, runKernel, runnable, testDevice } from '../harness.ts';
 import { THOROUGH } from '../host.ts';
@@ -68,5 +71,44 @@ describe.each<Layout>(['NN', 'NT', 'TN'])('%s', async (layout) => {
     const whole = await bitsOf(first, problem, [64], data);
     for (const other of worthwhile.filter((variant) => variant !== first))
       expect(await bitsOf(other, problem, [64], data), other.name).toEqual(whole);
+  });
+});
+
+// What is added to a product has sums over its rows for a gradient: made by themselves, in two passes, or by a product on the way.
+describe('totals', async () => {
+  const ROWS_PER_BLOCK = 64;
+  const random = new Draws(12);
+  const [columnSums] = leading(1, await runnable(columnSum));
+
+  async function inTwoPasses(x: HostArray, y: HostArray, rows: number, stride: number, offset: number, width: number) {
+    const blocks = ceilDiv(rows, ROWS_PER_BLOCK);
+    const first = { rows, width, stride, offset, rowsPerBlock: ROWS_PER_BLOCK, accumulate: false };
+    const partial = field(
+      await runKernel(columnSum, columnSums, first, { x, y: new Float32Array(blocks * width) }),
+      'y',
+    );
+    const last = { rows: blocks, width, stride: width, offset: 0, rowsPerBlock: blocks, accumulate: true };
+    return field(await runKernel(columnSum, columnSums, last, { x: partial, y }), 'y');
+  }
+
+  it.each(
+    variants.flatMap((variant) => (['a', 'b'] as const).map((totalsOf) => ({ variant, totalsOf, name: variant.name }))),
+  )('$name: those of $totalsOf have the bits of the two passes', async ({ variant, totalsOf }) => {
+    for (const [M, N, K] of [
+      [36, 68, 64 * 6 + 20], // two blocks are left over, one of them short
+      [70, 33, 64 * 4],
+      [3, 5, 64 * 9 + 4],
+    ] as const) {
+      const [aStride, bStride] = [M + 8, N + 4];
+      const problem = { layout: 'TN', M, N, K, aStride, bStride, aOffset: 4, bOffset: 4, totalsOf } as const;
+      const fused: MatmulProblem = { ...problem, stepsPerBlock: ROWS_PER_BLOCK, accumulateTotals: true };
+      const operands = fields(matmul.operands(fused), 'a', 'b', 'c', 'totals');
+      const a = random.normals(operands.a.size);
+      const b = random.normals(operands.b.size);
+      const totals = random.normals(operands.totals.size);
+      const found = await runKernel(matmul, variant, fused, { a, b, c: new Float32Array(M * N), totals });
+      const [x, stride, width] = totalsOf === 'a' ? [a, aStride, M] : [b, bStride, N];
+      expect(field(found, 'totals')).toEqual(await inTwoPasses(x, totals, K, stride, 4, width));
+    }
   });
 });

@@ -15,7 +15,8 @@ import { geglu, gegluBackward, swiglu, swigluBackward } from '../../src/kernels/
 import { headNorm, headNormBackward, headNormParameterGrad } from '../../src/kernels/head-norm.ts';
 import { ceilDiv, type Kernel, type Variant } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormParameterGrad, ROW_BLOCK } from '../../src/kernels/layernorm.ts';
-import { type Layout, type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
+import { matmul } from '../../src/kernels/matmul.ts';
+import type { Layout, MatmulProblem } from '../../src/kernels/matmul-problem.ts';
 import { patches } from '../../src/kernels/patches.ts';
 import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../src/kernels/rmsnorm.ts';
 import { type RopeScaling, rope, ropeTable } from '../../src/kernels/rope.ts';

@@ -13,7 +13,8 @@ import {
   tokenIndex,
 } from '../../src/kernels/embedding.ts';
 import { ceilDiv, type Kernel, type Tile, type Variant } from '../../src/kernels/kernel.ts';
-import { type Epilogue, type Layout, type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
+import { matmul } from '../../src/kernels/matmul.ts';
+import type { Epilogue, Layout, MatmulProblem } from '../../src/kernels/matmul-problem.ts';
 import { field } from '../entry.ts';
 import { type HostArray, runKernel, runnable, SENTINEL } from '../harness.ts';
 import { EVERY_CASE, THOROUGH } from '../host.ts';

@@ -2,7 +2,8 @@
 
 import { expect, test, vi } from 'vitest';
 import { KernelChoices, Trial } from '../../src/engine/compile/choices.ts';
-import { type MatmulProblem, matmul } from '../../src/kernels/matmul.ts';
+import { matmul } from '../../src/kernels/matmul.ts';
+import type { MatmulProblem } from '../../src/kernels/matmul-problem.ts';
 import { Stopped } from '../../src/util/errors.ts';
 import { runnable, testDevice } from '../harness.ts';
 import { LARGEST, leastBudget, openTrainer, run, type Work } from './runs.ts';

@@ -6,7 +6,8 @@ import type { Device } from '../../gpu/device.ts';
 import { attention } from '../../kernels/attention.ts';
 import { attentionBackwardKV, attentionBackwardQ, attentionDelta } from '../../kernels/attention-backward.ts';
 import type { Kernel, Variant } from '../../kernels/kernel.ts';
-import { type Layout, matmul } from '../../kernels/matmul.ts';
+import { matmul } from '../../kernels/matmul.ts';
+import type { Layout } from '../../kernels/matmul-problem.ts';
 import { digits, percentage, table } from './text.ts';
 
 /** The projections whose three products are timed: (B T, C) times (C, 4C), the widest of a block. */

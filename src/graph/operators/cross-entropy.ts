@@ -11,7 +11,8 @@ import {
   crossEntropyLoss,
   crossEntropyTile,
 } from '../../kernels/cross-entropy.ts';
-import { type MatmulProblem, matmul } from '../../kernels/matmul.ts';
+import { matmul } from '../../kernels/matmul.ts';
+import type { MatmulProblem } from '../../kernels/matmul-problem.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import type { Graph } from '../graph.ts';
 import type { Tensor, TensorSplit } from '../program.ts';

@@ -2,7 +2,8 @@
 // x is (..., in); W is stored (in, out) as GPT-2 does, or (out, in) as Llama does.
 
 import { ACTIVATIONS, type ActivationName } from '../../kernels/activations.ts';
-import { type Epilogue, epiloguesOf, matmul } from '../../kernels/matmul.ts';
+import { matmul } from '../../kernels/matmul.ts';
+import { type Epilogue, epiloguesOf } from '../../kernels/matmul-problem.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Graph } from '../graph.ts';

@@ -13,6 +13,7 @@ import {
   withActivations,
   withSlices,
 } from '../../graph/activations.ts';
+import { withFusedTotals } from '../../graph/fused-totals.ts';
 import type { GridPlace } from '../../graph/grid-place.ts';
 import { ACCUMULATE_ORDERS, type AccumulateOrder, layerMajor, reorderedGradient } from '../../graph/layer-major.ts';
 import { microBatchesAtOnce, oneForwardOneBackward } from '../../graph/pipeline.ts';
@@ -131,8 +132,8 @@ function workloadInOrder(
     const modeOf = (block: string) => modes[blocks.indexOf(block)] ?? 'keep';
     const decided = (program: Program) => (inBackward ? withDecision(program, inBackward) : program);
     const evaluation = withSlices(evaluate, modeOf);
-    const once = withActivations(programs.first, modeOf);
-    const next = accumulate > 1 ? withActivations(programs.next, modeOf) : once;
+    const once = withFusedTotals(withActivations(programs.first, modeOf));
+    const next = accumulate > 1 ? withFusedTotals(withActivations(programs.next, modeOf)) : once;
     const brought = [...inputs.all, ...(dropoutKey ? [dropoutKey] : [])];
     const together = place
       ? oneForwardOneBackward({ first: once, next }, place, accumulate, { inputs: brought, tied: programs.tied })

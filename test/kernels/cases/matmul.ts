@@ -2,7 +2,8 @@
 
 import { ACTIVATION_NAMES } from '../../../src/kernels/activations.ts';
 import type { Arrays } from '../../../src/kernels/kernel.ts';
-import { type Epilogue, epiloguesOf, type Layout, type MatmulProblem, matmul } from '../../../src/kernels/matmul.ts';
+import { matmul } from '../../../src/kernels/matmul.ts';
+import { type Epilogue, epiloguesOf, type Layout, type MatmulProblem } from '../../../src/kernels/matmul-problem.ts';
 import { assert } from '../../../src/util/errors.ts';
 import { ACTIVATION_ERRORS, tanhError } from '../activation-errors.ts';
 import { row } from '../inputs.ts';
@@ -52,6 +53,22 @@ const matmuls: readonly MatmulProblem[] = [
   // Small quotients, and such that tanh is 1.
   { layout: 'NT', M: 17, N: 36, K: 20, epilogue: 'softcap', scale: 30 },
   { layout: 'NN', M: 3, N: 65, K: 64, epilogue: 'softcap', scale: 0.5 },
+  // Sums of what a bias was added to, beside the gradient of its weight: blocks of which some are left over, and one that is short.
+  { layout: 'TN', M: 36, N: 68, K: 324, totalsOf: 'b', stepsPerBlock: 64 },
+  {
+    layout: 'TN',
+    M: 7,
+    N: 5,
+    K: 260,
+    bStride: 15,
+    bOffset: 5,
+    totalsOf: 'b',
+    stepsPerBlock: 64,
+    accumulateTotals: true,
+  },
+  { layout: 'TN', M: 70, N: 36, K: 512, totalsOf: 'a', stepsPerBlock: 64, accumulate: true },
+  { layout: 'TN', M: 7, N: 33, K: 324, aStride: 20, aOffset: 8, totalsOf: 'a', stepsPerBlock: 64, totalsOffset: 5 },
+  { layout: 'TN', M: 3, N: 12, K: 320, totalsOf: 'b', stepsPerBlock: 64 },
   // Behind a low-rank update, which the product goes on from.
   ...epilogues.map((epilogue): MatmulProblem => ({ layout: 'NT', M: 17, N: 33, K: 65, accumulate: true, epilogue })),
   { layout: 'NN', M: 20, N: 12, K: 36, accumulate: true, epilogue: 'geluGradient' },
@@ -70,17 +87,18 @@ export const cases = [
     problems: matmuls,
     bound(
       p: MatmulProblem,
-      before: Arrays<'a' | 'b' | 'c' | 'bias' | 'preactivation'>,
+      before: Arrays<'a' | 'b' | 'c' | 'bias' | 'preactivation' | 'totals'>,
       after: Arrays<'c' | 'preactivation'>,
     ) {
       // The sums, and the sums of absolute values: K products with one rounding each, then K + 1 terms added up.
       const run = (of: (value: number) => number) => {
-        const data = { a: before.a.map(of), b: before.b.map(of), c: before.c.map(of) };
+        const sides = p.totalsOf && { totals: before.totals.map(of) };
+        const data = { a: before.a.map(of), b: before.b.map(of), c: before.c.map(of), ...sides };
         matmul.reference({ ...p, epilogue: 'none' }, data);
-        return data.c;
+        return { c: data.c, totals: sides?.totals ?? new Float64Array() };
       };
-      const sums = run((value) => value);
-      const sizes = run(abs);
+      const { c: sums } = run((value) => value);
+      const { c: sizes, totals: totalSizes } = run(abs);
       const { epilogue = 'none', cStride = p.N, cOffset = 0, biasOffset = 0 } = p;
       const sumError: Bound = (i) => (p.K + 2) * ULP * sizes[i]!;
       const columnOf = (i: number) => (i < cOffset ? -1 : (i - cOffset) % cStride);
@@ -115,6 +133,8 @@ export const cases = [
       };
       return {
         c: (i) => (isInside(i) ? finish(i) : 0),
+        // K terms, and what was there, added up.
+        totals: (i) => (i < (p.totalsOffset ?? 0) ? 0 : (p.K + 1) * ULP * totalSizes[i]!),
         preactivation: (i) => (isInside(i) ? sumError(i) + ULP * abs(after.preactivation[i]!) : 0),
       };
     },

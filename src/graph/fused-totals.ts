@@ -1,0 +1,77 @@
+// Gradients of biases made by the products that make those of their weights, as a rewrite of a training program: both read the
+// gradient of the layer's output, whose columns the product sums on its way. One dispatch for three, and one reading for two.
+// What goes in slices of rows stays as it is: each slice's partial sums are there for the last one.
+//
+// Invariant: no bit changes: the product adds up in the order of the passes that it replaces.
+// Source of the idea: the epilogues of cuBLASLt that give a bias's gradient (CUBLASLT_EPILOGUE_BGRADA, BGRADB).
+
+import { type ColumnSumProblem, columnSum } from '../kernels/column-sum.ts';
+import { matmul } from '../kernels/matmul.ts';
+import type { MatmulProblem } from '../kernels/matmul-problem.ts';
+import type { Instruction, Program, Tensor, TensorInstruction } from './program.ts';
+
+/** The program, with what sums the columns of a product's operand right behind it made a part of it; itself where nothing does. */
+export function withFusedTotals(program: Program): Program {
+  const instructions: Instruction[] = [];
+  const { instructions: all } = program;
+  for (let i = 0; i < all.length; ) {
+    const [product, first, last] = all.slice(i, i + 3);
+    const fused = product && first && last && fusedOf(product, first, last);
+    instructions.push(...(fused ? [fused] : product ? [product] : []));
+    i += fused ? 3 : 1;
+  }
+  return instructions.length === all.length ? program : { ...program, instructions };
+}
+
+/** Programs that differ in their activations share most instructions. */
+const known = new WeakMap<TensorInstruction, { readonly last: TensorInstruction; readonly fused: TensorInstruction }>();
+
+function fusedOf(product: Instruction, first: Instruction, last: Instruction): TensorInstruction | undefined {
+  if (product.op !== 'dispatch' || first.op !== 'dispatch' || last.op !== 'dispatch') return undefined;
+  const before = known.get(product);
+  if (before?.last === last) return before.fused;
+  const fused = fuse(product, first, last);
+  if (fused) known.set(product, { last, fused });
+  return fused;
+}
+
+/** Steps of k that a product's loads, and blocks that its panels, are multiples of. */
+const [LOAD, PANEL] = [4, 64];
+
+function fuse(product: TensorInstruction, first: TensorInstruction, last: TensorInstruction) {
+  if (product.kernel !== matmul || first.kernel !== columnSum || last.kernel !== columnSum) return undefined;
+  if ([product, first, last].some(({ whole, copyOf }) => whole || copyOf)) return undefined;
+  const problem = product.problem as MatmulProblem;
+  const [blocks, sum] = [first.problem as ColumnSumProblem, last.problem as ColumnSumProblem];
+  const { y: partial, x } = first.operands;
+  const { y: totals } = last.operands;
+  if (!x || !totals || last.operands['x'] !== partial || problem.layout !== 'TN' || problem.totalsOf) return undefined;
+  const totalsOf = sideOf(problem, product, x, blocks);
+  const { rowsPerBlock } = blocks;
+  const isTwoLevels =
+    blocks.rows === problem.K &&
+    !blocks.accumulate &&
+    !blocks.into &&
+    sum.rows === Math.ceil(blocks.rows / rowsPerBlock) &&
+    sum.rowsPerBlock === sum.rows &&
+    sum.width === blocks.width &&
+    sum.stride === blocks.width &&
+    sum.offset === 0 &&
+    !sum.into;
+  if (!totalsOf || !isTwoLevels || problem.K % LOAD !== 0 || rowsPerBlock % PANEL !== 0) return undefined;
+  const sums = { totalsOf, stepsPerBlock: rowsPerBlock, ...(sum.accumulate && { accumulateTotals: true }) };
+  return { ...product, problem: { ...problem, ...sums }, operands: { ...product.operands, totals } };
+}
+
+/** The operand of a product whose rows or columns these sums are of. */
+function sideOf(
+  { M, N, aStride = M, bStride = N, aOffset = 0, bOffset = 0, epilogue = 'none' }: MatmulProblem,
+  { operands }: TensorInstruction,
+  x: Tensor,
+  { width, stride, offset }: ColumnSumProblem,
+): 'a' | 'b' | undefined {
+  if (epilogue !== 'none') return undefined;
+  if (operands['b'] === x && width === N && stride === bStride && offset === bOffset) return 'b';
+  if (operands['a'] === x && width === M && stride === aStride && offset === aOffset) return 'a';
+  return undefined;
+}

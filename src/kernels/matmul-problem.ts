@@ -1,0 +1,144 @@
+// The problem of a matrix product: its dimensions, how operands lie, what finishes and what goes beside it; and how it is cut where
+// an operand lies in tiles of rows. The kernel is matmul.ts.
+
+import { assert } from '../util/errors.ts';
+import type { ActivationName } from './activations.ts';
+import type { Tile } from './kernel.ts';
+
+export type Layout = 'NN' | 'NT' | 'TN';
+
+/**
+ * What happens to each element of the product s. With `residual`: bias is added first, then the residual.
+ * `residual` and `preactivation` lie as C does: same offset, same stride.
+ */
+export type Epilogue =
+  | 'none' // c = s
+  | 'scale' // c = scale * s
+  | 'softcap' // c = scale * tanh(s / scale)
+  | 'bias' // c = s + bias
+  | 'residual' // c = residual + s
+  | 'biasResidual' // c = residual + (s + bias)
+  | `bias${Capitalize<ActivationName>}` // preactivation = s + bias, c = activation(preactivation)
+  | `${ActivationName}Gradient`; // c = s * activation'(preactivation)
+
+/** The epilogues that have an activation in them. */
+export const epiloguesOf = (name: ActivationName) => ({
+  /** `biasGelu`, ... */
+  forward: `bias${name[0]!.toUpperCase()}${name.slice(1)}` as `bias${Capitalize<ActivationName>}`,
+  gradient: `${name}Gradient` as const,
+});
+
+/** NN: A (M, K), B (K, N). NT: A (M, K), B (N, K). TN: A (K, M), B (K, N). C (M, N). */
+export interface MatmulProblem {
+  layout: Layout;
+  M: number;
+  N: number;
+  K: number;
+  /** Elements between rows of A, B and C as they are stored. @default the row's length */
+  aStride?: number;
+  bStride?: number;
+  cStride?: number;
+  /** Elements before the first of A, B and C. @default 0 */
+  aOffset?: number;
+  bOffset?: number;
+  cOffset?: number;
+  /** Elements of bias before the first. @default 0 */
+  biasOffset?: number;
+  /** Adds the product to C. @default false */
+  accumulate?: boolean;
+  /** C is a part of a larger tensor whose other elements stay. @default false */
+  partial?: boolean;
+  /** @default 'none' */
+  epilogue?: Epilogue;
+  /** For the epilogues 'scale' and 'softcap'. @default 1 */
+  scale?: number;
+  /**
+   * Beside C, the sum over k of each row of A (M), or of each column of B (N), in the order of `columnSum`: blocks of so many steps
+   * of k, then the blocks. For TN without an epilogue, K a multiple of 4, and blocks of a multiple of 64. @default none is made
+   */
+  totalsOf?: 'a' | 'b';
+  stepsPerBlock?: number;
+  /** Adds them to what is there. @default false */
+  accumulateTotals?: boolean;
+  /** Elements of them before the first, where these are some of more, which stay. @default they are all */
+  totalsOffset?: number;
+}
+
+/** Rows and columns of A and B as stored, with strides and offsets filled in. */
+export function geometry(p: MatmulProblem) {
+  const [aRows, aColumns] = p.layout === 'TN' ? [p.K, p.M] : [p.M, p.K];
+  const [bRows, bColumns] = p.layout === 'NT' ? [p.N, p.K] : [p.K, p.N];
+  const aStride = p.aStride ?? aColumns;
+  const bStride = p.bStride ?? bColumns;
+  const cStride = p.cStride ?? p.N;
+  return {
+    a: { size: (p.aOffset ?? 0) + (aRows - 1) * aStride + aColumns, stride: aStride },
+    b: { size: (p.bOffset ?? 0) + (bRows - 1) * bStride + bColumns, stride: bStride },
+    c: { size: (p.cOffset ?? 0) + (p.M - 1) * cStride + p.N, stride: cStride },
+  };
+}
+
+/** The rows of a stored matrix (`offset` elements into its tensor) that a tile holds: from, count, new offset. */
+function rowsIn(tile: Tile, rows: number, stride: number, offset: number) {
+  assert(tile.first % stride === 0 && tile.size % stride === 0, 'a tile of a matmul operand is whole rows');
+  const before = tile.first / stride - Math.floor(offset / stride);
+  const from = Math.max(0, before);
+  const count = Math.min(rows, before + tile.size / stride) - from;
+  return { from, count, offset: offset + from * stride - tile.first };
+}
+
+/** The steps of k that go with these rows of B. The last part finishes the sums, the others leave them in C. */
+export function partOfK(p: MatmulProblem, tile: Tile): MatmulProblem | undefined {
+  const { a, b } = geometry(p);
+  const { from, count, offset } = rowsIn(tile, p.K, b.stride, p.bOffset ?? 0);
+  if (count <= 0) return undefined;
+  const part: MatmulProblem = {
+    ...p,
+    K: count,
+    aStride: a.stride,
+    aOffset: (p.aOffset ?? 0) + from * (p.layout === 'TN' ? a.stride : 1),
+    bOffset: offset,
+    accumulate: from > 0 || (p.accumulate ?? false),
+  };
+  return from + count < p.K ? { ...part, epilogue: 'none' } : part;
+}
+
+/** The columns of C that go with these rows of a B stored transposed. */
+export function partOfN(p: MatmulProblem, tile: Tile): MatmulProblem | undefined {
+  const { b, c } = geometry(p);
+  const { from, count, offset } = rowsIn(tile, p.N, b.stride, p.bOffset ?? 0);
+  if (count <= 0) return undefined;
+  return {
+    ...p,
+    N: count,
+    bOffset: offset,
+    cStride: c.stride,
+    cOffset: (p.cOffset ?? 0) + from,
+    biasOffset: (p.biasOffset ?? 0) + from,
+    partial: count < p.N || (p.partial ?? false),
+  };
+}
+
+/** These rows of C, and those of A that go with them. */
+export function partOfM(p: MatmulProblem, tile: Tile): MatmulProblem | undefined {
+  const { epilogue = 'none' } = p;
+  assert(epilogue === 'none' || epilogue === 'scale' || epilogue === 'bias', `${epilogue} finishes no tile of C`);
+  const { a, c } = geometry(p);
+  const { from, count, offset } = rowsIn(tile, p.M, c.stride, p.cOffset ?? 0);
+  if (count <= 0) return undefined;
+  const aOffset = (p.aOffset ?? 0) + from * (p.layout === 'TN' ? 1 : a.stride);
+  const part = { ...p, M: count, aStride: a.stride, aOffset, cOffset: offset };
+  if (p.totalsOf === 'a') return { ...part, totalsOffset: (p.totalsOffset ?? 0) + from };
+  // Those of B are made once, with the last rows.
+  return p.totalsOf === 'b' && from + count < p.M ? withoutTotals(part) : part;
+}
+
+function withoutTotals({
+  totalsOf,
+  stepsPerBlock,
+  accumulateTotals,
+  totalsOffset,
+  ...p
+}: MatmulProblem): MatmulProblem {
+  return p;
+}

@@ -38,9 +38,11 @@ export function perItem<P>(
   ];
 }
 
+type Shader<P> = string | ((problem: P) => string);
+
 /** As `perItem`, of a shader written in `elem`; the problem may choose the shader too. */
 export function perElem<P>(
-  shader: string | ((problem: P) => string),
+  shader: Shader<P>,
   lanes: (problem: P) => Lanes,
   items: (problem: P, lanes: Lanes) => number,
   params: (problem: P, lanes: Lanes) => Dispatch['params'],
@@ -70,7 +72,7 @@ const WORTH_FOURS = 8;
  * its own; on GPUs, of few `terms` alone. `fours`: four invocations per sum, for GPUs.
  */
 export function perSum<P>(
-  shaders: { readonly items: string; readonly fours: string },
+  shaders: { readonly items: Shader<P>; readonly fours: Shader<P> },
   lanes: (problem: P) => Lanes,
   items: (problem: P, lanes: Lanes) => number,
   terms: (problem: P) => number,

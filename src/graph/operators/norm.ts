@@ -32,12 +32,20 @@ export function layernorm(g: Graph, x: Tensor, weight: Tensor, bias: Tensor, eps
       const partial = g.activation(`d ${label} partial`, [blocks, 2 * width]);
       g.emit(layernormParameterGrad, { rows, width }, { dy, x, mean, rstd, partials: partial }, label);
       const all = blocksOfAll(g, partial, x, label);
-      [weight, bias].forEach((parameter, i) => {
-        if (!parameter.wantsGradient) return;
-        const { gradient, accumulate } = g.gradientTarget(parameter);
-        const sum = { rows: at(all.shape, 0), width, stride: 2 * width, offset: i * width, accumulate };
-        sumRows(g, all, gradient, sum, parameter.name);
-      });
+      const sums = { rows: at(all.shape, 0), stride: 2 * width };
+      const [first, second] = [weight, bias].map((parameter) =>
+        parameter.wantsGradient ? g.gradientTarget(parameter) : undefined,
+      );
+      if (first && second && first.accumulate === second.accumulate) {
+        const { gradient: y, accumulate } = second;
+        sumRows(g, all, first.gradient, { ...sums, width: 2 * width, accumulate, rest: { from: width, y } }, label);
+      } else {
+        [first, second].forEach((target, i) => {
+          if (!target) return;
+          const { gradient, accumulate } = target;
+          sumRows(g, all, gradient, { ...sums, width, offset: i * width, accumulate }, gradient.name);
+        });
+      }
     }
     if (x.wantsGradient) {
       const { gradient: dx, accumulate } = g.gradientTarget(x);

@@ -20,19 +20,26 @@ export const cases = [
       // Behind others, which stay.
       { rows: 37, width: 5, stride: 5, offset: 0, rowsPerBlock: 37, accumulate: false, into: 9 },
       { rows: 19, width: 12, stride: 12, offset: 0, rowsPerBlock: 7, accumulate: true, into: 8 },
+      // In two parts.
+      { rows: 21, width: 72, stride: 72, offset: 0, rowsPerBlock: 21, accumulate: true, split: 36 },
+      { rows: 5, width: 10, stride: 12, offset: 1, rowsPerBlock: 5, accumulate: false, split: 5 },
     ],
-    bound({ rows, width, stride, offset, rowsPerBlock, accumulate, into = 0 }, { x, y }: Arrays<'x' | 'y'>) {
+    bound(
+      { rows, width, stride, offset, rowsPerBlock, accumulate, into = 0, split = width },
+      { x, y, z }: Arrays<'x' | 'y' | 'z'>,
+    ) {
+      // Four running sums, two more levels, the old value.
+      const roundings = Math.ceil(min(rows, rowsPerBlock) / 4) + 3 + 2 + 1;
+      const bound = (block: number, column: number, old: number) => {
+        let sum = accumulate ? abs(old) : 0;
+        for (let r = block * rowsPerBlock; r < min(rows, (block + 1) * rowsPerBlock); r++) {
+          sum += abs(x[offset + r * stride + column]!);
+        }
+        return roundings * ULP * sum;
+      };
       return {
-        y: (i) => {
-          if (i < into) return 0;
-          const block = Math.floor((i - into) / width);
-          let sum = accumulate ? abs(y[i]!) : 0;
-          for (let r = block * rowsPerBlock; r < min(rows, (block + 1) * rowsPerBlock); r++) {
-            sum += abs(x[offset + r * stride + ((i - into) % width)]!);
-          }
-          // Four running sums, two more levels, the old value.
-          return (Math.ceil(min(rows, rowsPerBlock) / 4) + 3 + 2 + 1) * ULP * sum;
-        },
+        y: (i) => (i < into ? 0 : bound(Math.floor((i - into) / width), (i - into) % width, y[i]!)),
+        z: (i) => bound(0, split + i, z[i]!),
       };
     },
   }),

@@ -75,11 +75,20 @@ export const withActivations = (program: Program, modeOf: ModeOf): Program =>
     modeOf,
   );
 
-/** The program, with blocks in slices of rows where their modes say so, and then the head, too. */
+/**
+ * The program, with blocks in slices of rows where their modes say so, and then the head, too; its slices are larger where memory
+ * is not that short, and where blocks keep all that they make it is not cut.
+ */
 export function withSlices(program: Program, modeOf: ModeOf): Program {
-  const blocks = blocksOf(program);
-  const others = new Set(blocks.filter((block) => modeOf(block) !== 'slice'));
-  return others.size === blocks.length ? program : inRowSlices(program, (layer) => !others.has(layer));
+  const modes = new Map(blocksOf(program).map((block) => [block, modeOf(block)]));
+  const all = new Set(modes.values());
+  if (all.size === 0 || (all.size === 1 && all.has('keep'))) return program;
+  const ofOthers = all.has('slice') ? 'small' : 'large';
+  return inRowSlices(program, (layer) => {
+    const mode = modes.get(layer);
+    if (mode === undefined) return ofOthers;
+    return mode === 'slice' ? 'small' : undefined;
+  });
 }
 
 /** The program, with each activation of its blocks as this says. */

@@ -14,33 +14,52 @@ import { bytesBefore, type Instruction, type Program, type Tensor, type TensorIn
 
 /** Slices of a block, at most. */
 const MOST_SLICES = 8;
+/** Elements that what exists for a slice has, where no more are asked for than that: 32 MiB of floats. */
+const ENOUGH_ELEMENTS = 2 ** 23;
 /** Rows that a slice has a multiple of: the blocks of a bias's partial sums, and where a binding to one float a row may begin. */
 const ROW_UNIT = 64;
 /** WebGPU's alignment of storage binding offsets. */
 const ALIGNMENT = 256;
 
-/** The program, with the layers that are chosen in slices of rows; itself where there is nothing to gain. */
-export function inRowSlices(program: Program, isChosen: (layer: string) => boolean): Program {
+/** How small slices are to be: as small as is useful, or large enough that what exists for one is no more than some of it all. */
+export type Slicing = 'small' | 'large';
+
+/** The program, with the layers for which this says how in slices of rows; itself where there is nothing to gain. */
+export function inRowSlices(program: Program, slicingOf: (layer: string) => Slicing | undefined): Program {
   const uses = countUses(program);
   const instructions: Instruction[] = [];
-  for (const part of partsOf(program.instructions)) {
+  for (const { instructions: part, rows } of partsOf(program.instructions)) {
     const { layer } = at(part, 0);
-    const rows = layer !== undefined && isChosen(layer) ? rowsOf(part) : undefined;
-    instructions.push(...(rows === undefined ? part : slicedPart(part, rows, uses)));
+    const slicing = layer === undefined ? undefined : slicingOf(layer);
+    instructions.push(...(slicing && rows !== undefined ? slicedPart(part, { rows, slicing, uses }) : part));
   }
   return instructions.length === program.instructions.length ? program : { ...program, instructions };
 }
 
-/** Neighbours of one phase and layer. */
-function partsOf(instructions: readonly Instruction[]): Instruction[][] {
-  const parts: Instruction[][] = [];
+/** Neighbours of one phase and layer, and of as many rows where activations have them. */
+interface Part {
+  readonly instructions: Instruction[];
+  rows: number | undefined;
+}
+
+function partsOf(instructions: readonly Instruction[]): Part[] {
+  const parts: Part[] = [];
   for (const instruction of instructions) {
     const last = parts.at(-1);
-    const before = last?.[0];
-    if (last && before?.phase === instruction.phase && before.layer === instruction.layer) last.push(instruction);
-    else parts.push([instruction]);
+    const before = last?.instructions[0];
+    const rows = rowsOf(instruction);
+    const isNeighbour = before?.phase === instruction.phase && before.layer === instruction.layer;
+    if (last && isNeighbour && (rows === undefined || last.rows === undefined || rows === last.rows)) {
+      last.instructions.push(instruction);
+      last.rows ??= rows;
+    } else parts.push({ instructions: [instruction], rows });
   }
   return parts;
+}
+
+/** Rows of the activations that it makes, where a layer is cut by them. */
+function rowsOf(instruction: Instruction): number | undefined {
+  return instruction.op === 'dispatch' ? instruction.kernel.cutsBlocks?.(instruction.problem) : undefined;
 }
 
 /** How often operands name each tensor, what a program gives back once more. */
@@ -64,25 +83,49 @@ function operandOf({ operands, label }: TensorInstruction, name: string): Tensor
   return tensor;
 }
 
-/** Rows of the activations of a layer that it is cut by; undefined where they differ, or there are none. */
-function rowsOf(part: readonly Instruction[]): number | undefined {
-  const found = new Set<number>();
-  for (const instruction of part) {
-    if (instruction.op !== 'dispatch') continue;
-    const made: number | undefined = instruction.kernel.cutsBlocks?.(instruction.problem);
-    if (made !== undefined) found.add(made);
-  }
-  const [rows] = found;
-  return found.size === 1 ? rows : undefined;
+/** How a part is cut. */
+interface Cutting {
+  readonly rows: number;
+  readonly slicing: Slicing;
+  /** Of the whole program. */
+  readonly uses: ReadonlyMap<Tensor, number>;
 }
 
-function slicedPart(part: readonly Instruction[], rows: number, uses: ReadonlyMap<Tensor, number>): Instruction[] {
+/** A part that was cut before. */
+interface KnownPart {
+  readonly part: readonly Instruction[];
+  readonly slicing: Slicing;
+  /** How often a program uses the operands of the part. */
+  readonly counts: readonly number[];
+  readonly made: readonly Instruction[];
+}
+
+/** By their first instruction: programs that differ in their activations share most parts, and what is worked out of them. */
+const knownParts = new WeakMap<Instruction, KnownPart[]>();
+
+function slicedPart(part: readonly Instruction[], cutting: Cutting): readonly Instruction[] {
+  const { slicing, uses } = cutting;
+  const counts = part.flatMap((instruction) =>
+    instruction.op === 'dispatch' ? Object.values(instruction.operands).map((tensor) => uses.get(tensor) ?? 0) : [],
+  );
+  const all = knownParts.get(at(part, 0)) ?? [];
+  const known = all.find((each) => each.slicing === slicing && isSame(each.part, part) && isSame(each.counts, counts));
+  if (known) return known.made;
+  const made = cutPart(part, cutting);
+  knownParts.set(at(part, 0), [...all, { part, slicing, counts, made }]);
+  return made;
+}
+
+const isSame = <T>(a: readonly T[], b: readonly T[]): boolean =>
+  a.length === b.length && a.every((value, i) => value === b[i]);
+
+function cutPart(part: readonly Instruction[], cutting: Cutting): Instruction[] {
   const out: Instruction[] = [];
-  let run = new Run(rows, uses);
+  let run = new Run(cutting);
   for (const instruction of part) {
     if (run.take(instruction)) continue;
     out.push(...run.end());
-    run = new Run(rows, uses);
+    run = new Run(cutting);
     if (!run.take(instruction)) out.push(instruction);
   }
   return [...out, ...run.end()];
@@ -105,6 +148,7 @@ interface Uses {
 /** Instructions that a slice passes before the next one begins, and those that wait until all slices have. */
 class Run {
   readonly #rows: number;
+  readonly #slicing: Slicing;
   readonly #uses: ReadonlyMap<Tensor, number>;
   readonly #all: TensorInstruction[] = [];
   readonly #cuts: Cut[] = [];
@@ -113,9 +157,12 @@ class Run {
   /** Whether what waits writes it. */
   readonly #waiting = new Map<Tensor, boolean>();
   #unit = ROW_UNIT;
+  /** Rows before those that are cut, in what stays whole. */
+  #firstRow: number | undefined;
 
-  constructor(rows: number, uses: ReadonlyMap<Tensor, number>) {
+  constructor({ rows, slicing, uses }: Cutting) {
     this.#rows = rows;
+    this.#slicing = slicing;
     this.#uses = uses;
   }
 
@@ -124,6 +171,8 @@ class Run {
     if (instruction.op !== 'dispatch') return false;
     const cut = this.#cutOf(instruction);
     if (!cut) return this.#cuts.length > 0 && this.#wait(instruction);
+    const { firstRow = 0 } = cut;
+    if (this.#firstRow !== undefined && this.#firstRow !== firstRow) return false;
     const operands = Object.entries(instruction.kernel.operands(instruction.problem)).map(([name, { access }]) => ({
       ...{ tensor: operandOf(instruction, name), isWritten: access !== 'read' },
       stride: cut.strides[name] ?? ('whole' as const),
@@ -143,6 +192,7 @@ class Run {
       this.#inSlices.set(tensor, before);
     }
     this.#unit = leastMultiple(this.#unit, cut.unit);
+    this.#firstRow = firstRow;
     this.#cuts.push({ instruction, cut });
     this.#all.push(instruction);
     return true;
@@ -172,12 +222,12 @@ class Run {
   /** What came, in slices where that makes something smaller. */
   end(): Instruction[] {
     const rows = this.#rows;
-    const size = this.#unit * Math.ceil(rows / this.#unit / MOST_SLICES);
     const inner = new Set<Tensor>();
     for (const [tensor, { count, stride }] of this.#inSlices) {
       const isInner = tensor.role === 'activation' && count === this.#uses.get(tensor);
       if (isInner && typeof stride === 'number' && stride * rows === tensor.size) inner.add(tensor);
     }
+    const size = this.#unit * Math.ceil(rows / this.#unit / this.#mostSlices(inner));
     if (inner.size === 0 || size >= rows) return this.#all;
     const slices: Instruction[] = [];
     const count = Math.ceil(rows / size);
@@ -191,6 +241,12 @@ class Run {
       for (const cut of this.#cuts) slices.push(slice.of(cut));
     }
     return [...slices, ...this.#later];
+  }
+
+  #mostSlices(inner: ReadonlySet<Tensor>): number {
+    if (this.#slicing === 'small') return MOST_SLICES;
+    const widest = Math.max(0, ...[...inner].map(({ size }) => size));
+    return Math.min(MOST_SLICES, Math.max(1, Math.ceil(widest / ENOUGH_ELEMENTS)));
   }
 }
 

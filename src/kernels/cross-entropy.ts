@@ -31,7 +31,7 @@ function cutLogits<P extends { rows: number; tile: number; firstRow?: number }>(
     ...{ ...p, rows: count },
     ...(first > 0 && { firstRow: firstRow + first }),
   });
-  return { unit: 1, strides: { logits: p.tile }, part };
+  return { unit: 1, strides: { logits: p.tile }, firstRow, part };
 }
 
 /** logits (rows, tile), targets (firstRow + rows) -> maximum, sum, picked (firstRow + rows). */

@@ -1,9 +1,9 @@
-// The problem of a matrix product: its dimensions, how operands lie, what finishes and what goes beside it; and how it is cut where
-// an operand lies in tiles of rows. The kernel is matmul.ts.
+// The problem of a matrix product: its dimensions, how operands lie, what finishes and what goes beside it; and how it is cut, where
+// an operand lies in tiles of rows, or by the rows of activations. The kernel is matmul.ts.
 
 import { assert } from '../util/errors.ts';
 import type { ActivationName } from './activations.ts';
-import type { Tile } from './kernel.ts';
+import type { RowCut, Tile } from './kernel.ts';
 
 export type Layout = 'NN' | 'NT' | 'TN';
 
@@ -141,4 +141,40 @@ function withoutTotals({
   ...p
 }: MatmulProblem): MatmulProblem {
   return p;
+}
+
+/** Where a problem's rows lie in an operand: from one of its own rows on. */
+interface RowPlace {
+  readonly firstRow: number;
+  readonly stride: number;
+}
+
+/** Where a row's part of so many elements lies in an operand; undefined where it lies across two rows. */
+function rowPlace(offset: number, elements: number, stride: number): RowPlace | undefined {
+  const firstRow = Math.floor(offset / stride);
+  return (offset % stride) + elements <= stride ? { firstRow, stride } : undefined;
+}
+
+/** By the rows of C, or of the sum over them that a product with A stored transposed is. */
+export function cutByRows(p: MatmulProblem, rows: number): RowCut<MatmulProblem> | undefined {
+  const { a, b, c } = geometry(p);
+  const { aOffset = 0, bOffset = 0, cOffset = 0, epilogue = 'none' } = p;
+  const isSum = p.layout === 'TN';
+  if ((isSum ? p.K : p.M) !== rows || (isSum && (epilogue !== 'none' || p.totalsOf))) return undefined;
+  const ofA = rowPlace(aOffset, isSum ? p.M : p.K, a.stride);
+  const other = isSum ? rowPlace(bOffset, p.N, b.stride) : rowPlace(cOffset, p.N, c.stride);
+  if (!ofA || !other) return undefined;
+  // What has rows before these stays whole.
+  const beside = isSum ? ['b'] : ['c', 'residual', 'preactivation'];
+  const strides = {
+    ...(ofA.firstRow === 0 && { a: a.stride }),
+    ...(other.firstRow === 0 && Object.fromEntries(beside.map((name) => [name, other.stride]))),
+  };
+  const part = (first: number, count: number): MatmulProblem => {
+    const aRow = ofA.firstRow > 0 && first > 0 && { aOffset: aOffset + first * a.stride };
+    const row = other.firstRow > 0 && first > 0 && first * other.stride;
+    if (!isSum) return { ...p, M: count, ...aRow, ...(row && { cOffset: cOffset + row }) };
+    return { ...p, K: count, ...aRow, ...(row && { bOffset: bOffset + row }), ...(first > 0 && { accumulate: true }) };
+  };
+  return { unit: 1, strides, firstRow: Math.max(ofA.firstRow, other.firstRow), part };
 }

@@ -32,13 +32,13 @@ import {
   type Kernel,
   linearGrid,
   type Operand,
-  type RowCut,
   read,
   startingAt,
   update,
   write,
 } from './kernel.ts';
 import {
+  cutByRows,
   type Epilogue,
   epiloguesOf,
   geometry,
@@ -218,20 +218,7 @@ export const matmul: Kernel<MatmulProblem> = {
       dispatch: (p) => tiles(blockShader, load1, p, { rows: 16, columns: 32 }),
     },
   ],
-  rows(p, rows): RowCut<MatmulProblem> | undefined {
-    const { a, b, c } = geometry(p);
-    const { aOffset = 0, bOffset = 0, cOffset = 0, epilogue = 'none' } = p;
-    if (p.layout !== 'TN') {
-      if (p.M !== rows || aOffset + p.K > a.stride || cOffset + p.N > c.stride) return undefined;
-      const strides = { a: a.stride, c: c.stride, residual: c.stride, preactivation: c.stride };
-      return { unit: 1, strides, part: (_, count) => ({ ...p, M: count }) };
-    }
-    // A sum over rows, which each part continues.
-    if (p.K !== rows || epilogue !== 'none' || aOffset + p.M > a.stride || bOffset + p.N > b.stride) return undefined;
-    if (p.totalsOf) return undefined;
-    const part = (first: number, count: number) => ({ ...p, K: count, ...(first > 0 && { accumulate: true }) });
-    return { unit: 1, strides: { a: a.stride, b: b.stride }, part };
-  },
+  rows: cutByRows,
   tile(p, operand, tile) {
     if (operand === 'c') return partOfM(p, tile);
     assert(operand === 'b', `matmul takes no tiled ${operand}`);

@@ -12,8 +12,8 @@ export function vocabularyTile(vocabulary: number): number {
   return ceilDiv(vocabulary, tiles);
 }
 
-/** Elements of a tile of logits, at most: 32 MiB of them. */
-const MOST_LOGITS = 2 ** 23;
+/** Elements of a tile of logits, at most: 128 MiB of them, which every adapter binds. Where memory is short it is cut (row-slices.ts). */
+const MOST_LOGITS = 2 ** 25;
 /** Rows of a tile are a multiple of this, but for the last: fours of floats then lie as they do in all rows at once. */
 const ROW_UNIT = 64;
 
@@ -26,7 +26,9 @@ export function mostRows(vocabulary: number): number {
   return Math.floor(MOST_LOGIT_TILES / ceilDiv(vocabulary, tile)) * rowTile(Number.POSITIVE_INFINITY, tile);
 }
 
-/** Rows of a tile of logits: all of them, or as many as keep it small. */
+/** Rows of a tile of logits: all of them, or an even part. */
 export function rowTile(rows: number, tile: number): number {
-  return Math.min(rows, Math.max(1, Math.floor(MOST_LOGITS / tile / ROW_UNIT)) * ROW_UNIT);
+  const most = Math.max(1, Math.floor(MOST_LOGITS / tile / ROW_UNIT)) * ROW_UNIT;
+  if (rows <= most || rows === Number.POSITIVE_INFINITY) return Math.min(rows, most);
+  return ceilDiv(ceilDiv(rows, ceilDiv(rows, most)), ROW_UNIT) * ROW_UNIT;
 }

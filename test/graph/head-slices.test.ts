@@ -1,0 +1,78 @@
+// Does a head whose rows come in several tiles compute the same, to the last bit, when each tile goes some rows at a time, and is
+// what exists at once then smaller? Interpreted in float64 with the kernels' references; no device.
+
+import { expect, it, vi } from 'vitest';
+import { parseConfig } from '../../src/formats/config.ts';
+import { type ActivationMode, withActivations } from '../../src/graph/activations.ts';
+import { onTensors, type Program, type Tensor } from '../../src/graph/program.ts';
+import { inRowSlices, type Slicing } from '../../src/graph/row-slices.ts';
+import { makeModel } from '../../src/nn/index.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
+import { Random } from '../../src/util/random.ts';
+import { Memory } from '../interpret.ts';
+
+const most = vi.hoisted(() => ({ rows: 160 }));
+vi.mock('../../src/graph/operators/head-tiles.ts', async (original) => ({
+  ...(await original<typeof import('../../src/graph/operators/head-tiles.ts')>()),
+  rowTile: (rows: number) => Math.min(rows, most.rows),
+}));
+
+const GPT2 = { model_type: 'gpt2', vocab_size: 11, n_positions: 400, n_embd: 4, n_head: 2, n_layer: 2, n_inner: 6 };
+const model = makeModel(parseConfig(GPT2, 'test'));
+const [batch, seq] = [3, 100];
+const traced = traceStep(model, batch, seq);
+
+function results(...programs: Program[]): number[][] {
+  const random = new Random(3, 'slices test');
+  const memory = new Memory();
+  for (const tensor of traced.parameters.values()) {
+    memory.set(
+      tensor,
+      Float64Array.from({ length: tensor.size }, () => 0.5 * random.normal()),
+    );
+  }
+  const ids = Int32Array.from({ length: batch * seq }, () => random.below(11));
+  const targets = ids.map(() => random.below(11));
+  for (const program of programs) {
+    memory.setInputs(model, traced, { ids, targets, batch, seq }, 1 / 600);
+    memory.run(program);
+  }
+  return [traced.scalars.lossSum, ...traced.gradients.values()].map((tensor) => [...memory.of(tensor)]);
+}
+
+/** Rows of each activation that holds logits. */
+function logitsOf(program: Program): number[] {
+  const tensors = new Set(onTensors(program).flatMap(({ operands }) => Object.values(operands)));
+  const isLogits = ({ name, role, partOf }: Tensor) => role === 'activation' && !partOf && / logits /.test(name);
+  return [...tensors].filter(isLogits).map(({ size }) => size / 6);
+}
+
+it('in slices of rows, of tiles of 160 and 140 rows', () => {
+  const whole = [traced.first, traced.next];
+  expect(Math.max(...logitsOf(traced.first))).toBe(160);
+  const expected = results(...whole);
+  const inMode = (mode: ActivationMode) => whole.map((program) => withActivations(program, () => mode));
+  expect(results(...inMode('slice'))).toEqual(expected);
+  const [sliced] = inMode('slice');
+  expect(Math.max(...logitsOf(sliced!))).toBe(64);
+  // What is small already is cut no further where memory is not that short.
+  const [made] = inMode('recompute');
+  expect(Math.max(...logitsOf(made!))).toBe(160);
+  const cut = (slicing: Slicing) => inRowSlices(traced.evaluate, () => slicing);
+  expect(cut('large')).toBe(traced.evaluate);
+  expect(Math.max(...logitsOf(cut('small')))).toBe(64);
+});
+
+it('in larger slices where more is kept, but not where all is', () => {
+  most.rows = Number.POSITIVE_INFINITY;
+  const large = makeModel(parseConfig({ ...GPT2, vocab_size: 50257, n_positions: 1024 }, 'test'));
+  const { first } = traceStep(large, 3, 1024);
+  const tile = 50257 / 8;
+  const most3072 = (program: Program) => Math.max(...logitsOf(program)) * (6 / Math.ceil(tile));
+  expect(most3072(withActivations(first, () => 'keep'))).toBe(3072);
+  const light = most3072(withActivations(first, () => 'light'));
+  expect(light).toBeGreaterThan(512);
+  expect(light * tile).toBeLessThanOrEqual(1.1 * 2 ** 23);
+  expect(most3072(withActivations(first, (block) => (block === 'h.0' ? 'light' : 'keep')))).toBe(light);
+  expect(most3072(withActivations(first, () => 'slice'))).toBe(384);
+});

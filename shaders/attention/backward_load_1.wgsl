@@ -1,5 +1,5 @@
 // needs: HEAD
-// gives: p, lse, delta, load_qkv, load_dy, store_dqkv, dims_of_head
+// gives: p, lse, inside, load_qkv, load_dy, store_dqkv, dims_of_head
 // The backward problem of attention, one float a load: any head size, in elements. `at` is where a row's head
 // begins, d counts vec4f from there; the last one of a head is filled up with zeros. The columns of a row of
 // qkv are q (heads), k and v (heads / group each).
@@ -13,8 +13,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> qkv: array<f32>;        // (rows, stride)
 @group(0) @binding(2) var<storage, read> dy: array<f32>;         // (rows, heads * HEAD)
 @group(0) @binding(3) var<storage, read> lse: array<vec2f>;        // (rows, heads)
-@group(0) @binding(4) var<storage, read> delta: array<f32>;      // (rows, heads)
-@group(0) @binding(5) var<storage, read_write> dqkv: array<f32>; // (rows, stride)
+@group(0) @binding(4) var<storage, read_write> dqkv: array<f32>; // (rows, stride)
 
 fn inside(d: u32, value: vec4f) -> vec4f { return select(vec4f(), value, vec4u(4u * d) + vec4u(0u, 1u, 2u, 3u) < vec4u(HEAD)); }
 fn load_qkv(at: u32, d: u32) -> vec4f {

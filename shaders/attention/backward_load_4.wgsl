@@ -1,4 +1,4 @@
-// gives: p, lse, delta, load_qkv, load_dy, store_dqkv, dims_of_head
+// gives: p, lse, load_qkv, load_dy, store_dqkv, dims_of_head
 // The backward problem of attention in vec4f: strides, offsets and HEAD count vec4f. See backward_load_1.wgsl.
 
 struct Params {
@@ -10,8 +10,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> qkv: array<vec4f>;         // (rows, stride)
 @group(0) @binding(2) var<storage, read> dy: array<vec4f>;          // (rows, heads * HEAD)
 @group(0) @binding(3) var<storage, read> lse: array<vec2f>;           // (rows, heads)
-@group(0) @binding(4) var<storage, read> delta: array<f32>;         // (rows, heads)
-@group(0) @binding(5) var<storage, read_write> dqkv: array<vec4f>;  // (rows, stride)
+@group(0) @binding(4) var<storage, read_write> dqkv: array<vec4f>;  // (rows, stride)
 
 fn load_qkv(at: u32, d: u32) -> vec4f { return qkv[at + d]; }
 fn load_dy(at: u32, d: u32) -> vec4f { return dy[at + d]; }

@@ -1,11 +1,12 @@
 // needs: LANES, HEAD, DIMS
-// needs: lse, delta, p, dims_of_head, load_qkv, load_dy, store_dqkv
-// needs: four, ROWS, SPANS, tile_from, swaps_x, swaps_y, swaps_xy
+// needs: lse, p, dims_of_head, load_qkv, load_dy, store_dqkv
+// needs: delta, load_y
+// needs: four, ROWS, SPANS, dot_from, tile_from, swaps_x, swaps_y, swaps_xy
 // needs: SPAN
 // needs: seen, first_keys, last_tokens, last_token, lowest_key
 // dq of attention, ROWS queries of one head per span of lanes, ROWS keys at a time; each lane holds 4
 // queries. The weights are computed anew from the saved logsumexp: w = exp(q.k * scale - lse),
-// ds = w * (dy.v - delta), dq = scale * sum ds * k.
+// ds = w * (dy.v - delta), dq = scale * sum ds * k. The deltas are made here, and left for the pass over keys.
 
 fn score_gradient(s: vec4f, dw: vec4f, lse: vec2f, delta: f32, base: u32, key: u32, first: u32, last: u32) -> vec4f {
   return select(vec4f(), exp(s * p.scale - lse.x - lse.y) * (dw - delta), seen(base, four(key), vec4u(first), vec4u(last)));
@@ -39,7 +40,6 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
   let rows = vec4u(batch * p.seq) + min(four(first), vec4u(last_query));
   let out = rows * p.heads + head;
   let lses = mat4x2f(lse[out.x], lse[out.y], lse[out.z], lse[out.w]);
-  let deltas = vec4f(delta[out.x], delta[out.y], delta[out.z], delta[out.w]);
   let q_at = rows * p.stride + head * HEAD;
   let dy_at = out * HEAD;
   let kv_at = batch * p.seq * p.stride + (head / p.group) * HEAD;
@@ -48,7 +48,18 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
   let lasts = last_tokens(four(first));
   let last = last_token(last_query);
 
+  let live = vec4<bool>(wanted < p.pairs) & (four(first) < vec4u(p.seq));
   let dims = dims_of_head();
+  var deltas = vec4f();
+  for (var d = 0u; d < dims; d++) {
+    deltas = vec4f(dot_from(deltas.x, load_dy(dy_at.x, d), load_y(dy_at.x, d)), dot_from(deltas.y, load_dy(dy_at.y, d), load_y(dy_at.y, d)),
+                   dot_from(deltas.z, load_dy(dy_at.z, d), load_y(dy_at.z, d)), dot_from(deltas.w, load_dy(dy_at.w, d), load_y(dy_at.w, d)));
+  }
+  if (live.x) { delta[out.x] = deltas.x; }
+  if (live.y) { delta[out.y] = deltas.y; }
+  if (live.z) { delta[out.z] = deltas.z; }
+  if (live.w) { delta[out.w] = deltas.w; }
+
   var sum: array<mat4x4f, DIMS>;
   for (var key = lowest_key(batches, start, start); key <= last; key += ROWS) {
     let kv_rows = kv_at + min(four(key + 4u * lane), vec4u(last)) * p.stride;
@@ -94,7 +105,6 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
     }
   }
 
-  let live = vec4<bool>(wanted < p.pairs) & (four(first) < vec4u(p.seq));
   for (var d = 0u; d < dims; d++) {
     let o = sum[d];
     if (live.x) { store_dqkv(q_at.x, d, o[0] * p.scale); }

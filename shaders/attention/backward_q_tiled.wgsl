@@ -1,9 +1,13 @@
 // needs: HEAD, DIMS
-// needs: lse, delta, p, load_qkv, load_dy, store_dqkv
-// needs: ROWS, rows_of, eighth, DEPTH, CHUNKS, put_panels, meet, put_tile, put_values, gather
+// needs: lse, p, load_qkv, load_dy, store_dqkv
+// needs: delta, load_y
+// needs: ROWS, rows_of, eighth, DEPTH, CHUNKS, panel_a, panel_b, dot_from, put_panels, meet, put_tile, put_values, gather
 // needs: seen, last_token, first_keys, last_tokens, lowest_key
 // dq of attention, 32 queries of one head per workgroup, 32 keys at a time. The weights are computed anew
-// from the saved logsumexp: w = exp(q.k * scale - lse), ds = w * (dy.v - delta), dq = scale * sum ds * k.
+// from the saved logsumexp: w = exp(q.k * scale - lse), ds = w * (dy.v - delta), dq = scale * sum ds * k. The deltas are made here, and
+// left for the pass over keys.
+
+var<workgroup> deltas_of_rows: array<f32, ROWS>;
 
 fn weights(s: vec4f, lse: vec2f, base: u32, keys: vec4u, first: u32, last: u32) -> vec4f {
   return select(vec4f(), exp(s * p.scale - lse.x - lse.y), seen(base, keys, vec4u(first), vec4u(last)));
@@ -29,7 +33,6 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
   let lasts = last_tokens(queries);
   let out = rows * p.heads + head;
   let lses = mat4x2f(lse[out.x], lse[out.y], lse[out.z], lse[out.w]);
-  let deltas = vec4f(delta[out.x], delta[out.y], delta[out.z], delta[out.w]);
   let k_head = p.k_offset + (head / p.group) * HEAD;
   let v_head = p.v_offset + (head / p.group) * HEAD;
 
@@ -38,6 +41,28 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
   let own = base + min(start + fetched + vec2u(0u, 16u), vec2u(last_query));
   let q_at = own * p.stride + head * HEAD;
   let dy_at = (own * p.heads + head) * HEAD;
+
+  var own_delta = 0.0;
+  for (var begin = 0u; begin < DIMS; begin += DEPTH) {
+    let d = begin + lane % DEPTH;
+    var a = array<vec4f, 2>();
+    var b = array<vec4f, 2>();
+    if (DIMS % DEPTH == 0u || d < DIMS) {
+      a = array<vec4f, 2>(load_dy(dy_at.x, d), load_dy(dy_at.y, d));
+      b = array<vec4f, 2>(load_y(dy_at.x, d), load_y(dy_at.y, d));
+    }
+    workgroupBarrier();
+    put_panels(a, b, fetched, lane % DEPTH);
+    workgroupBarrier();
+    for (var i = 0u; i < DEPTH; i++) { own_delta = dot_from(own_delta, panel_a[i][lane % ROWS], panel_b[i][lane % ROWS]); }
+  }
+  if (lane < ROWS) {
+    deltas_of_rows[lane] = own_delta;
+    if (start + lane <= last_query) { delta[(base + start + lane) * p.heads + head] = own_delta; }
+  }
+  workgroupBarrier();
+  let deltas = vec4f(deltas_of_rows[y], deltas_of_rows[y + 8u], deltas_of_rows[y + 16u], deltas_of_rows[y + 24u]);
+
   var sum: array<mat4x4f, CHUNKS>;
   for (var key = lowest_key(vec2u(batch), start, start); key <= last; key += ROWS) {
     let other = (base + min(key + fetched + vec2u(0u, 16u), vec2u(last))) * p.stride;

@@ -1,5 +1,5 @@
 // needs: DIMS
-// gives: ROWS, DEPTH, CHUNKS, eighth, put_panels, meet, put_tile, own_tile, put_values, gather, rows_of
+// gives: ROWS, DEPTH, CHUNKS, panel_a, panel_b, dot_from, eighth, put_panels, meet, put_tile, own_tile, put_values, gather, rows_of
 // What the tiled kernels of attention share, for GPUs: a workgroup of 8 x 8 lanes works on 32 x 32 pairs of a
 // query and a key. Lane (x, y) holds a 4 x 4 tile: rows y, y + 8, y + 16, y + 24 of the one side against rows
 // x, x + 8, x + 16, x + 24 of the other, so that neighbouring lanes read neighbouring vec4f. Rows pass through
@@ -16,7 +16,7 @@ var<workgroup> panel_b: array<array<vec4f, ROWS + 1>, DEPTH>;           // (dim 
 var<workgroup> panel_c: array<array<array<vec4f, 8>, 4>, ROWS / 4>;     // (row of the other side / 4, % 4, dim / 4)
 var<workgroup> tile: array<array<array<vec4f, 8>, 4>, ROWS / 4>;        // (row of the other side / 4, % 4, y), of 4 own rows
 
-// One chain of multiply-adds, as in delta_4.wgsl: dy.v of a lone key cancels its delta exactly.
+// One chain of multiply-adds, for delta and for dy.v: that of a lone key cancels its delta exactly.
 fn dot_from(acc: f32, a: vec4f, b: vec4f) -> f32 { return acc + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w; }
 
 fn row_from(acc: vec4f, a: vec4f, b: mat4x4f) -> vec4f {

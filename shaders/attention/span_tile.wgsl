@@ -1,6 +1,6 @@
 // needs: LANES
 // needs: SPAN, swap_x, swap_y, swap_xy
-// gives: ROWS, SPANS, tile_from, swaps_x, swaps_y, swaps_xy, four
+// gives: ROWS, SPANS, dot_from, tile_from, swaps_x, swaps_y, swaps_xy, four
 // What the span kernels of attention share. A span of SPAN lanes (a quad, or one lane where there are no
 // subgroups) works on ROWS x ROWS pairs of a query and a key, ROWS = 4 SPAN: each lane holds 4 rows of the one
 // side and loads 4 of the other, and meets the rows that its neighbours loaded by quad swaps. A 4 x 4 tile is

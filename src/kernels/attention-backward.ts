@@ -7,68 +7,12 @@ import backwardLoad1 from '../../shaders/attention/backward_load_1.wgsl?raw';
 import backwardLoad4 from '../../shaders/attention/backward_load_4.wgsl?raw';
 import backwardQSpan from '../../shaders/attention/backward_q_span.wgsl?raw';
 import backwardQTiled from '../../shaders/attention/backward_q_tiled.wgsl?raw';
-import deltaLoad1 from '../../shaders/attention/delta_1.wgsl?raw';
-import deltaLoad4 from '../../shaders/attention/delta_4.wgsl?raw';
-import deltaStaged from '../../shaders/attention/delta_staged.wgsl?raw';
+import deltaGiven from '../../shaders/attention/delta_given.wgsl?raw';
+import deltaMade1 from '../../shaders/attention/delta_made_1.wgsl?raw';
+import deltaMade4 from '../../shaders/attention/delta_made_4.wgsl?raw';
 import { keysSeen, type MaskArrays, type Masked, maskOperands, pairsSeen } from './attention-mask.ts';
 import { type Given, type Scaled, scaleOf, tileVariants } from './attention-tiles.ts';
-import {
-  type Arrays,
-  type Dispatch,
-  type Kernel,
-  type Operands,
-  perInvocation,
-  type RowCut,
-  read,
-  update,
-  WORKGROUP,
-  write,
-} from './kernel.ts';
-
-export interface AttentionDeltaProblem {
-  rows: number;
-  heads: number;
-  headSize: number;
-}
-
-/** `byFours` loads four floats at once, where heads are made of such. */
-function deltaDispatch({ rows, heads, headSize }: AttentionDeltaProblem, byFours: string): Dispatch {
-  const unit = headSize % 4 === 0 ? 4 : 1;
-  return {
-    shader: unit === 4 ? byFours : deltaLoad1,
-    constants: { WORKGROUP },
-    params: { count: rows * heads, head: headSize / unit },
-    workgroups: perInvocation(rows * heads),
-  };
-}
-
-/** dy, y (rows, heads * headSize) -> delta (rows, heads) = sum over the head of dy * y. */
-export const attentionDelta: Kernel<AttentionDeltaProblem> = {
-  name: 'attentionDelta',
-  operands: ({ rows, heads, headSize }) => ({
-    dy: read(rows * heads * headSize),
-    y: read(rows * heads * headSize),
-    delta: write(rows * heads),
-  }),
-  affectsSpeed: { rows: true, heads: true, headSize: true },
-  variants: [
-    { name: 'items', supports: (_, { software }) => software, dispatch: (p) => deltaDispatch(p, deltaLoad4) },
-    // For GPUs: the same bits, by lanes that read side by side.
-    { name: 'staged', supports: (_, { software }) => !software, dispatch: (p) => deltaDispatch(p, deltaStaged) },
-  ],
-  rows(p, rows) {
-    const width = p.heads * p.headSize;
-    if (p.rows !== rows) return undefined;
-    return { unit: 1, strides: { dy: width, y: width, delta: p.heads }, part: (_, count) => ({ ...p, rows: count }) };
-  },
-  flops: ({ rows, heads, headSize }) => rows * heads * headSize * 2,
-  reference({ rows, heads, headSize }, { dy, y, delta }: Arrays<'dy' | 'y' | 'delta'>) {
-    for (let i = 0; i < rows * heads; i++) {
-      delta[i] = 0;
-      for (let d = 0; d < headSize; d++) delta[i]! += dy[i * headSize + d]! * y[i * headSize + d]!;
-    }
-  },
-};
+import { type Arrays, type Kernel, type Operand, type Operands, type RowCut, read, update, write } from './kernel.ts';
 
 /** Training: q, k and v are column blocks of one packed tensor, and every sequence starts at position 0. */
 export interface AttentionBackwardProblem extends Masked, Scaled {
@@ -92,23 +36,30 @@ const backwardGiven = (p: AttentionBackwardProblem): Given => ({
 
 type BackwardArrays = Arrays<'qkv' | 'dy' | 'lse' | 'delta' | 'dqkv'> & MaskArrays;
 
-function backwardOperands(p: AttentionBackwardProblem): Operands {
+/** `delta` (rows, heads): the sum over the head of dy * y, the row term of the softmax gradient. */
+const backwardOperands = (p: AttentionBackwardProblem, delta: Operand): Operands => {
   const rows = p.batch * p.seq;
   return {
     qkv: read(rows * packedStride(p)),
     dy: read(rows * p.heads * p.headSize),
     lse: read(2 * rows * p.heads),
-    delta: read(rows * p.heads),
     dqkv: update(rows * packedStride(p)),
-    ...maskOperands(p, rows),
+    delta,
   };
-}
+};
+
+const rowsOf = ({ batch, seq, heads, headSize }: AttentionBackwardProblem) => ({
+  deltas: batch * seq * heads,
+  outputs: batch * seq * heads * headSize,
+  rows: batch * seq,
+});
 
 function cutBySequences(p: AttentionBackwardProblem, rows: number): RowCut<AttentionBackwardProblem> | undefined {
   const { batch, seq, heads, headSize } = p;
   if (batch * seq !== rows) return undefined;
   const packed = packedStride(p);
-  const own = { qkv: packed, dqkv: packed, dy: heads * headSize, lse: 2 * heads, delta: heads };
+  const width = heads * headSize;
+  const own = { qkv: packed, dqkv: packed, dy: width, y: width, lse: 2 * heads, delta: heads };
   return {
     unit: seq,
     strides: { ...own, documentStarts: 1, keyMask: 1 },
@@ -148,20 +99,32 @@ function eachPair(
   }
 }
 
-/** qkv, dy, lse, delta, documentStarts or keyMask if the mask is so -> the q columns of dqkv. */
+/** qkv, dy, lse, y (rows, heads * headSize), documentStarts or keyMask if the mask is so -> the q columns of dqkv, and delta. */
 export const attentionBackwardQ: Kernel<AttentionBackwardProblem> = {
   name: 'attentionBackwardQ',
-  operands: backwardOperands,
+  operands(p) {
+    const { rows, deltas, outputs } = rowsOf(p);
+    return { ...backwardOperands(p, write(deltas)), y: read(outputs), ...maskOperands(p, rows) };
+  },
   affectsSpeed: { batch: true, seq: true, heads: true, kvHeads: true, headSize: true, mask: true, scale: false },
   variants: tileVariants(
-    { load1: backwardLoad1, load4: backwardLoad4, span: backwardQSpan, tiled: backwardQTiled },
+    {
+      load1: backwardLoad1 + deltaMade1,
+      load4: backwardLoad4 + deltaMade4,
+      span: backwardQSpan,
+      tiled: backwardQTiled,
+    },
     (p) => p.heads,
     backwardGiven,
   ),
   rows: cutBySequences,
-  flops: (p) => p.batch * p.heads * pairsSeen(p.mask, p.seq) * p.headSize * 6,
-  reference(p, data: BackwardArrays) {
-    const { qkv, dqkv } = data;
+  flops: (p) => p.batch * p.heads * (pairsSeen(p.mask, p.seq) * 6 + p.seq * 2) * p.headSize,
+  reference(p, data: BackwardArrays & Arrays<'y'>) {
+    const { qkv, dy, y, delta, dqkv } = data;
+    for (let i = 0; i < delta.length; i++) {
+      delta[i] = 0;
+      for (let d = i * p.headSize; d < (i + 1) * p.headSize; d++) delta[i]! += dy[d]! * y[d]!;
+    }
     const stride = packedStride(p);
     for (let row = 0; row < p.batch * p.seq; row++) dqkv.fill(0, row * stride, row * stride + p.heads * p.headSize);
     eachPair(p, data, (q, k, _v, _dy, _w, ds) => {
@@ -170,13 +133,21 @@ export const attentionBackwardQ: Kernel<AttentionBackwardProblem> = {
   },
 };
 
-/** As `attentionBackwardQ`, but -> the k and v columns of dqkv. */
+/** qkv, dy, lse, delta, documentStarts or keyMask if the mask is so -> the k and v columns of dqkv. */
 export const attentionBackwardKV: Kernel<AttentionBackwardProblem> = {
   name: 'attentionBackwardKV',
-  operands: backwardOperands,
+  operands(p) {
+    const { rows, deltas } = rowsOf(p);
+    return { ...backwardOperands(p, read(deltas)), ...maskOperands(p, rows) };
+  },
   affectsSpeed: { batch: true, seq: true, heads: true, kvHeads: true, headSize: true, mask: true, scale: false },
   variants: tileVariants(
-    { load1: backwardLoad1, load4: backwardLoad4, span: backwardKvSpan, tiled: backwardKvTiled },
+    {
+      load1: backwardLoad1 + deltaGiven,
+      load4: backwardLoad4 + deltaGiven,
+      span: backwardKvSpan,
+      tiled: backwardKvTiled,
+    },
     (p) => p.kvHeads,
     backwardGiven,
     128, // see backward_kv_tiled.wgsl

@@ -2,7 +2,7 @@
 // a dot product.
 
 import { type AttentionProblem, attention } from '../../src/kernels/attention.ts';
-import { type AttentionBackwardProblem, attentionDelta } from '../../src/kernels/attention-backward.ts';
+import type { AttentionBackwardProblem } from '../../src/kernels/attention-backward.ts';
 import { documentStarts } from '../../src/kernels/attention-mask.ts';
 import type { Arrays } from '../../src/kernels/kernel.ts';
 import { fields } from '../entry.ts';
@@ -113,10 +113,11 @@ export function attentionGradients(p: AttentionBackwardProblem, random: Draws): 
   const arrays = toArrays(attention, forward, given);
   attention.reference(forward, arrays);
   const after = fields(arrays, 'y', 'lse');
-  const rows = { rows: p.batch * p.seq, heads: p.heads, headSize: p.headSize };
-  const deltas = { dy: Float64Array.from(dy), y: after.y, delta: new Float64Array(after.lse.length / 2) };
-  attentionDelta.reference(rows, deltas);
-  return { qkv, dy, lse: Float32Array.from(after.lse), delta: Float32Array.from(deltas.delta), ...masks };
+  const delta = Float32Array.from({ length: after.lse.length / 2 }, (_, i) => {
+    const head = after.y.subarray(i * p.headSize, (i + 1) * p.headSize);
+    return head.reduce((sum, value, d) => sum + value * dy[i * p.headSize + d]!, 0);
+  });
+  return { qkv, dy, y: Float32Array.from(after.y), lse: Float32Array.from(after.lse), delta, ...masks };
 }
 
 export type MaskArrays = Partial<Arrays<'documentStarts' | 'keyMask'>>;

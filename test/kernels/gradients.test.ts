@@ -4,7 +4,7 @@
 import { describe, expect, it } from 'vitest';
 import { ACTIVATIONS } from '../../src/kernels/activations.ts';
 import { attention } from '../../src/kernels/attention.ts';
-import { attentionBackwardKV, attentionBackwardQ, attentionDelta } from '../../src/kernels/attention-backward.ts';
+import { attentionBackwardKV, attentionBackwardQ } from '../../src/kernels/attention-backward.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
 import {
@@ -187,15 +187,15 @@ forEachProblem(positionEmbedding, (problem, table) => {
 
 forEachProblem(attentionBackwardQ, (problem, data) => {
   const { qkv, dy } = fields(data, 'qkv', 'dy');
-  const { qkv: _qkv, dy: _dy, lse: _lse, delta: _delta, dqkv: _dqkv, ...masks } = data;
+  const { qkv: _qkv, dy: _dy, y: _y, lse: _lse, delta: _delta, dqkv: _dqkv, ...masks } = data;
   const forward = (x: Float64Array) =>
     run(attention, packed(problem), { q: x, k: x, v: x, position: new Float64Array(1), ...masks });
   const { y, lse } = fields(forward(qkv), 'y', 'lse');
-  const rows = { rows: problem.batch * problem.seq, heads: problem.heads, headSize: problem.headSize };
-  const given = { qkv, dy, lse, delta: output('delta', attentionDelta, rows, { dy, y }), ...masks };
-  const dqkv = output('dqkv', attentionBackwardQ, problem, { ...given, dqkv: new Float64Array(qkv.length) });
+  const given = { qkv, dy, lse, ...masks };
+  const ofQueries = run(attentionBackwardQ, problem, { ...given, y, dqkv: new Float64Array(qkv.length) });
+  const { dqkv, delta } = fields(ofQueries, 'dqkv', 'delta');
   expectGradients({ qkv }, (moved) => dot(field(forward(field(moved, 'qkv')), 'y'), dy), {
-    qkv: output('dqkv', attentionBackwardKV, problem, { ...given, dqkv }),
+    qkv: output('dqkv', attentionBackwardKV, problem, { ...given, delta, dqkv }),
   });
 });
 

@@ -6,7 +6,7 @@ import { parse } from '../../src/formats/safetensors.ts';
 import { ACTIVATIONS } from '../../src/kernels/activations.ts';
 import { adamw } from '../../src/kernels/adamw.ts';
 import { type AttentionProblem, attention } from '../../src/kernels/attention.ts';
-import { attentionBackwardKV, attentionBackwardQ, attentionDelta } from '../../src/kernels/attention-backward.ts';
+import { attentionBackwardKV, attentionBackwardQ } from '../../src/kernels/attention-backward.ts';
 import { type AttentionMask, documentStarts } from '../../src/kernels/attention-mask.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';
 import { crossEntropyBackward, crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
@@ -469,7 +469,6 @@ async function checkAttention(
   const [, kvHeads, kvRows] = k.shape;
   const kvWidth = kvHeads * headSize;
   const width = heads * headSize;
-  const rows = batch * seq;
   const dy = packRows(tensor('dy'));
   const { q_offset: offset = 0 } = reference.description.attrs;
   const position = new Uint32Array([offset]);
@@ -485,12 +484,12 @@ async function checkAttention(
     reference.expect('y', unpackRows(y, q.shape, width, 0));
     if (offset > 0 || name === 'rows') continue; // training starts at position 0, generation has no gradient
 
-    const delta = await output('delta', attentionDelta, { rows, heads, headSize }, { dy, y });
     const qkv = packRows(q, k, v);
-    const data = { qkv, dy, lse, delta, ...masks, dqkv: new Float32Array(qkv.length) };
+    const data = { qkv, dy, lse, ...masks };
     const backward = { batch, seq, heads, kvHeads, headSize, mask };
-    const dqkv = await output('dqkv', attentionBackwardQ, backward, data, name);
-    const gradients = await output('dqkv', attentionBackwardKV, backward, { ...data, dqkv }, name);
+    const ofQueries = { ...data, y, dqkv: new Float32Array(qkv.length) };
+    const { dqkv, delta } = fields(await run(attentionBackwardQ, backward, ofQueries, name), 'dqkv', 'delta');
+    const gradients = await output('dqkv', attentionBackwardKV, backward, { ...data, delta, dqkv }, name);
     const stride = width + 2 * kvWidth;
     reference.expect('dq', unpackRows(gradients, q.shape, stride, 0));
     reference.expect('dk', unpackRows(gradients, k.shape, stride, width));

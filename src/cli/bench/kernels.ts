@@ -4,7 +4,7 @@ import { Trial } from '../../engine/compile/choices.ts';
 import type { Peak } from '../../engine/observe/peak.ts';
 import type { Device } from '../../gpu/device.ts';
 import { attention } from '../../kernels/attention.ts';
-import { attentionBackwardKV, attentionBackwardQ, attentionDelta } from '../../kernels/attention-backward.ts';
+import { attentionBackwardKV, attentionBackwardQ } from '../../kernels/attention-backward.ts';
 import type { Kernel, Variant } from '../../kernels/kernel.ts';
 import { matmul } from '../../kernels/matmul.ts';
 import type { Layout } from '../../kernels/matmul-problem.ts';
@@ -61,7 +61,6 @@ export async function measureAttentions(device: Device): Promise<KernelFigure[]>
     const width = heads * headSize;
     const packed = { qStride: 3 * width, kStride: 3 * width, vStride: 3 * width, kOffset: width, vOffset: 2 * width };
     figures.push(await measureKernel(device, attention, { ...problem, kvRows: seq, qOffset: 0, ...packed }, shape));
-    figures.push(await measureKernel(device, attentionDelta, { rows: batch * seq, heads, headSize }, shape));
     figures.push(await measureKernel(device, attentionBackwardQ, problem, shape));
     figures.push(await measureKernel(device, attentionBackwardKV, problem, shape));
   }

@@ -2,7 +2,7 @@
 // Rope turns q and k in place. In generation, keys and values are appended to a cache and read from there.
 
 import { attention as attentionKernel } from '../../kernels/attention.ts';
-import { attentionBackwardKV, attentionBackwardQ, attentionDelta } from '../../kernels/attention-backward.ts';
+import { attentionBackwardKV, attentionBackwardQ } from '../../kernels/attention-backward.ts';
 import type { AttentionMask } from '../../kernels/attention-mask.ts';
 import { cacheAppend } from '../../kernels/cache-append.ts';
 import { copyRows } from '../../kernels/copy-rows.ts';
@@ -131,12 +131,11 @@ export function attention(
   g.emit(attentionKernel, { ...q, ...kv }, { q: qkv, k: qkv, v: qkv, position, ...masks, y, lse }, label);
   g.onBackward(y, (dy) => {
     const delta = g.activation(`${label} delta`, [rows, heads]);
-    g.emit(attentionDelta, { rows, heads, headSize }, { dy, y, delta }, label);
     const { gradient: dqkv, accumulate } = g.gradientTarget(qkv);
     assert(!accumulate, 'attention must be the only reader of its projection');
     const problem = { batch, seq, heads, kvHeads, headSize, ...rule };
     const from = { qkv, dy, lse, delta, ...masks };
-    g.emit(attentionBackwardQ, problem, { ...from, dqkv }, label);
+    g.emit(attentionBackwardQ, problem, { ...from, y, dqkv }, label);
     g.emit(attentionBackwardKV, problem, { ...from, dqkv }, label);
   });
   return y;

@@ -4,7 +4,6 @@ import {
   type AttentionBackwardProblem,
   attentionBackwardKV,
   attentionBackwardQ,
-  attentionDelta,
 } from '../../../src/kernels/attention-backward.ts';
 import { keysSeen } from '../../../src/kernels/attention-mask.ts';
 import { scaleOf } from '../../../src/kernels/attention-tiles.ts';
@@ -17,39 +16,43 @@ const { abs, exp } = Math;
 
 export const cases = [
   row({
-    kernel: attentionDelta,
-    problems: [
-      { rows: 1, heads: 1, headSize: 1 },
-      { rows: 37, heads: 3, headSize: 5 },
-      { rows: 65, heads: 5, headSize: 16 },
-    ],
-    bound({ headSize }, { dy, y }: Arrays<'dy' | 'y'>) {
-      return { delta: (i) => dotError(headSize, dy, i * headSize, y, i * headSize, 1).error };
-    },
-  }),
-  row({
     kernel: attentionBackwardQ,
     problems: attentions,
     inputs: attentionGradients,
-    bound: (p, before: BackwardArrays) => ({ dqkv: (i) => attentionGradientErrors(p, before).q[i]! }),
+    bound(p, before: Omit<BackwardArrays, 'delta'> & Arrays<'y'>) {
+      const { headSize, heads } = p;
+      const { dy, y } = before;
+      const deltas = Array.from({ length: p.batch * p.seq * heads }, (_, i) =>
+        dotError(headSize, dy, i * headSize, y, i * headSize, 1),
+      );
+      const errors = attentionGradientErrors(p, before, deltas);
+      return { dqkv: (i) => errors.q[i]!, delta: (i) => deltas[i]!.error };
+    },
   }),
   row({
     kernel: attentionBackwardKV,
     problems: attentions,
     inputs: attentionGradients,
-    bound: (p, before: BackwardArrays) => ({ dqkv: (i) => attentionGradientErrors(p, before).kv[i]! }),
+    bound(p, before: BackwardArrays) {
+      const errors = attentionGradientErrors(
+        p,
+        before,
+        [...before.delta].map((value) => ({ value, error: 0 })),
+      );
+      return { dqkv: (i) => errors.kv[i]! };
+    },
   }),
 ];
 
 type BackwardArrays = Arrays<'qkv' | 'dy' | 'lse' | 'delta'> & MaskArrays;
 
-const gradientErrors = new WeakMap<BackwardArrays, { q: Float64Array; kv: Float64Array }>();
-
 /** Bounds of dqkv: its q columns as one kernel writes them, its k and v columns as the other does. */
-function attentionGradientErrors(p: AttentionBackwardProblem, before: BackwardArrays) {
-  const known = gradientErrors.get(before);
-  if (known) return known;
-  const { qkv, dy, lse, delta, ...masks } = before;
+function attentionGradientErrors(
+  p: AttentionBackwardProblem,
+  before: Omit<BackwardArrays, 'delta'>,
+  deltas: readonly { value: number; error: number }[],
+) {
+  const { qkv, dy, lse, ...masks } = before;
   const { heads, kvHeads, headSize: size, seq } = p;
   const group = heads / kvHeads;
   const stride = (heads + 2 * kvHeads) * size;
@@ -60,6 +63,7 @@ function attentionGradientErrors(p: AttentionBackwardProblem, before: BackwardAr
     for (let head = 0; head < heads; head++) {
       const i = row * heads + head;
       const q = row * stride + head * size;
+      const delta = deltas[i]!;
       for (const seen of keys) {
         const k = (base + seen) * stride + (heads + Math.floor(head / group)) * size;
         const v = k + kvHeads * size;
@@ -68,8 +72,8 @@ function attentionGradientErrors(p: AttentionBackwardProblem, before: BackwardAr
         const w = exp(exponent);
         const relative = score.error + ULP * expUlps(abs(score.value - lse[2 * i]!) + lse[2 * i + 1]!, 2);
         const dw = dotError(size, dy, i * size, qkv, v, 1);
-        const ds = w * abs(dw.value - delta[i]!) * scaleOf(p);
-        const dsError = ds * (relative + 4 * ULP) + w * dw.error * scaleOf(p);
+        const ds = w * abs(dw.value - delta.value) * scaleOf(p);
+        const dsError = ds * (relative + 4 * ULP) + w * (dw.error + delta.error) * scaleOf(p);
         // Sums over at most seq keys, or over the queries of every head of the group.
         for (let d = 0; d < size; d++) {
           errors.q[q + d]! += (dsError + (seq + 1) * ULP * ds) * abs(qkv[k + d]!) + TINY;
@@ -79,6 +83,5 @@ function attentionGradientErrors(p: AttentionBackwardProblem, before: BackwardAr
       }
     }
   }
-  gradientErrors.set(before, errors);
   return errors;
 }

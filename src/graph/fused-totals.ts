@@ -7,7 +7,7 @@
 
 import { type ColumnSumProblem, columnSum } from '../kernels/column-sum.ts';
 import { matmul } from '../kernels/matmul.ts';
-import type { MatmulProblem } from '../kernels/matmul-problem.ts';
+import { type MatmulProblem, makesTotals } from '../kernels/matmul-problem.ts';
 import type { Instruction, Program, Tensor, TensorInstruction } from './program.ts';
 
 /** The program, with what sums the columns of a product's operand right behind it made a part of it; itself where nothing does. */
@@ -35,9 +35,6 @@ function fusedOf(product: Instruction, first: Instruction, last: Instruction): T
   return fused;
 }
 
-/** Steps of k that a product's loads, and blocks that its panels, are multiples of. */
-const [LOAD, PANEL] = [4, 64];
-
 function fuse(product: TensorInstruction, first: TensorInstruction, last: TensorInstruction) {
   if (product.kernel !== matmul || first.kernel !== columnSum || last.kernel !== columnSum) return undefined;
   if ([product, first, last].some(({ whole, copyOf }) => whole || copyOf)) return undefined;
@@ -45,7 +42,7 @@ function fuse(product: TensorInstruction, first: TensorInstruction, last: Tensor
   const [blocks, sum] = [first.problem as ColumnSumProblem, last.problem as ColumnSumProblem];
   const { y: partial, x } = first.operands;
   const { y: totals } = last.operands;
-  if (!x || !totals || last.operands['x'] !== partial || problem.layout !== 'TN' || problem.totalsOf) return undefined;
+  if (!x || !totals || last.operands['x'] !== partial || problem.totalsOf) return undefined;
   const totalsOf = sideOf(problem, product, x, blocks);
   const { rowsPerBlock } = blocks;
   const isTwoLevels =
@@ -57,20 +54,20 @@ function fuse(product: TensorInstruction, first: TensorInstruction, last: Tensor
     sum.width === blocks.width &&
     sum.stride === blocks.width &&
     sum.offset === 0 &&
-    !sum.into;
-  if (!totalsOf || !isTwoLevels || problem.K % LOAD !== 0 || rowsPerBlock % PANEL !== 0) return undefined;
+    !sum.into &&
+    sum.split === undefined;
+  if (!totalsOf || !isTwoLevels || !makesTotals(problem, rowsPerBlock)) return undefined;
   const sums = { totalsOf, stepsPerBlock: rowsPerBlock, ...(sum.accumulate && { accumulateTotals: true }) };
   return { ...product, problem: { ...problem, ...sums }, operands: { ...product.operands, totals } };
 }
 
 /** The operand of a product whose rows or columns these sums are of. */
 function sideOf(
-  { M, N, aStride = M, bStride = N, aOffset = 0, bOffset = 0, epilogue = 'none' }: MatmulProblem,
+  { M, N, aStride = M, bStride = N, aOffset = 0, bOffset = 0 }: MatmulProblem,
   { operands }: TensorInstruction,
   x: Tensor,
   { width, stride, offset }: ColumnSumProblem,
 ): 'a' | 'b' | undefined {
-  if (epilogue !== 'none') return undefined;
   if (operands['b'] === x && width === N && stride === bStride && offset === bOffset) return 'b';
   if (operands['a'] === x && width === M && stride === aStride && offset === aOffset) return 'a';
   return undefined;

@@ -54,7 +54,7 @@ export interface MatmulProblem {
   scale?: number;
   /**
    * Beside C, the sum over k of each row of A (M), or of each column of B (N), in the order of `columnSum`: blocks of so many steps
-   * of k, then the blocks. For TN without an epilogue, K a multiple of 4, and blocks of a multiple of 64. @default none is made
+   * of k, then the blocks. Where `makesTotals`. @default none is made
    */
   totalsOf?: 'a' | 'b';
   stepsPerBlock?: number;
@@ -142,6 +142,10 @@ function withoutTotals({
 }: MatmulProblem): MatmulProblem {
   return p;
 }
+
+/** Whether a product can make totals beside C, over blocks of so many steps of k: loads are of four, panels of at most 64. */
+export const makesTotals = ({ layout, K, epilogue = 'none' }: MatmulProblem, stepsPerBlock: number): boolean =>
+  layout === 'TN' && epilogue === 'none' && K % 4 === 0 && stepsPerBlock % 64 === 0;
 
 /** Where a problem's rows lie in an operand: from one of its own rows on. */
 interface RowPlace {

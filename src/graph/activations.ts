@@ -69,21 +69,25 @@ const FATES: { readonly [M in ActivationMode]: Readonly<Record<Class, Fate>> } =
 const LIGHT_FLOPS = 32;
 
 /** The program, with each block's activations as its mode says. */
-export const withActivations = (program: Program, modeOf: ModeOf): Program =>
+export const withActivations = (program: Program, modeOf: ModeOf, head: HeadRows = 'as modes say'): Program =>
   withSlices(
     withFates(program, ({ block, kind }) => FATES[modeOf(block)][kind]),
     modeOf,
+    head,
   );
+
+/** Whether a head takes all rows at once. */
+export type HeadRows = 'all' | 'as modes say';
 
 /**
  * The program, with blocks in slices of rows where their modes say so, and then the head, too; its slices are larger where memory
  * is not that short, and where blocks keep all that they make it is not cut.
  */
-export function withSlices(program: Program, modeOf: ModeOf): Program {
+export function withSlices(program: Program, modeOf: ModeOf, head: HeadRows = 'as modes say'): Program {
   const modes = new Map(blocksOf(program).map((block) => [block, modeOf(block)]));
   const all = new Set(modes.values());
   if (all.size === 0 || (all.size === 1 && all.has('keep'))) return program;
-  const ofOthers = all.has('slice') ? 'small' : 'large';
+  const ofOthers = head === 'all' ? undefined : all.has('slice') ? 'small' : 'large';
   return inRowSlices(program, (layer) => {
     const mode = modes.get(layer);
     if (mode === undefined) return ofOthers;

@@ -19,7 +19,14 @@ function unsketched<P extends Passes>(workload: Workload<P>): Workload<P> {
     ...workload,
     passes: (map) => workload.passes(map),
     ...(activations && {
-      activations: { ...activations, with: (modes) => unsketched(activations.with(modes)) },
+      activations: {
+        ...activations,
+        with: (modes) => unsketched(activations.with(modes)),
+        withWholeHead() {
+          const other = activations.withWholeHead?.();
+          return other && unsketched(other);
+        },
+      },
     }),
     ...(order && { order: { ...order, with: (other) => unsketched(order.with(other)) } }),
   };

@@ -137,10 +137,15 @@ interface Priced<F> extends Price {
   readonly isResident?: boolean;
 }
 
-interface Considered<F> extends Priced<F> {
+/** One of the ways. */
+interface Way {
   readonly modes: readonly ActivationMode[];
   readonly tight: boolean;
+  /** Whether the head takes all rows at once although modes say otherwise. @default false */
+  readonly hasWholeHead?: boolean;
 }
+
+interface Considered<F> extends Priced<F>, Way {}
 
 /** Among the ways of one order. */
 class Search<P extends Passes, F extends Fitted<P>> {
@@ -176,6 +181,7 @@ class Search<P extends Passes, F extends Fitted<P>> {
       this.#refine(estimates, Math.min(MOST_REFINED, Math.ceil(most / 2)));
     }
     this.#leaveRoom();
+    this.#joinHead();
     this.#enlarge();
     return this.#best;
   }
@@ -225,12 +231,19 @@ class Search<P extends Passes, F extends Fitted<P>> {
     }
   }
 
+  /** A head that takes all rows at once, where that fits: its weights are read and their gradient is written once, not for each slice. */
+  #joinHead(): void {
+    const best = this.#best;
+    const workload = best && this.#choice.with(best.modes).activations?.withWholeHead?.();
+    if (workload) this.#price(workload, { ...best, hasWholeHead: true });
+  }
+
   /** Larger chunks, where the dispatches that smaller ones take are some of the step. */
   #enlarge(): void {
     for (;;) {
       const best = this.#best;
       if (!best || best.launchSeconds < 2 * WORTH_LARGER_CHUNKS * best.seconds) return;
-      this.#consider(best.modes, best.tight, best.found.map.chunkBytes);
+      this.#price(this.#wayOf(best), best, best.found.map.chunkBytes);
       if (this.#best === best) return;
     }
   }
@@ -247,10 +260,19 @@ class Search<P extends Passes, F extends Fitted<P>> {
 
   #consider(modes: readonly ActivationMode[], tight: boolean, moreThan?: number): F | undefined {
     this.#tried.add(keyOf(modes, tight));
-    const found = this.#find.fit(this.#choice.with(modes), tight, moreThan);
+    return this.#price(this.#choice.with(modes), { modes, tight }, moreThan);
+  }
+
+  #wayOf({ modes, hasWholeHead }: Way): Workload<P> {
+    const workload = this.#choice.with(modes);
+    return (hasWholeHead && workload.activations?.withWholeHead?.()) || workload;
+  }
+
+  #price(workload: Workload<P>, { modes, tight, hasWholeHead = false }: Way, moreThan?: number): F | undefined {
+    const found = this.#find.fit(workload, tight, moreThan);
     if (!found) return undefined;
     const price = this.#find.price(found, this.#choice, tight);
-    if (!this.#best || price.seconds < this.#best.seconds) this.#best = { ...price, found, modes, tight };
+    if (!this.#best || price.seconds < this.#best.seconds) this.#best = { ...price, found, modes, tight, hasWholeHead };
     return found;
   }
 }

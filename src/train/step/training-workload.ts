@@ -10,6 +10,7 @@ import {
   BLOCK_MODES,
   blocksOf,
   bytesWith,
+  type HeadRows,
   withActivations,
   withSlices,
 } from '../../graph/activations.ts';
@@ -125,15 +126,15 @@ function workloadInOrder(
     return isSliced ? 'slice' : undefined;
   };
   const known = new Map<string, Workload<TrainingPasses>>();
-  const workloadWith = (modes: readonly ActivationMode[]): Workload<TrainingPasses> => {
-    const key = modes.join();
+  const workloadWith = (modes: readonly ActivationMode[], head?: HeadRows): Workload<TrainingPasses> => {
+    const key = `${modes.join()} ${head}`;
     const before = known.get(key);
     if (before) return before;
     const modeOf = (block: string) => modes[blocks.indexOf(block)] ?? 'keep';
     const decided = (program: Program) => (inBackward ? withDecision(program, inBackward) : program);
-    const evaluation = withSlices(evaluate, modeOf);
-    const once = withFusedTotals(withActivations(programs.first, modeOf));
-    const next = accumulate > 1 ? withFusedTotals(withActivations(programs.next, modeOf)) : once;
+    const evaluation = withSlices(evaluate, modeOf, head);
+    const once = withFusedTotals(withActivations(programs.first, modeOf, head));
+    const next = accumulate > 1 ? withFusedTotals(withActivations(programs.next, modeOf, head)) : once;
     const brought = [...inputs.all, ...(dropoutKey ? [dropoutKey] : [])];
     const together = place
       ? oneForwardOneBackward({ first: once, next }, place, accumulate, { inputs: brought, tied: programs.tied })
@@ -162,7 +163,8 @@ function workloadInOrder(
         modes,
         menu,
         ...(activations === 'auto' && !sharding && !stages && { sparing }),
-        with: workloadWith,
+        with: (other) => workloadWith(other),
+        ...(head === undefined && { withWholeHead: () => wholeHead(modes, evaluation) }),
         mainOf: (passes) => passes.step,
         rounds: isByLayer ? 1 : accumulate,
         keptBytes: (mode) => alive * bytesWith(programs.first, mode, 'keep').reduce((a, b) => a + b, 0),
@@ -171,6 +173,10 @@ function workloadInOrder(
     };
     known.set(key, workload);
     return workload;
+  };
+  const wholeHead = (modes: readonly ActivationMode[], evaluation: Program) => {
+    if (evaluation === evaluate || modes.includes('slice')) return undefined;
+    return workloadWith(modes, 'all');
   };
   const [most = 'keep'] = menu;
   return workloadWith(blocks.map(() => most));

@@ -11,7 +11,7 @@ import { assert, HoldfastError } from '../util/errors.ts';
 import { bytesOf, type Program, type Tensor, touchedBy } from './program.ts';
 
 /** WebGPU's alignment of storage binding offsets. */
-const ALIGNMENT = 256;
+export const ALIGNMENT = 256;
 
 export interface ArenaRange {
   readonly arena: number;

@@ -7,15 +7,16 @@
 // slice to slice in the order of the rows, and slices end where blocks of partial sums do.
 // Sources of the idea: Rajbhandari et al. 2021, "ZeRO-Infinity" (memory-centric tiling); Jia et al. 2018, loop tiling by samples.
 
-import type { RowCut } from '../kernels/kernel.ts';
+import { ELEMENT_TYPES, type RowCut } from '../kernels/kernel.ts';
 import { at } from '../util/at.ts';
 import { assert } from '../util/errors.ts';
 import { bytesBefore, type Instruction, type Program, type Tensor, type TensorInstruction } from './program.ts';
 
 /** Slices of a block, at most. */
 const MOST_SLICES = 8;
-/** Elements that what exists for a slice has, where no more are asked for than that: 32 MiB of floats. */
-const ENOUGH_ELEMENTS = 2 ** 23;
+/** Elements that what exists for a large slice has, at most; of floats, so many bytes. */
+const LARGE_SLICE_ELEMENTS = 2 ** 23;
+export const LARGE_SLICE_BYTES = LARGE_SLICE_ELEMENTS * ELEMENT_TYPES.f32;
 /** Rows that a slice has a multiple of: the blocks of a bias's partial sums, and where a binding to one float a row may begin. */
 const ROW_UNIT = 64;
 /** WebGPU's alignment of storage binding offsets. */
@@ -246,7 +247,7 @@ class Run {
   #mostSlices(inner: ReadonlySet<Tensor>): number {
     if (this.#slicing === 'small') return MOST_SLICES;
     const widest = Math.max(0, ...[...inner].map(({ size }) => size));
-    return Math.min(MOST_SLICES, Math.max(1, Math.ceil(widest / ENOUGH_ELEMENTS)));
+    return Math.min(MOST_SLICES, Math.max(1, Math.ceil(widest / LARGE_SLICE_ELEMENTS)));
   }
 }
 

@@ -100,6 +100,7 @@ it('prints a table, with the papers and what is approximated', async () => {
   expect(text).toMatch(/^policy +smallest +within 8.00 MB$/m);
   expect(text).toMatch(/^Holdfast +[\d.]+ [KM]B +[\d.]+ x +[\d.]+ [KM]B +[\d.]+ %$/m);
   expect(text).toMatch(/^keep all +[\d.]+ [KM]B +–$/m);
+  expect(text).toMatch(/^least \(bound\) +[\d.]+ x *$/m);
   for (const { paper, approximated } of ACTIVATION_POLICIES) {
     expect(text).toContain(paper);
     expect(text).toContain(approximated);

@@ -4,6 +4,7 @@
 //
 // Pure; needs no GPU. Policies are worked out one at a time, as they are asked for. A policy that fills the room that it is given has its best of several rooms at each budget.
 
+import type { Highs } from 'highs';
 import { fitMemory } from '../../engine/compile/fit.ts';
 import type { Fit } from '../../engine/compile/fitted.ts';
 import { type Recovery, smallestBudget } from '../../engine/compile/least.ts';
@@ -19,6 +20,7 @@ import type { Model } from '../../nn/model.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { type StepPrograms, traceStep } from '../step/step-programs.ts';
 import { type TrainingPasses, trainingWorkload } from '../step/training-workload.ts';
+import { jointBound } from './joint-bound.ts';
 
 /** What would be trained. */
 export interface ComparedTraining {
@@ -59,6 +61,8 @@ export interface ActivationComparison {
   readonly resident: { readonly bytes: number; readonly seconds: number };
   /** This project's own first; each is worked out when it is asked for, which takes a part of a second or more. */
   readonly policies: Iterable<PolicyFigures>;
+  /** By budget: seconds that a step takes at least, by a linear program (joint-bound.ts); of several micro-batches there is none. */
+  bounds(highs: Highs): (number | undefined)[];
 }
 
 /** This project's own way, by its name among the others. */
@@ -101,7 +105,8 @@ export function compareActivations(
       computeSeconds: secondsOf(first) + (accumulate - 1) * secondsOf(next),
     };
   };
-  const whole = fitMemory(workloadOf(traced, 'keep'), limits, undefined);
+  const keeping = workloadOf(traced, 'keep');
+  const whole = fitMemory(keeping, limits, undefined);
   const budgets = budget === undefined ? SHARES.map((share) => Math.floor(share * whole.peak)) : [budget];
   const all = liveBytes(traced.first);
   const stepsOf = (ways: readonly Way[]) =>
@@ -132,6 +137,10 @@ export function compareActivations(
     budgets,
     resident: { bytes: whole.peak, seconds: computeSeconds(machine, whole.passes.step.operations) },
     policies: policies(),
+    bounds(highs) {
+      if (accumulate > 1) return budgets.map(() => undefined);
+      return budgets.map((bytes) => jointBound(highs, keeping, limits, machine, bytes));
+    },
   };
 }
 

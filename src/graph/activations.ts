@@ -7,6 +7,7 @@
 // ranks, so that these are the same whatever becomes of activations.
 // Sources of the ideas: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; Rhu et al. 2016, "vDNN".
 
+import { ACTIVATIONS, type ActivationName } from '../kernels/activations.ts';
 import { narrow } from '../kernels/narrow.ts';
 import { at } from '../util/at.ts';
 import {
@@ -228,6 +229,8 @@ export function recompute(program: Program, dropped: ReadonlySet<Tensor>): Progr
     for (const maker of needed) {
       for (const input of operandsOf(maker, 'in')) if (!together.has(input)) make(input, reader);
     }
+    // Made beside what it is made of.
+    if (again.has(wanted)) return;
     const made = new Map([...together].map((tensor) => [tensor, fresh(tensor)]));
     for (const maker of inOrder(needed)) {
       const operands = Object.entries(maker.operands).map(([name, tensor]) => [
@@ -321,6 +324,8 @@ export function makingOf(wanted: Tensor, makers: Makers): { together: Set<Tensor
   const needed = new Set<TensorInstruction>();
   for (const tensor of together) {
     for (const maker of makers.get(tensor) ?? []) {
+      // What is made beside its sums need not be made of them.
+      if (tensor !== wanted && isByItself(maker)) continue;
       needed.add(maker);
       for (const output of operandsOf(maker, 'out')) together.add(output);
       // What is rounded does not stay to be rounded again.
@@ -330,7 +335,38 @@ export function makingOf(wanted: Tensor, makers: Makers): { together: Set<Tensor
   return { together, needed };
 }
 
-/** Of each activation: the instructions of the forward pass that write it, in their order. Sums over ranks have none, rounded or not. */
+const ALONE = new Set<unknown>(Object.values(ACTIVATIONS).map(({ forward }) => forward));
+
+/** The activations that products of a program end in. */
+export const endingsIn = (program: Program): Set<ActivationName> =>
+  new Set(
+    onTensors(program).flatMap(({ operands }) =>
+      Object.values(operands).flatMap(({ activationOf }) => (activationOf ? [activationOf.activation] : [])),
+    ),
+  );
+
+/** Whether it makes what a product ended in of the product's sums. */
+export const isByItself = ({ kernel }: TensorInstruction): boolean => ALONE.has(kernel);
+
+/** Makes what a product ended in of its sums, where these are as the product has left them. */
+function byItself(
+  tensor: Tensor,
+  product: TensorInstruction,
+  read: ReadonlySet<Tensor>,
+): TensorInstruction | undefined {
+  const { activationOf, size } = tensor;
+  if (!activationOf || product.operands['preactivation'] !== activationOf.tensor) return undefined;
+  // Rounded, they are others.
+  if (read.has(tensor) || read.has(activationOf.tensor)) return undefined;
+  const { kernel: _, ...common } = product;
+  const { forward } = ACTIVATIONS[activationOf.activation];
+  return { ...common, kernel: forward, problem: { size }, operands: { x: activationOf.tensor, y: tensor } };
+}
+
+/**
+ * Of each activation: the instructions that make it again: those of the forward pass that write it, in their order, or the one
+ * that makes it of a product's sums. Sums over ranks have none, rounded or not.
+ */
 export function makersIn(program: Program): Makers {
   const makers = new Map<Tensor, TensorInstruction[]>();
   for (const instruction of onTensors(program)) {
@@ -348,6 +384,14 @@ export function makersIn(program: Program): Makers {
   const isRounded = ({ kernel, operands }: TensorInstruction) =>
     kernel === narrow && Object.values(operands).some((tensor) => made.has(tensor));
   for (const [tensor, found] of makers) if (made.has(tensor) || found.some(isRounded)) makers.delete(tensor);
+  if (program.appliesAlone === false) return makers;
+  const rounded = new Set(
+    onTensors(program).flatMap(({ kernel, operands }) => (kernel === narrow ? Object.values(operands) : [])),
+  );
+  for (const [tensor, [product]] of makers) {
+    const alone = product && byItself(tensor, product, rounded);
+    if (alone) makers.set(tensor, [alone]);
+  }
   return makers;
 }
 

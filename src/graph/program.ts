@@ -302,6 +302,11 @@ export interface Program {
   readonly instructions: readonly Instruction[];
   /** Activations that must still hold their values when the program has run. */
   readonly outputs: readonly Tensor[];
+  /**
+   * Whether a product that ends in an activation gives the bits that the activation by itself gives of the product's sums: then
+   * it is made again without the product. @default true
+   */
+  readonly appliesAlone?: boolean | undefined;
 }
 
 /** The instructions of a program that work on whole tensors. */

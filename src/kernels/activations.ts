@@ -2,6 +2,7 @@
 // of matmul. One that an epilogue cannot carry has the gradient as a kernel of its own.
 
 import backwardShader from '../../shaders/activation/backward.wgsl?raw';
+import forwardShader from '../../shaders/activation/forward.wgsl?raw';
 import geluMath from '../../shaders/activation/gelu.wgsl?raw';
 import geluErfMath from '../../shaders/activation/gelu_erf.wgsl?raw';
 import { type Arrays, elementRows, type Kernel, read, write } from './kernel.ts';
@@ -57,17 +58,33 @@ interface Formula {
   slope(x: number): number;
 }
 
+const inElem = (shader: string) =>
+  perElem<ElementwiseProblem>(
+    shader,
+    ({ size }) => lanesOf(size),
+    ({ size }, lanes) => size / lanes,
+    ({ size }, lanes) => ({ size: size / lanes }),
+  );
+
+/** x (size) -> y (size). */
+const forward = (name: string, { text, value }: Formula): Kernel<ElementwiseProblem> => ({
+  name,
+  operands: ({ size }) => ({ x: read(size), y: write(size) }),
+  affectsSpeed: { size: true },
+  variants: inElem(forwardShader + text),
+  rows: elementRows('x', 'y'),
+  flops: ({ size }) => size * 8,
+  reference({ size }, { x, y }: Arrays<'x' | 'y'>) {
+    for (let i = 0; i < size; i++) y[i] = value(x[i]!);
+  },
+});
+
 /** dy, x (size) -> dx (size). */
 const backward = (name: string, { text, slope }: Formula): Kernel<ElementwiseProblem> => ({
   name,
   operands: ({ size }) => ({ dy: read(size), x: read(size), dx: write(size) }),
   affectsSpeed: { size: true },
-  variants: perElem<ElementwiseProblem>(
-    backwardShader + text,
-    ({ size }) => lanesOf(size),
-    ({ size }, lanes) => size / lanes,
-    ({ size }, lanes) => ({ size: size / lanes }),
-  ),
+  variants: inElem(backwardShader + text),
   rows: elementRows('dy', 'x', 'dx'),
   flops: ({ size }) => size * 16,
   reference({ size }, { dy, x, dx }: Arrays<'dy' | 'x' | 'dx'>) {
@@ -77,12 +94,15 @@ const backward = (name: string, { text, slope }: Formula): Kernel<ElementwisePro
 
 /** A row of the table. */
 export interface Activation extends Formula {
+  /** The activation by itself. */
+  readonly forward: Kernel<ElementwiseProblem>;
   /** The gradient by itself. */
   readonly backward: Kernel<ElementwiseProblem>;
 }
 
 const activation = (name: string, formula: Formula): Activation => ({
   ...formula,
+  forward: forward(name, formula),
   backward: backward(`${name}Backward`, formula),
 });
 

@@ -4,7 +4,7 @@
 //   minimise    arithmetic + sum over instructions of a_i * its seconds                   (made again)
 //               + what moves of activations and chunks, up and down, by the link
 //   subject to  k_u + m_u + r_u >= 1                for each activation u that is saved   (kept, moved, made again)
-//               a_i >= r_u                          for each instruction i that makes u
+//               a_i >= r_u                          for each instruction i that makes u       (one of two, where either does)
 //               chunks as in memory/plan/bound.ts
 //               kept activations and chunks at each moment <= budget - what must be there
 //
@@ -20,7 +20,7 @@ import { isChunkRange } from '../../engine/compile/operand-places.ts';
 import type { Operation } from '../../engine/compile/operations.ts';
 import type { AdapterLimits, Workload } from '../../engine/compile/workload.ts';
 import { computeSeconds, type Machine, secondsOn } from '../../engine/simulate/machine.ts';
-import { blocksOf, makersIn, makingOf, saved } from '../../graph/activations.ts';
+import { blocksOf, isByItself, makersIn, makingOf, saved } from '../../graph/activations.ts';
 import { ALIGNMENT } from '../../graph/liveness.ts';
 import {
   bytesOf,
@@ -107,6 +107,12 @@ function boundOn(
 
   const makers = makersIn(program);
   const again = new Map<TensorInstruction, number>();
+  const columnOf = (maker: TensorInstruction): number => {
+    const seconds = secondsOn(machine, maker);
+    const made = again.get(maker) ?? problem.column({ cost: clock.computing(seconds) }, clock.computes(seconds));
+    again.set(maker, made);
+    return made;
+  };
   for (const { tensor, forward, backward } of activations) {
     const row = problem.row(1);
     const kept = rows.entries(forward + 1, backward - forward - 1, aligned(tensor) / chunkBytes);
@@ -118,12 +124,12 @@ function boundOn(
     if (needed.size === 0) continue;
     const remade = problem.column({}, [[row, 1]]);
     for (const maker of needed) {
-      const seconds = secondsOn(machine, maker);
-      const made = again.get(maker) ?? problem.column({ cost: clock.computing(seconds) }, clock.computes(seconds));
-      again.set(maker, made);
       const enough = problem.row(0);
-      problem.add(made, enough, 1);
       problem.add(remade, enough, -1);
+      problem.add(columnOf(maker), enough, 1);
+      // The product that gives its sums gives it, too.
+      const { x } = maker.operands;
+      for (const product of (isByItself(maker) && x && makers.get(x)) || []) problem.add(columnOf(product), enough, 1);
     }
   }
   const solution = problem.solve(highs);

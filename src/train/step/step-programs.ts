@@ -118,6 +118,8 @@ export interface StepOptions {
   readonly rows?: GridPlace | undefined;
   /** Of a step that updates in its backward pass. @default it updates at its end */
   readonly passes?: BackwardPasses | undefined;
+  /** See Program. @default true */
+  readonly appliesAlone?: boolean | undefined;
 }
 
 /**
@@ -126,7 +128,7 @@ export interface StepOptions {
  */
 export function traceStep(model: Model, batch: number, seq: number, options: StepOptions = {}): StepPrograms {
   checkBatch(model, batch, seq);
-  const { packed = false, activationDtype = 'f32', passes } = options;
+  const { packed = false, activationDtype = 'f32', passes, appliesAlone } = options;
   const { place = { rank: 0, size: 1 } } = options;
   const rows = options.rows && { ranks: options.rows.size, rank: options.rows.rank, batch, seq };
   const { objective } = model;
@@ -156,7 +158,8 @@ export function traceStep(model: Model, batch: number, seq: number, options: Ste
     objective.loss(g, features, inputs, { sum: scalars.lossSum, accumulate, ...scale, ...counted });
     if (!backward) return g.program();
     g.backward([...parameters.values()]);
-    return activationDtype === 'f32' ? g.program() : narrowActivations(g.program());
+    const program = { ...g.program(), appliesAlone };
+    return activationDtype === 'f32' ? program : narrowActivations(program);
   };
   const first = trace('first micro-batch', false, true);
   const stages = place.size > 1 ? modelStages(model, first, place) : undefined;

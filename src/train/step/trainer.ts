@@ -6,10 +6,12 @@ import type { Batch } from '../../data/batches.ts';
 import { KernelChoices } from '../../engine/compile/choices.ts';
 import { measuredLimits } from '../../engine/observe/bandwidths.ts';
 import type { Ranks } from '../../engine/ranks/ranks.ts';
+import { appliesAlone } from '../../engine/run/applied-alone.ts';
 import { autoBudget, limitsOf, type MemoryOptions } from '../../engine/run/arrangement.ts';
 import type { OtherPart } from '../../engine/run/model-values.ts';
 import { type Inputs, Session } from '../../engine/run/session.ts';
 import type { Device } from '../../gpu/device.ts';
+import { endingsIn } from '../../graph/activations.ts';
 import type { GridPlace } from '../../graph/grid-place.ts';
 import { backwardPassesOf, decayWords } from '../../graph/operators/optimizer.ts';
 import { keyNumbers } from '../../kernels/moments.ts';
@@ -91,8 +93,10 @@ export class Trainer {
     const { batch, seq, packed, optimizerDevice, activationDtype } = given;
     const how = { packed, activationDtype, passes, sequenceParallel: ranks?.sequenceParallel };
     const sharding = ranks && { ...ranks.sharding, chunkBytes: ranks.chunkBytes };
+    const endings = () => endingsIn(stepPart(model, batch, seq, ranks?.grid, how).programs.first);
+    const alone = await appliesAlone(device, endings);
     const madeOf = (model: Model) => {
-      const { layers, part, programs } = stepPart(model, batch, seq, ranks?.grid, how);
+      const { layers, part, programs } = stepPart(model, batch, seq, ranks?.grid, { ...how, appliesAlone: alone });
       const generation = generates ? traceGeneration(layers, seq, programs.stages) : undefined;
       const workload = trainingWorkload(part, programs, given.accumulate, generation, { ...memory, sharding });
       return { layers, programs, generation, workload };

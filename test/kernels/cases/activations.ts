@@ -1,4 +1,4 @@
-// Gradients of activations in kernel tests: problems, and how far f32 may stray.
+// Activations and their gradients in kernel tests: problems, and how far f32 may stray.
 
 import { ACTIVATION_NAMES, ACTIVATIONS } from '../../../src/kernels/activations.ts';
 import type { Arrays } from '../../../src/kernels/kernel.ts';
@@ -8,7 +8,15 @@ import { elementwise } from '../problems.ts';
 
 const { abs } = Math;
 
-export const cases = ACTIVATION_NAMES.map((name) =>
+export const cases = ACTIVATION_NAMES.flatMap((name) => [
+  row({
+    kernel: ACTIVATIONS[name].forward,
+    problems: elementwise,
+    inputs: ({ size }, random) => ({ x: random.normals(size, 3) }),
+    bound: (_problem, { x }: Arrays<'x'>, { y }: Arrays<'y'>) => ({
+      y: (i) => ACTIVATION_ERRORS[name].value(x[i]!, y[i]!),
+    }),
+  }),
   row({
     kernel: ACTIVATIONS[name].backward,
     problems: elementwise,
@@ -17,4 +25,4 @@ export const cases = ACTIVATION_NAMES.map((name) =>
       dx: (i) => abs(dy[i]!) * ACTIVATION_ERRORS[name].slope(x[i]!),
     }),
   }),
-);
+]);

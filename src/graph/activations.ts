@@ -7,14 +7,13 @@
 // ranks, so that these are the same whatever becomes of activations.
 // Sources of the ideas: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; Rhu et al. 2016, "vDNN".
 
-import { ACTIVATIONS, type ActivationName } from '../kernels/activations.ts';
-import { narrow } from '../kernels/narrow.ts';
 import { at } from '../util/at.ts';
+import { makersIn, makingOf, positionsIn } from './makers.ts';
 import {
   bytesOf,
   type Instruction,
   makeTensor,
-  onTensors,
+  operandsOf,
   type Program,
   type RowsInstruction,
   type Stash,
@@ -70,7 +69,7 @@ const FATES: { readonly [M in ActivationMode]: Readonly<Record<Class, Fate>> } =
 const LIGHT_FLOPS = 32;
 
 /** The program, with each block's activations as its mode says. */
-export const withActivations = (program: Program, modeOf: ModeOf, head: HeadRows = 'as modes say'): Program =>
+export const withActivations = (program: Program, modeOf: ModeOf, head: HeadCut = 'as modes say'): Program =>
   withSlices(
     withFates(program, ({ block, kind }) => FATES[modeOf(block)][kind]),
     modeOf,
@@ -78,13 +77,13 @@ export const withActivations = (program: Program, modeOf: ModeOf, head: HeadRows
   );
 
 /** Whether a head takes all rows at once. */
-export type HeadRows = 'all' | 'as modes say';
+export type HeadCut = 'all' | 'as modes say';
 
 /**
  * The program, with blocks in slices of rows where their modes say so, and then the head, too; its slices are larger where memory
  * is not that short, and where blocks keep all that they make it is not cut.
  */
-export function withSlices(program: Program, modeOf: ModeOf, head: HeadRows = 'as modes say'): Program {
+export function withSlices(program: Program, modeOf: ModeOf, head: HeadCut = 'as modes say'): Program {
   const modes = new Map(blocksOf(program).map((block) => [block, modeOf(block)]));
   const all = new Set(modes.values());
   if (all.size === 0 || (all.size === 1 && all.has('keep'))) return program;
@@ -240,7 +239,7 @@ export function recompute(program: Program, dropped: ReadonlySet<Tensor>): Progr
       append(maker, Object.fromEntries(operands), reader);
     }
   };
-  const position = new Map(onTensors(program).map((instruction, i) => [instruction, i]));
+  const position = positionsIn(program, makers);
   const inOrder = (some: Iterable<TensorInstruction>) =>
     [...some].sort((a, b) => (position.get(a) ?? 0) - (position.get(b) ?? 0));
 
@@ -314,89 +313,3 @@ export function offload(program: Program, moved: ReadonlySet<Tensor>): Program {
 /** Whether it is of the backward pass, and may read what the forward pass has kept. */
 const readsActivations = (instruction: Instruction): instruction is TensorInstruction | RowsInstruction =>
   instruction.phase === 'backward' && (instruction.op === 'dispatch' || instruction.op === 'gather-rows');
-
-/** Of each activation: the instructions that make it. */
-export type Makers = ReadonlyMap<Tensor, readonly TensorInstruction[]>;
-
-/** What it takes to make an activation again: the instructions that write it, and those of all that they write beside it. */
-export function makingOf(wanted: Tensor, makers: Makers): { together: Set<Tensor>; needed: Set<TensorInstruction> } {
-  const together = new Set([wanted]);
-  const needed = new Set<TensorInstruction>();
-  for (const tensor of together) {
-    for (const maker of makers.get(tensor) ?? []) {
-      // What is made beside its sums need not be made of them.
-      if (tensor !== wanted && isByItself(maker)) continue;
-      needed.add(maker);
-      for (const output of operandsOf(maker, 'out')) together.add(output);
-      // What is rounded does not stay to be rounded again.
-      if (maker.kernel === narrow) for (const input of operandsOf(maker, 'in')) together.add(input);
-    }
-  }
-  return { together, needed };
-}
-
-const ALONE = new Set<unknown>(Object.values(ACTIVATIONS).map(({ forward }) => forward));
-
-/** The activations that products of a program end in. */
-export const endingsIn = (program: Program): Set<ActivationName> =>
-  new Set(
-    onTensors(program).flatMap(({ operands }) =>
-      Object.values(operands).flatMap(({ activationOf }) => (activationOf ? [activationOf.activation] : [])),
-    ),
-  );
-
-/** Whether it makes what a product ended in of the product's sums. */
-export const isByItself = ({ kernel }: TensorInstruction): boolean => ALONE.has(kernel);
-
-/** Makes what a product ended in of its sums, where these are as the product has left them. */
-function byItself(
-  tensor: Tensor,
-  product: TensorInstruction,
-  read: ReadonlySet<Tensor>,
-): TensorInstruction | undefined {
-  const { activationOf, size } = tensor;
-  if (!activationOf || product.operands['preactivation'] !== activationOf.tensor) return undefined;
-  // Rounded, they are others.
-  if (read.has(tensor) || read.has(activationOf.tensor)) return undefined;
-  const { kernel: _, ...common } = product;
-  const { forward } = ACTIVATIONS[activationOf.activation];
-  return { ...common, kernel: forward, problem: { size }, operands: { x: activationOf.tensor, y: tensor } };
-}
-
-/**
- * Of each activation: the instructions that make it again: those of the forward pass that write it, in their order, or the one
- * that makes it of a product's sums. Sums over ranks have none, rounded or not.
- */
-export function makersIn(program: Program): Makers {
-  const makers = new Map<Tensor, TensorInstruction[]>();
-  for (const instruction of onTensors(program)) {
-    if (instruction.phase !== 'forward') continue;
-    for (const tensor of operandsOf(instruction, 'out'))
-      makers.set(tensor, [...(makers.get(tensor) ?? []), instruction]);
-  }
-  const made = new Set(
-    program.instructions.flatMap((instruction) => {
-      const { op } = instruction;
-      const isExchange = op === 'all-reduce' || op === 'scatter-rows' || op === 'gather-rows';
-      return isExchange ? operandsOf(instruction, 'out') : [];
-    }),
-  );
-  const isRounded = ({ kernel, operands }: TensorInstruction) =>
-    kernel === narrow && Object.values(operands).some((tensor) => made.has(tensor));
-  for (const [tensor, found] of makers) if (made.has(tensor) || found.some(isRounded)) makers.delete(tensor);
-  if (program.appliesAlone === false) return makers;
-  const rounded = new Set(
-    onTensors(program).flatMap(({ kernel, operands }) => (kernel === narrow ? Object.values(operands) : [])),
-  );
-  for (const [tensor, [product]] of makers) {
-    const alone = product && byItself(tensor, product, rounded);
-    if (alone) makers.set(tensor, [alone]);
-  }
-  return makers;
-}
-
-/** The activations that an instruction reads, or writes; what it updates is both. */
-export const operandsOf = (instruction: Instruction, way: 'in' | 'out'): Tensor[] =>
-  touchedBy(instruction).flatMap(({ tensor, access }) =>
-    (way === 'in' ? access !== 'write' : access !== 'read') ? [tensor] : [],
-  );

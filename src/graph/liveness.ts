@@ -11,7 +11,10 @@ import { assert, HoldfastError } from '../util/errors.ts';
 import { bytesOf, type Program, type Tensor, touchedBy } from './program.ts';
 
 /** WebGPU's alignment of storage binding offsets. */
-export const ALIGNMENT = 256;
+const ALIGNMENT = 256;
+
+/** Bytes that a tensor takes in an arena. */
+export const alignedBytes = (tensor: Tensor): number => Math.ceil(bytesOf(tensor) / ALIGNMENT) * ALIGNMENT;
 
 export interface ArenaRange {
   readonly arena: number;
@@ -98,8 +101,7 @@ function livesOf(program: Program, tight = false): Map<Tensor, Life> {
       if (life) life.last = i;
       else {
         assert(access !== 'read', `${label} reads ${tensor.name} before anything wrote it`);
-        const bytes = Math.ceil(bytesOf(tensor) / ALIGNMENT) * ALIGNMENT;
-        lives.set(tensor, { tensor, bytes, first: i, last: i, conflicts: new Set() });
+        lives.set(tensor, { tensor, bytes: alignedBytes(tensor), first: i, last: i, conflicts: new Set() });
       }
     }
     for (const read of reads) {

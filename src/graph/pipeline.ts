@@ -8,10 +8,11 @@
 import { fill } from '../kernels/add.ts';
 import { at } from '../util/at.ts';
 import { assert } from '../util/errors.ts';
-import { blocksOf, operandsOf } from './activations.ts';
+import { blocksOf } from './activations.ts';
 import type { GridPlace } from './grid-place.ts';
 import { copiesOf, type MicroBatches, type OneProgram } from './layer-major.ts';
 import type { AllGatherInstruction, HandOverInstruction, Instruction, Phase, Program, Tensor } from './program.ts';
+import { operandsOf } from './program.ts';
 
 /** How a model is dealt out. */
 export interface Stages {

@@ -352,3 +352,9 @@ export function printProgram(program: Program): string {
     })
     .join('\n');
 }
+
+/** The activations that an instruction reads, or writes; what it updates is both. */
+export const operandsOf = (instruction: Instruction, way: 'in' | 'out'): Tensor[] =>
+  touchedBy(instruction).flatMap(({ tensor, access }) =>
+    (way === 'in' ? access !== 'write' : access !== 'read') ? [tensor] : [],
+  );

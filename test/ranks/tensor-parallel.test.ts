@@ -16,9 +16,9 @@ import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.t
 import { parseConfig } from '../../src/formats/config.ts';
 import { familyOf } from '../../src/formats/families/index.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import { ACTIVATION_MODES, type ActivationMode, operandsOf, withActivations } from '../../src/graph/activations.ts';
+import { ACTIVATION_MODES, type ActivationMode, withActivations } from '../../src/graph/activations.ts';
 import type { ActivationDtype } from '../../src/graph/narrow-activations.ts';
-import { onTensors, type Phase } from '../../src/graph/program.ts';
+import { onTensors, operandsOf, type Phase } from '../../src/graph/program.ts';
 import { embedding, embeddingBackward } from '../../src/kernels/embedding.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';

@@ -1,5 +1,5 @@
-// Whether an adapter's kernels give an activation by itself the bits that it has at the end of a product. Both are one function of
-// the same float; but a GPU's compiler may contract a product and a sum to one rounding in one kernel and not in the other, and
+// Trial of a device: whether its kernels give an activation by itself the bits that it has at the end of a product. Both are one
+// function of the same float; but a GPU's compiler may contract a product and a sum to one rounding in one kernel and not in the other, and
 // WGSL allows it. So it is tried, once for a device, with each variant of the product.
 
 import { GPUBufferUsage } from '../../gpu/constants.ts';

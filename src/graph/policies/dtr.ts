@@ -5,11 +5,13 @@
 // Here the run is simulated, and what it does is recorded as a program.
 
 import { assert } from '../../util/errors.ts';
-import { activationsOf, makersIn, makingOf, operandsOf } from '../activations.ts';
+import { activationsOf } from '../activations.ts';
+import { makersIn, makingOf, positionsIn } from '../makers.ts';
 import {
   bytesOf,
   type Instruction,
   makeTensor,
+  operandsOf,
   type Program,
   type Tensor,
   type TensorInstruction,
@@ -56,7 +58,7 @@ class Follower {
     this.#program = program;
     this.#setting = setting;
     this.#makers = makersIn(program);
-    this.#position = new Map(program.instructions.map((instruction, i) => [instruction, i]));
+    this.#position = positionsIn(program, this.#makers);
     this.#evictable = new Set(activationsOf(program).map(({ tensor }) => tensor));
     program.instructions.forEach((instruction, i) => {
       for (const { tensor } of touchedBy(instruction)) this.#last.set(tensor, i);

@@ -20,8 +20,9 @@ import { isChunkRange } from '../../engine/compile/operand-places.ts';
 import type { Operation } from '../../engine/compile/operations.ts';
 import type { AdapterLimits, Workload } from '../../engine/compile/workload.ts';
 import { computeSeconds, type Machine, secondsOn } from '../../engine/simulate/machine.ts';
-import { blocksOf, isByItself, makersIn, makingOf, saved } from '../../graph/activations.ts';
-import { ALIGNMENT } from '../../graph/liveness.ts';
+import { blocksOf, saved } from '../../graph/activations.ts';
+import { alignedBytes } from '../../graph/liveness.ts';
+import { isByItself, makersIn, makingOf } from '../../graph/makers.ts';
 import {
   bytesOf,
   holderOf,
@@ -115,7 +116,7 @@ function boundOn(
   };
   for (const { tensor, forward, backward } of activations) {
     const row = problem.row(1);
-    const kept = rows.entries(forward + 1, backward - forward - 1, aligned(tensor) / chunkBytes);
+    const kept = rows.entries(forward + 1, backward - forward - 1, alignedBytes(tensor) / chunkBytes);
     problem.column({}, [...kept, [row, 1]]);
     const size = bytesOf(tensor);
     const moves = [...clock.takes('up', size), ...clock.takes('down', size)];
@@ -179,8 +180,6 @@ function savedIn(program: Program, operations: readonly Operation[]): SavedActiv
   });
 }
 
-const aligned = (tensor: Tensor): number => Math.ceil(bytesOf(tensor) / ALIGNMENT) * ALIGNMENT;
-
 /** Bytes of activations at each moment that no choice spares. */
 function mustBe(program: Program, operations: readonly Operation[], free: readonly SavedActivation[]): number[] {
   const bytes = operations.map(() => 0);
@@ -190,7 +189,7 @@ function mustBe(program: Program, operations: readonly Operation[], free: readon
   const gapOf = new Map(free.map((activation) => [activation.tensor, activation]));
   const ofHeads = headsAlone(program);
   for (const [tensor, { first, last }] of livesIn(operations)) {
-    const size = aligned(tensor);
+    const size = alignedBytes(tensor);
     const gap = gapOf.get(tensor);
     if (gap) {
       add(first, gap.forward, size);

@@ -4,7 +4,10 @@
 
 import type { TaskName } from '../../data/tasks.ts';
 import type { Ranks } from '../../engine/ranks/ranks.ts';
+import { appliesAlone } from '../../engine/run/applied-alone.ts';
+import type { Device } from '../../gpu/device.ts';
 import type { GridPlace } from '../../graph/grid-place.ts';
+import { endingsIn } from '../../graph/makers.ts';
 import type { Model } from '../../nn/model.ts';
 import { stageOf } from '../../nn/pipeline-parallel.ts';
 import { checkRows, splitModel } from '../../nn/tensor-parallel.ts';
@@ -43,6 +46,18 @@ export function stepPart(
   if (rows) checkRows(layers, batch * seq, rows.size);
   const programs = traceStep(layers, batch, seq, { ...options, rows, place: places?.pipeline });
   return { layers, part: programs.stages ? stageOf(layers, programs.stages) : layers, programs };
+}
+
+/** What `stepPart` gives on this device, for a model or one that differs from it in what the optimizer runs on. */
+export async function stepPartOn(
+  device: Device,
+  model: Model,
+  { batch, seq, places, ...options }: StepPartOptions & { batch: number; seq: number; places: CopyPlaces | undefined },
+): Promise<(model: Model) => StepPart> {
+  const partOf = (model: Model, appliesAlone?: boolean) =>
+    stepPart(model, batch, seq, places, { ...options, appliesAlone });
+  const alone = await appliesAlone(device, () => endingsIn(partOf(model).programs.first));
+  return (model) => partOf(model, alone);
 }
 
 /** Whether a forward pass exchanges something, so that all ranks go through it together. */

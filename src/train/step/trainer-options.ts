@@ -132,6 +132,16 @@ type NotFilledIn =
   | ('optimizer' | 'optimizerSplit' | 'choices' | 'memory')
   | ('generates' | 'threads' | 'ranks' | 'signal');
 
+/** The options of the arithmetic, defaults filled in. */
+export function filledIn({
+  optimizer,
+  ...given
+}: Omit<TrainerOptions, Exclude<NotFilledIn, 'optimizer'>>): Omit<FullOptions, 'optimizerSplit'> {
+  const ways = { optimizerDevice: 'gpu', activationDtype: 'f32', update: 'at-end' } as const;
+  const filled = { accumulate: 1, packed: false, seed: 1, ...ways, ...given };
+  return { ...filled, optimizer: { ...ADAMW_DEFAULTS, ...optimizer } };
+}
+
 /** Errors: HoldfastError naming an option that is out of its range, and for what does not go with this model, or with each other. */
 export function checkOptions(model: Model, options: TrainerOptions): void {
   check(trainerOptions, options, 'the trainer options');

@@ -10,7 +10,7 @@ import {
   BLOCK_MODES,
   blocksOf,
   bytesWith,
-  type HeadRows,
+  type HeadCut,
   withActivations,
   withSlices,
 } from '../../graph/activations.ts';
@@ -126,7 +126,7 @@ function workloadInOrder(
     return isSliced ? 'slice' : undefined;
   };
   const known = new Map<string, Workload<TrainingPasses>>();
-  const workloadWith = (modes: readonly ActivationMode[], head?: HeadRows): Workload<TrainingPasses> => {
+  const workloadWith = (modes: readonly ActivationMode[], head?: HeadCut): Workload<TrainingPasses> => {
     const key = `${modes.join()} ${head}`;
     const before = known.get(key);
     if (before) return before;

@@ -76,8 +76,8 @@ export const withActivations = (program: Program, modeOf: ModeOf, head: HeadCut 
     head,
   );
 
-/** Whether a head takes all rows at once. */
-export type HeadCut = 'all' | 'as modes say';
+/** Rows that a head takes at once: all, or some, where these are many; `as modes say`: see `withSlices`. */
+export type HeadCut = 'all' | 'some' | 'as modes say';
 
 /**
  * The program, with blocks in slices of rows where their modes say so, and then the head, too; its slices are larger where memory
@@ -86,7 +86,8 @@ export type HeadCut = 'all' | 'as modes say';
 export function withSlices(program: Program, modeOf: ModeOf, head: HeadCut = 'as modes say'): Program {
   const modes = new Map(blocksOf(program).map((block) => [block, modeOf(block)]));
   const all = new Set(modes.values());
-  if (all.size === 0 || (all.size === 1 && all.has('keep'))) return program;
+  const keepsAll = all.size === 0 || (all.size === 1 && all.has('keep'));
+  if (keepsAll && head !== 'some') return program;
   const ofOthers = head === 'all' ? undefined : all.has('slice') ? 'small' : 'large';
   return inRowSlices(program, (layer) => {
     const mode = modes.get(layer);

@@ -1,6 +1,6 @@
 // Gradients of biases made by the products that make those of their weights, as a rewrite of a training program: both read the
-// gradient of the layer's output, whose columns the product sums on its way. One dispatch for three, and one reading for two.
-// What goes in slices of rows stays as it is: each slice's partial sums are there for the last one.
+// gradient of the layer's output, whose columns the product sums on its way. One dispatch for three, and one reading for two. Sums
+// of one pass or of three stay as they are, and what goes in slices of rows: each slice's partial sums are there for the last one.
 //
 // Invariant: no bit changes: the product adds up in the order of the passes that it replaces.
 // Source of the idea: the epilogues of cuBLASLt that give a bias's gradient (CUBLASLT_EPILOGUE_BGRADA, BGRADB).
@@ -24,14 +24,14 @@ export function withFusedTotals(program: Program): Program {
 }
 
 /** Programs that differ in their activations share most instructions. */
-const known = new WeakMap<TensorInstruction, { readonly last: TensorInstruction; readonly fused: TensorInstruction }>();
+const known = new WeakMap<TensorInstruction, readonly TensorInstruction[]>();
 
 function fusedOf(product: Instruction, first: Instruction, last: Instruction): TensorInstruction | undefined {
   if (product.op !== 'dispatch' || first.op !== 'dispatch' || last.op !== 'dispatch') return undefined;
-  const before = known.get(product);
-  if (before?.last === last) return before.fused;
+  const [before, behind, made] = known.get(product) ?? [];
+  if (before === first && behind === last) return made;
   const fused = fuse(product, first, last);
-  if (fused) known.set(product, { last, fused });
+  if (fused) known.set(product, [first, last, fused]);
   return fused;
 }
 
@@ -47,6 +47,8 @@ function fuse(product: TensorInstruction, first: TensorInstruction, last: Tensor
   const { rowsPerBlock } = blocks;
   const isTwoLevels =
     blocks.rows === problem.K &&
+    // A part of more would go with its product where that goes, and the other parts would not.
+    totals.size === blocks.width &&
     !blocks.accumulate &&
     !blocks.into &&
     sum.rows === Math.ceil(blocks.rows / rowsPerBlock) &&

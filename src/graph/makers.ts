@@ -2,6 +2,8 @@
 // policies over activations and the bound of all plans share.
 
 import { ACTIVATIONS, type ActivationName } from '../kernels/activations.ts';
+import { matmul } from '../kernels/matmul.ts';
+import type { Layout, MatmulProblem } from '../kernels/matmul-problem.ts';
 import { narrow } from '../kernels/narrow.ts';
 import {
   type Instruction,
@@ -34,13 +36,27 @@ export function makingOf(wanted: Tensor, makers: Makers): { together: Set<Tensor
 
 const ALONE = new Set<unknown>(Object.values(ACTIVATIONS).map(({ forward }) => forward));
 
-/** The activations that products of a program end in. */
-export const endingsIn = (program: Program): Set<ActivationName> =>
-  new Set(
-    onTensors(program).flatMap(({ operands }) =>
-      Object.values(operands).flatMap(({ activationOf }) => (activationOf ? [activationOf.activation] : [])),
-    ),
-  );
+/** What products end in an activation, as far as it is compiled in another way. */
+export interface Ending {
+  readonly activation: ActivationName;
+  readonly layout: Layout;
+  /** Whether all is read in fours. */
+  readonly inFours: boolean;
+}
+
+/** The endings of a program's products, each once. */
+export function endingsIn(program: Program): Ending[] {
+  const found = new Map<string, Ending>();
+  for (const { kernel, problem, operands } of onTensors(program)) {
+    const { activationOf } = operands['c'] ?? {};
+    if (kernel !== matmul || !activationOf) continue;
+    const { activation } = activationOf;
+    const { layout, N, K } = problem as MatmulProblem;
+    const inFours = N % 4 === 0 && K % 4 === 0;
+    found.set(`${activation} ${layout} ${inFours}`, { activation, layout, inFours });
+  }
+  return [...found.values()];
+}
 
 /** Whether it makes what a product ended in of the product's sums. */
 export const isByItself = ({ kernel }: TensorInstruction): boolean => ALONE.has(kernel);

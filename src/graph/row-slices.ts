@@ -7,16 +7,18 @@
 // slice to slice in the order of the rows, and slices end where blocks of partial sums do.
 // Sources of the idea: Rajbhandari et al. 2021, "ZeRO-Infinity" (memory-centric tiling); Jia et al. 2018, loop tiling by samples.
 
-import { ELEMENT_TYPES, type RowCut } from '../kernels/kernel.ts';
+import type { RowCut } from '../kernels/kernel.ts';
 import { at } from '../util/at.ts';
 import { assert } from '../util/errors.ts';
 import { bytesBefore, type Instruction, type Program, type Tensor, type TensorInstruction } from './program.ts';
 
 /** Slices of a block, at most. */
 const MOST_SLICES = 8;
-/** Elements that what exists for a large slice has, at most; of floats, so many bytes. */
+/** Elements that what exists for a large slice has, about at most: slices are of even numbers of rows. */
 const LARGE_SLICE_ELEMENTS = 2 ** 23;
-export const LARGE_SLICE_BYTES = LARGE_SLICE_ELEMENTS * ELEMENT_TYPES.f32;
+/** Large slices at most, where the largest of what exists for one has so many elements in all. */
+export const mostLargeSlices = (elements: number): number =>
+  Math.min(MOST_SLICES, Math.max(1, Math.ceil(elements / LARGE_SLICE_ELEMENTS)));
 /** Rows that a slice has a multiple of: the blocks of a bias's partial sums, and where a binding to one float a row may begin. */
 const ROW_UNIT = 64;
 /** WebGPU's alignment of storage binding offsets. */
@@ -172,7 +174,7 @@ class Run {
     if (instruction.op !== 'dispatch') return false;
     const cut = this.#cutOf(instruction);
     if (!cut) return this.#cuts.length > 0 && this.#wait(instruction);
-    const { firstRow = 0 } = cut;
+    const { firstRow = this.#firstRow } = cut;
     if (this.#firstRow !== undefined && this.#firstRow !== firstRow) return false;
     const operands = Object.entries(instruction.kernel.operands(instruction.problem)).map(([name, { access }]) => ({
       ...{ tensor: operandOf(instruction, name), isWritten: access !== 'read' },
@@ -247,7 +249,7 @@ class Run {
   #mostSlices(inner: ReadonlySet<Tensor>): number {
     if (this.#slicing === 'small') return MOST_SLICES;
     const widest = Math.max(0, ...[...inner].map(({ size }) => size));
-    return Math.min(MOST_SLICES, Math.max(1, Math.ceil(widest / LARGE_SLICE_ELEMENTS)));
+    return mostLargeSlices(widest);
   }
 }
 

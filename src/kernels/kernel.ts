@@ -80,7 +80,7 @@ export interface RowCut<P> {
   readonly unit: number;
   /** Of each operand of which a part has its rows alone: elements from one row to the next. The others stay whole. */
   readonly strides: Readonly<Record<string, number>>;
-  /** Rows of the operands that stay whole before those that the problem is about. @default 0 */
+  /** Rows of the operands that stay whole before those that the problem is about. @default it has no such operands */
   readonly firstRow?: number;
   part(first: number, count: number): P;
 }

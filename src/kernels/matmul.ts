@@ -200,13 +200,13 @@ export const matmul: Kernel<MatmulProblem> = {
       },
     },
     {
-      // 64 invocations and 8,704 bytes of workgroup memory: within the limits that WebGPU guarantees.
+      // 64 invocations and 8,704 bytes of workgroup memory, with totals 9,728: within the limits that WebGPU guarantees.
       name: 'tiled',
       supports: (_, { software }) => !software,
       dispatch: (p) => tiles(tiledShader, loadsFor(p), p, { rows: 64, columns: 64 }, {}, totalsPanels),
     },
     {
-      // 64 invocations and 9,216 bytes.
+      // 64 invocations and 9,216 bytes, with totals 9,728.
       name: 'tiledSmall',
       supports: ({ M, N }, { software }) => !software && ceilDiv(M, 64) * ceilDiv(N, 64) < FEW_TILES,
       dispatch: (p) => tiles(tiledSmallShader, loadsFor(p), p, { rows: 32, columns: 32 }, {}, totalsPanels),

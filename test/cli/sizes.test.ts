@@ -75,7 +75,7 @@ describe('refused at once', () => {
     [['plan', '--batch', huge], /a batch of 1000000000 sequences of 256 tokens: .* use at most 131072 sequences/],
     [
       ['plan', '--batch', '131072'],
-      /a batch of 33554432 tokens: over a vocabulary of 50257 .* use at most 1310720 tokens/,
+      /a batch of 33554432 tokens: over a vocabulary of 50257 .* use at most 5439488 tokens/,
     ],
     [['plan', '--context', huge], /768123653376 parameters: .* use a smaller width, vocabulary or context/],
     [

@@ -87,3 +87,20 @@ it('leaves a norm’s sums, which no product reads', () => {
   expect(sumsOf(first, ofNorms)).toBe(5);
   expect(sumsOf(withFusedTotals(first), ofNorms)).toBe(5);
 });
+
+it('leaves the parts of a bias that lies in tiles', () => {
+  const BERT = {
+    model_type: 'bert',
+    vocab_size: 11,
+    max_position_embeddings: 400,
+    hidden_size: 4,
+    num_hidden_layers: 2,
+  };
+  const { first } = traceStep(modelOf({ ...BERT, num_attention_heads: 2, intermediate_size: 8 }), 3, 100);
+  const ofHead = (tensor: Tensor) => isBias(tensor) && tensor.size === 11;
+  const sums = sumsOf(first, ofHead);
+  expect(sums).toBeGreaterThan(1);
+  const fused = withFusedTotals(first);
+  expect(sumsOf(fused, ofHead)).toBe(sums);
+  expect(sumsOf(fused, (tensor) => isBias(tensor) && !ofHead(tensor))).toBe(0);
+});

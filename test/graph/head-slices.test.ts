@@ -3,11 +3,12 @@
 
 import { expect, it, vi } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
-import { type ActivationMode, withActivations } from '../../src/graph/activations.ts';
+import { type ActivationMode, withActivations, withSlices } from '../../src/graph/activations.ts';
 import { onTensors, type Program, type Tensor } from '../../src/graph/program.ts';
 import { inRowSlices, type Slicing } from '../../src/graph/row-slices.ts';
 import { makeModel } from '../../src/nn/index.ts';
-import { traceStep } from '../../src/train/step/step-programs.ts';
+import type { Model } from '../../src/nn/model.ts';
+import { type StepPrograms, traceEvaluation, traceStep } from '../../src/train/step/step-programs.ts';
 import { Random } from '../../src/util/random.ts';
 import { Memory } from '../interpret.ts';
 
@@ -18,11 +19,10 @@ vi.mock('../../src/graph/operators/head-tiles.ts', async (original) => ({
 }));
 
 const GPT2 = { model_type: 'gpt2', vocab_size: 11, n_positions: 400, n_embd: 4, n_head: 2, n_layer: 2, n_inner: 6 };
-const model = makeModel(parseConfig(GPT2, 'test'));
-const [batch, seq] = [3, 100];
-const traced = traceStep(model, batch, seq);
+const BERT = { model_type: 'bert', vocab_size: 11, max_position_embeddings: 400, hidden_size: 4, intermediate_size: 6 };
+const batch = 3;
 
-function results(...programs: Program[]): number[][] {
+function results(model: Model, seq: number, traced: StepPrograms, ...programs: Program[]): number[][] {
   const random = new Random(3, 'slices test');
   const memory = new Memory();
   for (const tensor of traced.parameters.values()) {
@@ -47,17 +47,24 @@ function logitsOf(program: Program): number[] {
   return [...tensors].filter(isLogits).map(({ size }) => size / 6);
 }
 
-it('in slices of rows, of tiles of 160 and 140 rows', () => {
+it.each([
+  ['gpt2', 'tiles of 160 and 140 rows', GPT2, 100, 160],
+  // So many that the bias's gradient is a sum of sums.
+  ['bert', 'tiles of 320 and 280 rows', { ...BERT, num_attention_heads: 2, num_hidden_layers: 2 }, 200, 320],
+] as const)('%s: in slices of rows, of %s', (_, __, config, seq, rows) => {
+  most.rows = rows;
+  const model = makeModel(parseConfig(config, 'test'));
+  const traced = traceStep(model, batch, seq);
   const whole = [traced.first, traced.next];
-  expect(Math.max(...logitsOf(traced.first))).toBe(160);
-  const expected = results(...whole);
+  expect(Math.max(...logitsOf(traced.first))).toBe(rows);
+  const expected = results(model, seq, traced, ...whole);
   const inMode = (mode: ActivationMode) => whole.map((program) => withActivations(program, () => mode));
-  expect(results(...inMode('slice'))).toEqual(expected);
+  expect(results(model, seq, traced, ...inMode('slice'))).toEqual(expected);
   const [sliced] = inMode('slice');
   expect(Math.max(...logitsOf(sliced!))).toBe(64);
   // What is small already is cut no further where memory is not that short.
   const [made] = inMode('recompute');
-  expect(Math.max(...logitsOf(made!))).toBe(160);
+  expect(Math.max(...logitsOf(made!))).toBe(rows);
   const cut = (slicing: Slicing) => inRowSlices(traced.evaluate, () => slicing);
   expect(cut('large')).toBe(traced.evaluate);
   expect(Math.max(...logitsOf(cut('small')))).toBe(64);
@@ -75,4 +82,12 @@ it('in larger slices where more is kept, but not where all is', () => {
   expect(light * tile).toBeLessThanOrEqual(1.1 * 2 ** 23);
   expect(most3072(withActivations(first, (block) => (block === 'h.0' ? 'light' : 'keep')))).toBe(light);
   expect(most3072(withActivations(first, () => 'slice'))).toBe(384);
+});
+
+it('of an evaluation alone, and where blocks may do nothing else than keep all', () => {
+  most.rows = Number.POSITIVE_INFINITY;
+  const large = makeModel(parseConfig({ ...GPT2, vocab_size: 50257, n_positions: 1024 }, 'test'));
+  const bytesOf = (program: Program) => 4 * 6 * Math.max(...logitsOf(withSlices(program, () => 'keep', 'some')));
+  const { program } = traceEvaluation(large, { batch: 3, seq: 1024 });
+  for (const each of [program, traceStep(large, 3, 1024).first]) expect(bytesOf(each)).toBeLessThan(1.1 * 2 ** 25);
 });

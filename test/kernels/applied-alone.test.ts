@@ -4,6 +4,7 @@
 import { describe, expect, it } from 'vitest';
 import { appliesAlone } from '../../src/engine/run/applied-alone.ts';
 import type { Device } from '../../src/gpu/device.ts';
+import type { Ending } from '../../src/graph/makers.ts';
 import { ACTIVATION_NAMES, ACTIVATIONS } from '../../src/kernels/activations.ts';
 import { matmul } from '../../src/kernels/matmul.ts';
 import { epiloguesOf } from '../../src/kernels/matmul-problem.ts';
@@ -53,11 +54,30 @@ describe('a device that is no software adapter', () => {
     });
   };
 
-  it('is tried, and has the same bits or not', async () => {
+  it.each<Ending>([
+    { activation: 'gelu', layout: 'NN', inFours: true },
+    { activation: 'gelu', layout: 'NT', inFours: false },
+  ])('is tried with $layout, in fours: $inFours, and has the same bits or not', async (ending) => {
+    const endings = [ending];
     const same = taken((shader) => shader);
-    expect(await appliesAlone(same, () => ['gelu'])).toBe(true);
+    expect(await appliesAlone(same, () => endings)).toBe(true);
     const other = taken((shader) => shader.replace('activation(x[i])', 'activation(x[i]) * (1.0 + 1e-6)'));
-    expect(await appliesAlone(other, () => ['gelu'])).toBe(false);
+    expect(await appliesAlone(other, () => endings)).toBe(false);
     expect(await appliesAlone(other, () => [])).toBe(true);
+  });
+
+  it('that fails at it is tried again, and one that is stopped is not asked', async () => {
+    const endings: Ending[] = [{ activation: 'gelu', layout: 'NN', inFours: true }];
+    let fails = true;
+    const failing = taken((shader) => {
+      if (fails) throw new Error('no such shader');
+      return shader;
+    });
+    await expect(appliesAlone(failing, () => endings)).rejects.toThrow('no such shader');
+    await expect(appliesAlone(failing, () => endings, AbortSignal.abort(new Error('stopped')))).rejects.toThrow(
+      'stopped',
+    );
+    fails = false;
+    expect(await appliesAlone(failing, () => endings)).toBe(true);
   });
 });

@@ -87,3 +87,22 @@ it.each(CELLS)('takes no longer than any policy does: %s on %s', (name, on) => {
     }
   }
 });
+
+it('none is below the bound where the head goes in slices', () => {
+  const sizes = { layers: 2, width: 64, heads: 2, context: 256, vocabulary: 50257 };
+  const model = makeModel(configOfShape({ family: 'gpt2', ...sizes }));
+  const training = { model, batch: 16, context: 256, accumulate: 1, recovery: 'step' } as const;
+  for (const on of EVERY_CASE ? ['apple-m1', 'rtx-4090'] : ['apple-m1']) {
+    const machine = knownMachine(on) as Machine;
+    const within = (budget: number) => compareActivations(training, machine, Number.POSITIVE_INFINITY, budget);
+    const all = within(2 ** 40).resident.bytes;
+    for (const share of EVERY_CASE ? [0.3, 0.6, 1] : [0.5]) {
+      const { policies, bounds } = within(Math.floor(share * all));
+      const [bound = Number.POSITIVE_INFINITY] = bounds(highs);
+      const found = [...policies].flatMap(({ name, steps: [step] }) => (step ? [[name, step.seconds] as const] : []));
+      expect(found.length, `${on} at ${share}`).toBeGreaterThan(2);
+      for (const [name, seconds] of found)
+        expect(seconds, `${name} on ${on} at ${share}`).toBeGreaterThanOrEqual((1 - 1e-9) * bound);
+    }
+  }
+});

@@ -38,7 +38,7 @@ export async function compareOnActivations(
     for (const { steps, ...policy } of policies) {
       const within = budgets.map((budget, i) => ({
         budget,
-        bound: least[i] ?? null,
+        ...(least[i] !== undefined && { bound: Number.isFinite(least[i]) ? least[i] : null }),
         ...(steps[i] ?? { seconds: null }),
       }));
       write(`${JSON.stringify({ machine: machine.title, resident, ...policy, steps: within })}\n`);
@@ -60,10 +60,12 @@ export async function compareOnActivations(
   const cells = least.map((seconds) => bound(seconds, resident.seconds).padStart(CELL));
   write(`${BOUND.padEnd(NAME)}${''.padStart(10)}${cells.join('')}\n`);
   write(
-    `\n– does not fit; ${BOUND}: no plan is faster whose blocks do not go in slices of rows. All have this project’s placement,\n` +
-      'plan for chunks and executor; one that fills the room that it is given has the best of several rooms. What is theirs is\n',
+    `\n– does not fit; ${BOUND}: no plan is faster whose blocks do not go in slices of rows, ? where that is not worked out (several\n` +
+      'micro-batches, or more than a minute). All have this project’s placement, plan for chunks and executor; one that fills the\n',
   );
-  write('the choice of activations, reimplemented:\n');
+  write(
+    'room that it is given has the best of several rooms. What is theirs is the choice of activations, reimplemented:\n',
+  );
   for (const { name, paper, approximated } of policies) {
     if (paper) write(`  ${name}: ${paper}${approximated ? `; here, ${approximated}` : ''}\n`);
   }
@@ -77,7 +79,11 @@ const CELL = 28;
 
 /** As wide behind its multiple as `cell`. */
 const bound = (seconds: number | undefined, resident: number): string =>
-  seconds === undefined || !Number.isFinite(seconds) ? '–' : `${(seconds / resident).toFixed(3)} x${' '.repeat(17)}`;
+  seconds === undefined
+    ? '?'
+    : !Number.isFinite(seconds)
+      ? '–'
+      : `${(seconds / resident).toFixed(3)} x${' '.repeat(17)}`;
 
 const cell = ({ seconds, moved, recomputedShare }: PolicyStep, resident: number): string =>
   `${(seconds / resident).toFixed(3)} x  ${formatBytes(moved)}  ${(100 * recomputedShare).toFixed(1).padStart(4)} %`;

@@ -31,7 +31,7 @@ import type { Fit } from './fitted.ts';
 import { type FitOptions, fitsBelow, isDurable, leastWithin, limitsWith, NEAR_LEAST } from './least.ts';
 import type { Pass, Passes } from './pass.ts';
 import { slotsAt } from './schedule.ts';
-import { cheapest, sparingWay, uniformWays } from './ways.ts';
+import { cheapest, leastWay, sparingWay } from './ways.ts';
 import type { ActivationChoice, AdapterLimits, Workload } from './workload.ts';
 
 const MOST_STAGING = 8;
@@ -181,12 +181,7 @@ function leastRefit<P extends Passes>(
     const bytes = leastPeak(candidate);
     return fitsBelow(candidate, below) && bytes <= leastPeak(same) ? { bytes, candidate } : undefined;
   };
-  let least: LeastRefit<P> | undefined;
-  for (const workload of uniformWays(found.workload)) {
-    least = inMode(workload);
-    if (least) break;
-  }
-  least ??= { bytes: leastPeak(same), candidate: same };
+  const least = leastWay(found.workload, inMode) ?? { bytes: leastPeak(same), candidate: same };
   if (budget >= NEAR_LEAST * least.bytes) return least;
   const sparing = sparingWay(found.workload);
   const other = sparing && inMode(sparing);

@@ -9,7 +9,7 @@ import { HoldfastError } from '../../util/errors.ts';
 import { arenaBytes, candidate, type FitCandidate, leastChunks, leastPeak, needBelow, placeAll } from './candidate.ts';
 import { chunkSizes, leastBytesOf, mapOf } from './chunk-sizes.ts';
 import type { Passes } from './pass.ts';
-import { sparingWay, uniformWays } from './ways.ts';
+import { leastWay, sparingWay } from './ways.ts';
 import { type AdapterLimits, updatesOnGPU, updatesOnHost, type Workload } from './workload.ts';
 
 /** `step`: every step's state is also kept below the GPU. `checkpoint`: it is not. */
@@ -78,18 +78,14 @@ export function leastWithin<P extends Passes>(
   options: FitOptions,
   budget = 0,
 ): Least<P> {
-  const menu = uniformWays(workload);
-  let least: Least<P> | undefined;
   let [needed, aboveDisk] = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY];
-  for (const tried of menu) {
+  const least = leastWay(workload, (tried) => {
     const found = leastOf(tried, limits, options);
-    if ('bytes' in found) {
-      least = found;
-      break;
-    }
+    if ('bytes' in found) return found;
     needed = Math.min(needed, found.needed);
     aboveDisk = Math.min(aboveDisk, found.aboveDisk);
-  }
+    return undefined;
+  });
   if (least && budget >= NEAR_LEAST * least.bytes) return least;
   const sparing = sparingWay(workload);
   const other = sparing && leastOf(sparing, limits, options);

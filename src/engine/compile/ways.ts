@@ -4,6 +4,7 @@
 //
 // Pure. No way changes a result, and the rates only say which of those that fit is taken.
 
+import { UNIFORM_STRIDE } from '../../gpu/dispatch.ts';
 import type { ActivationMode } from '../../graph/activations.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import { liveBytes } from '../../graph/liveness.ts';
@@ -28,6 +29,9 @@ const WORTH_ANOTHER_ORDER = 0.05;
 const MANY_DISPATCHES = 0.2;
 /** The share of a step that the dispatches of small chunks must take for larger ones to be tried. */
 const WORTH_LARGER_CHUNKS = 0.01;
+
+/** Bytes of activations, by which ways differ so little that uniforms may decide which of them needs the least. */
+const ALIKE = 64 * UNIFORM_STRIDE;
 
 /** What one of the ways comes to. */
 interface Fitted<P extends Passes> {
@@ -86,6 +90,27 @@ export function sparingWay<P extends Passes>(workload: Workload<P>): Workload<P>
   return mode && activations?.with(activations.modes.map(() => mode));
 }
 
+/**
+ * What fits the least memory among uniform ways, by what `measure` says of those that work: of the ones that hold about as little at
+ * once as the first of these.
+ */
+export function leastWay<P extends Passes, F extends { readonly bytes: number }>(
+  workload: Workload<P>,
+  measure: (way: Workload<P>) => F | undefined,
+): F | undefined {
+  let least: F | undefined;
+  let most = Number.POSITIVE_INFINITY;
+  for (const way of uniformWays(workload)) {
+    if (aliveIn(way) > most) break;
+    const found = measure(way);
+    if (!found) continue;
+    if (!least) most = aliveIn(way) + ALIKE;
+    if (!least || found.bytes < least.bytes) least = found;
+  }
+  return least;
+}
+
+/** Bytes of activations that are there at once, at least. */
 const aliveIn = ({ programs, lasting = 0 }: Workload): number =>
   lasting + programs.reduce((most, program) => Math.max(most, liveBytes(program)), 0);
 

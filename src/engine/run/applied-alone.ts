@@ -1,51 +1,73 @@
 // Trial of a device: whether its kernels give an activation by itself the bits that it has at the end of a product. Both are one
 // function of the same float; but a GPU's compiler may contract a product and a sum to one rounding in one kernel and not in the other, and
-// WGSL allows it. So it is tried, once for a device, with each variant of the product.
+// WGSL allows it. So it is tried, once for a device, with each variant of both.
 
 import { GPUBufferUsage } from '../../gpu/constants.ts';
 import type { Device } from '../../gpu/device.ts';
 import { type BufferRange, bindDispatch, encodeDispatch, packUniforms } from '../../gpu/dispatch.ts';
-import { ACTIVATIONS, type ActivationName } from '../../kernels/activations.ts';
+import type { Ending } from '../../graph/makers.ts';
+import { ACTIVATIONS, type ActivationName, type ElementwiseProblem } from '../../kernels/activations.ts';
 import type { Kernel, Variant } from '../../kernels/kernel.ts';
 import { matmul } from '../../kernels/matmul.ts';
 import { epiloguesOf, type MatmulProblem } from '../../kernels/matmul-problem.ts';
-import { at } from '../../util/at.ts';
 import { Random } from '../../util/random.ts';
 
-/** Rows and columns of what is compared; of few rows, more columns. */
-const SIZES = [
-  { M: 64, N: 64 },
-  { M: 4, N: 256 },
-] as const;
-/** Steps of k, and how far sums then go, on either side of where an activation does something. */
-const [K, REACH] = [4, 12];
+/** Rows and columns of what is compared, of few rows more columns; read in fours, and one by one. */
+const SIZES = {
+  inFours: [
+    { M: 64, N: 64, K: 4 },
+    { M: 4, N: 256, K: 4 },
+  ],
+  oneByOne: [
+    { M: 64, N: 65, K: 5 },
+    { M: 63, N: 65, K: 5 },
+    { M: 4, N: 257, K: 5 },
+    { M: 3, N: 257, K: 5 },
+  ],
+} as const;
+/** How far sums go, on either side of where an activation does something. */
+const REACH = 12;
 
-const known = new WeakMap<Device, Map<ActivationName, Promise<boolean>>>();
+const known = new WeakMap<Device, Map<string, Promise<boolean>>>();
 
-/** Whether these have the same bits either way, with all variants of the product that may be chosen. `names` is asked where it matters. */
-export async function appliesAlone(device: Device, names: () => Iterable<ActivationName>): Promise<boolean> {
+/**
+ * Whether these have the same bits either way, with all variants of the product and of the activation that may be chosen. `endings`
+ * is asked where it matters. Errors: the signal's reason.
+ */
+export async function appliesAlone(
+  device: Device,
+  endings: () => Iterable<Ending>,
+  signal?: AbortSignal,
+): Promise<boolean> {
   // Adapters that run shaders on a CPU round each operation.
   if (device.adapter.software) return true;
-  const found = known.get(device) ?? new Map<ActivationName, Promise<boolean>>();
+  const found = known.get(device) ?? new Map<string, Promise<boolean>>();
   known.set(device, found);
-  for (const name of names()) {
-    const same = found.get(name) ?? isSame(device, name);
-    found.set(name, same);
+  for (const ending of endings()) {
+    signal?.throwIfAborted();
+    const key = Object.values(ending).join();
+    const same = found.get(key) ?? isSame(device, ending);
+    found.set(key, same);
+    // What failed is tried again.
+    same.catch(() => found.delete(key));
     if (!(await same)) return false;
   }
   return true;
 }
 
-async function isSame(device: Device, name: ActivationName): Promise<boolean> {
-  for (const variant of matmul.variants) {
-    const problems = SIZES.map(
-      (size): MatmulProblem => ({
-        ...{ layout: 'NN', K, ...size },
-        epilogue: epiloguesOf(name).forward,
-      }),
-    );
-    const problem = problems.find((each) => variant.supports?.(each, device.traits) ?? true);
-    if (problem && !(await isSameIn(device, name, variant, problem))) return false;
+async function isSame(device: Device, { activation, layout, inFours }: Ending): Promise<boolean> {
+  const { traits } = device;
+  const { forward } = ACTIVATIONS[activation];
+  for (const size of SIZES[inFours ? 'inFours' : 'oneByOne']) {
+    const problem: MatmulProblem = { layout, ...size, epilogue: epiloguesOf(activation).forward };
+    const elements = { size: size.M * size.N };
+    for (const product of matmul.variants) {
+      if (!(product.supports?.(problem, traits) ?? true)) continue;
+      for (const alone of forward.variants) {
+        if (!(alone.supports?.(elements, traits) ?? true)) continue;
+        if (!(await isSameIn(device, activation, product, alone, problem))) return false;
+      }
+    }
   }
   return true;
 }
@@ -54,10 +76,11 @@ async function isSameIn(
   device: Device,
   name: ActivationName,
   variant: Variant<MatmulProblem>,
+  byItself: Variant<ElementwiseProblem>,
   problem: MatmulProblem,
 ): Promise<boolean> {
   const { allocator, gpu } = device;
-  const { M, N } = problem;
+  const { M, N, K } = problem;
   const random = new Random(1, 'activations by themselves');
   const draw = (count: number, reach: number) =>
     Float32Array.from({ length: count }, () => reach * (2 * random.uniform() - 1));
@@ -103,7 +126,7 @@ async function isSameIn(
     };
     await encode(matmul, variant, problem, buffers);
     const { forward } = ACTIVATIONS[name];
-    await encode(forward, at(forward.variants, 0), { size: M * N }, { x: buffers.preactivation, y: buffers.y });
+    await encode(forward, byItself, { size: M * N }, { x: buffers.preactivation, y: buffers.y });
     device.submit(encoder);
     const bitsOf = async ({ buffer }: BufferRange) => new Uint32Array(await device.read(buffer, 0, 4 * M * N));
     const [product, alone] = [await bitsOf(buffers.c), await bitsOf(buffers.y)];

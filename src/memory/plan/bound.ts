@@ -60,7 +60,7 @@ function solve(highs: Highs, gaps: Gaps, { seconds }: { seconds?: number }) {
     }
   }
   program.offset = columns.size + forced.arrivals.length + forced.stores;
-  const found = program.solve(highs, seconds);
+  const found = program.solve(highs, seconds === undefined ? {} : { seconds, whole: true });
   if (!found) return undefined;
   const keep = new Float64Array(gaps.list.length).fill(1);
   for (const [{ index }, column] of columns) keep[index] = at(found.values, column);

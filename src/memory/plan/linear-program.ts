@@ -43,8 +43,8 @@ export class LinearProgram {
     at(this.#entries, column).push([row, value]);
   }
 
-  /** Undefined where there is no solution. `seconds`: over whole numbers, to the optimum; undefined where those are not enough. */
-  solve(highs: Highs, seconds?: number): Solution | undefined {
+  /** Undefined where there is no solution, or none is found in so many seconds. `whole`: over whole numbers, to the optimum. */
+  solve(highs: Highs, { seconds, whole = false }: { seconds?: number; whole?: boolean } = {}): Solution | undefined {
     const starts = [0];
     const indices: number[] = [];
     const values: number[] = [];
@@ -62,12 +62,13 @@ export class LinearProgram {
       ...{ colCost: this.#costs, colLower: this.#costs.map(() => 0), colUpper: this.#limits },
       ...{ rowLower: this.#lower, rowUpper: this.#upper },
       matrix: { format: 'csc', numRows, numCols, starts, indices, values },
-      ...(seconds !== undefined && { integrality: this.#whole.map((isWhole) => (isWhole ? 1 : 0)) }),
+      ...(whole && { integrality: this.#whole.map((isWhole) => (isWhole ? 1 : 0)) }),
     };
     return highs.withModel(model, (solver) => {
       solver.options.set({ output_flag: false });
       // Costs are whole numbers: an incumbent less than one above the bound is the optimum.
-      if (seconds !== undefined) solver.options.set({ time_limit: seconds, mip_rel_gap: 0, mip_abs_gap: 0.99 });
+      if (whole) solver.options.set({ mip_rel_gap: 0, mip_abs_gap: 0.99 });
+      if (seconds !== undefined) solver.options.set({ time_limit: seconds });
       solver.run();
       if (solver.getModelStatus() !== highs.constants.modelStatus.optimal) return undefined;
       return { objective: solver.getObjectiveValue(), values: [...solver.getSolution().colValue] };

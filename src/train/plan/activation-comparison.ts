@@ -105,7 +105,8 @@ export function compareActivations(
       computeSeconds: secondsOf(first) + (accumulate - 1) * secondsOf(next),
     };
   };
-  const keeping = workloadOf(traced, 'keep');
+  // As it is while it is not searched: blocks keep all, and the head takes all rows at once.
+  const keeping = workloadOf(traced, 'auto');
   const whole = fitMemory(keeping, limits, undefined);
   const budgets = budget === undefined ? SHARES.map((share) => Math.floor(share * whole.peak)) : [budget];
   const all = liveBytes(traced.first);

@@ -8,9 +8,10 @@
 //               chunks as in memory/plan/bound.ts
 //               kept activations and chunks at each moment <= budget - what must be there
 //
-// It leaves out what makes a plan slower: that fractions of an activation and of a chunk are no use, what is there while others are
-// made again, staging but for the least, and where copies are beside arithmetic, all but the sums of each over the step. So no
-// plan is faster whose blocks do not go in slices of rows, and one may be out of reach that is as fast.
+// What must be there at a moment is what its operator uses: an activation of a block may be gone between two uses. It leaves out what
+// makes a plan slower: that fractions of an activation and of a chunk are no use, what is there while others are made again, staging
+// but for the least, and where copies are beside arithmetic, all but the sums of each over the step. So no plan is faster whose
+// blocks do not go in slices of rows, and one may be out of reach that is as fast.
 // Source of the formulation: Jain et al. 2020, "Checkmate", with fates in place of times, and chunks beside activations.
 
 import type { Highs } from 'highs';
@@ -20,7 +21,7 @@ import { isChunkRange } from '../../engine/compile/operand-places.ts';
 import type { Operation } from '../../engine/compile/operations.ts';
 import type { AdapterLimits, Workload } from '../../engine/compile/workload.ts';
 import { computeSeconds, type Machine, secondsOn } from '../../engine/simulate/machine.ts';
-import { blocksOf, saved } from '../../graph/activations.ts';
+import { activationsOf, type BlockActivation, blocksOf } from '../../graph/activations.ts';
 import { alignedBytes } from '../../graph/liveness.ts';
 import { isByItself, makersIn, makingOf } from '../../graph/makers.ts';
 import {
@@ -31,7 +32,7 @@ import {
   type TensorInstruction,
   touchedBy,
 } from '../../graph/program.ts';
-import { LARGE_SLICE_BYTES } from '../../graph/row-slices.ts';
+import { mostLargeSlices } from '../../graph/row-slices.ts';
 import { findGaps, type Gap } from '../../memory/plan/gaps.ts';
 import { CyclicRoom, type Entry, LinearProgram } from '../../memory/plan/linear-program.ts';
 import { chunkCount } from '../../memory/plan/trace.ts';
@@ -39,9 +40,12 @@ import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { TrainingPasses } from '../step/training-workload.ts';
 
+/** For the optimum on one size of chunks. */
+const MOST_SECONDS = 60;
+
 /**
  * Seconds of a step of a workload whose blocks keep all activations, of one micro-batch, on a machine within `budget` bytes, at
- * least: over all sizes of chunks. Infinite where what must be there at once does not fit.
+ * least: over all sizes of chunks. Infinite where what must be there at once does not fit; undefined where it is not found in a minute.
  */
 export function jointBound(
   highs: Highs,
@@ -49,29 +53,35 @@ export function jointBound(
   limits: AdapterLimits,
   machine: Machine,
   budget: number,
-): number {
-  return chunkSizes(workload, limits).reduce(
-    (least, bytes) => Math.min(least, boundOn(highs, workload, limits, machine, budget, bytes)),
-    Number.POSITIVE_INFINITY,
-  );
+): number | undefined {
+  let least = Number.POSITIVE_INFINITY;
+  for (const bytes of chunkSizes(workload, limits)) {
+    const found = boundOn(highs, workload, limits, { machine, budget, bytes, least });
+    if (found === undefined) return undefined;
+    least = Math.min(least, found);
+  }
+  return least;
 }
 
 function boundOn(
   highs: Highs,
   workload: Workload<TrainingPasses>,
   limits: AdapterLimits,
-  machine: Machine,
-  budget: number,
-  bytes: number,
-): number {
+  { machine, budget, bytes, least }: { machine: Machine; budget: number; bytes: number; least: number },
+): number | undefined {
   const found = candidate(workload, placeAll(workload, limits, false), bytes, false);
   const { operations, trace } = passesOf(found).step;
   const { chunkBytes } = trace;
+  const arithmetic = computeSeconds(machine, operations);
+  // No step is faster than its arithmetic.
+  if (arithmetic >= least) return least;
   const { down, up } = leastStaging(found);
   const [program] = workload.programs;
   assert(program, 'a workload has programs');
-  const activations = savedIn(program, operations);
-  const must = mustBe(program, operations, activations);
+  const lives = livesIn(operations);
+  const all = activationsOf(program);
+  const activations = savedIn(all, lives);
+  const must = mustBe(program, lives, new Set(all.map(({ tensor }) => tensor)), operations.length);
   const fixed = found.nonModel.persistent + (down + up) * chunkBytes;
   const room = trace.moments.map(({ accesses }, m) => budget - fixed - at(must, m) - accesses.length * chunkBytes);
   if (room.some((left) => left < 0)) return Number.POSITIVE_INFINITY;
@@ -82,7 +92,9 @@ function boundOn(
     problem,
     room.map((left) => left / chunkBytes),
   );
-  const clock = clockOf(problem, machine, computeSeconds(machine, operations));
+  // A chunk's move is about 1: a solver goes by what is no more than a millionth.
+  const unit = chunkBytes / machine.link.upBytesPerSecond;
+  const clock = clockOf(problem, machine, unit, arithmetic);
   const gaps = findGaps(
     trace,
     trace.moments.map(() => chunkCount(trace)),
@@ -133,9 +145,8 @@ function boundOn(
       for (const product of (isByItself(maker) && x && makers.get(x)) || []) problem.add(columnOf(product), enough, 1);
     }
   }
-  const solution = problem.solve(highs);
-  assert(solution, 'the least seconds of a step were not found');
-  return solution.objective;
+  const solution = problem.solve(highs, { seconds: MOST_SECONDS });
+  return solution && unit * solution.objective;
 }
 
 /** An activation that the backward pass reads, and the moments between which nothing needs it: its last use before and its first behind. */
@@ -145,14 +156,13 @@ interface SavedActivation {
   readonly backward: number;
 }
 
+/** By moments: of an activation, its uses, the last in the forward pass and the first in the backward pass. */
 interface Life {
-  readonly first: number;
-  last: number;
+  readonly uses: number[];
   forward: number;
   backward: number;
 }
 
-/** By moments: of each activation, its first and last use, the last in the forward pass and the first in the backward pass. */
 function livesIn(operations: readonly Operation[]): Map<Tensor, Life> {
   const lives = new Map<Tensor, Life>();
   operations.forEach((operation, m) => {
@@ -161,8 +171,8 @@ function livesIn(operations: readonly Operation[]): Map<Tensor, Life> {
       if (isChunkRange(operand)) continue;
       const tensor = holderOf(operand);
       if (tensor.role !== 'activation') continue;
-      const life = lives.get(tensor) ?? { first: m, last: m, forward: m, backward: Number.POSITIVE_INFINITY };
-      life.last = m;
+      const life = lives.get(tensor) ?? { uses: [], forward: m, backward: Number.POSITIVE_INFINITY };
+      if (life.uses.at(-1) !== m) life.uses.push(m);
       if (operation.phase === 'forward') life.forward = m;
       else life.backward = Math.min(life.backward, m);
       lives.set(tensor, life);
@@ -171,40 +181,41 @@ function livesIn(operations: readonly Operation[]): Map<Tensor, Life> {
   return lives;
 }
 
-function savedIn(program: Program, operations: readonly Operation[]): SavedActivation[] {
-  const lives = livesIn(operations);
-  return saved(program).flatMap(({ tensor }): SavedActivation[] => {
+function savedIn(all: readonly BlockActivation[], lives: ReadonlyMap<Tensor, Life>): SavedActivation[] {
+  return all.flatMap(({ tensor, isRead }): SavedActivation[] => {
     const life = lives.get(tensor);
-    if (!life || life.backward > life.last || life.backward <= life.forward + 1) return [];
+    if (!isRead || !life || life.backward === Number.POSITIVE_INFINITY || life.backward <= life.forward + 1) return [];
     return [{ tensor, forward: life.forward, backward: life.backward }];
   });
 }
 
-/** Bytes of activations at each moment that no choice spares. */
-function mustBe(program: Program, operations: readonly Operation[], free: readonly SavedActivation[]): number[] {
-  const bytes = operations.map(() => 0);
-  const add = (first: number, last: number, size: number) => {
-    for (let m = first; m <= last; m++) bytes[m] = at(bytes, m) + size;
+/** Bytes of activations at each of so many moments that no choice spares; those of blocks may go between their uses. */
+function mustBe(
+  program: Program,
+  lives: ReadonlyMap<Tensor, Life>,
+  ofBlocks: ReadonlySet<Tensor>,
+  moments: number,
+): number[] {
+  const bytes = new Array<number>(moments).fill(0);
+  const add = (m: number, size: number) => {
+    bytes[m] = at(bytes, m) + size;
   };
-  const gapOf = new Map(free.map((activation) => [activation.tensor, activation]));
   const ofHeads = headsAlone(program);
-  for (const [tensor, { first, last }] of livesIn(operations)) {
-    const size = alignedBytes(tensor);
-    const gap = gapOf.get(tensor);
-    if (gap) {
-      add(first, gap.forward, size);
-      add(gap.backward, last, size);
-    } else add(first, last, ofHeads.has(tensor) ? Math.min(size, LARGE_SLICE_BYTES) : size);
+  const slices = mostLargeSlices([...ofHeads].reduce((most, { size }) => Math.max(most, size), 0));
+  for (const [tensor, { uses }] of lives) {
+    const size = alignedBytes(tensor) / (ofHeads.has(tensor) ? slices : 1);
+    if (ofBlocks.has(tensor)) for (const m of uses) add(m, size);
+    else for (let m = at(uses, 0); m <= at(uses, uses.length - 1); m++) add(m, size);
   }
   return bytes;
 }
 
 /** Activations that heads alone use: some rows at a time may be enough of them. */
-function headsAlone({ instructions, ...rest }: Program): Set<Tensor> {
-  const blocks = new Set(blocksOf({ instructions, ...rest }));
+function headsAlone(program: Program): Set<Tensor> {
+  const blocks = new Set(blocksOf(program));
   const found = new Set<Tensor>();
   const others = new Set<Tensor>();
-  for (const instruction of instructions) {
+  for (const instruction of program.instructions) {
     const { layer } = instruction;
     const into = layer === undefined || blocks.has(layer) ? others : found;
     for (const { tensor } of touchedBy(instruction)) into.add(tensor);
@@ -213,7 +224,7 @@ function headsAlone({ instructions, ...rest }: Program): Set<Tensor> {
   return found;
 }
 
-/** How bytes and arithmetic become seconds: as costs where they take turns, and where they do not as rows that seconds are above. */
+/** How bytes and arithmetic become time, in some unit: as costs where they take turns, and where they do not as rows that it is above. */
 interface Clock {
   cost(way: 'up' | 'down', bytes: number): number;
   takes(way: 'up' | 'down', bytes: number): Entry[];
@@ -223,18 +234,19 @@ interface Clock {
   computes(seconds: number): Entry[];
 }
 
-function clockOf(problem: LinearProgram, { link }: Machine, arithmetic: number): Clock {
-  const seconds = (way: 'up' | 'down', bytes: number) =>
-    bytes / (way === 'up' ? link.upBytesPerSecond : link.downBytesPerSecond);
+/** `unit`, `arithmetic`: seconds. */
+function clockOf(problem: LinearProgram, { link }: Machine, unit: number, arithmetic: number): Clock {
+  const time = (way: 'up' | 'down', bytes: number) =>
+    bytes / (way === 'up' ? link.upBytesPerSecond : link.downBytesPerSecond) / unit;
   if (link.copies === 'serial') {
-    problem.offset += arithmetic;
+    problem.offset += arithmetic / unit;
     return {
-      cost: seconds,
+      cost: time,
       takes: () => [],
       always(way, bytes) {
-        problem.offset += seconds(way, bytes);
+        problem.offset += time(way, bytes);
       },
-      computing: (more) => more,
+      computing: (seconds) => seconds / unit,
       computes: () => [],
     };
   }
@@ -244,16 +256,16 @@ function clockOf(problem: LinearProgram, { link }: Machine, arithmetic: number):
     problem.add(step, made, 1);
     return made;
   };
-  const [compute, up, down] = [row(arithmetic), row(), row()];
+  const [compute, up, down] = [row(arithmetic / unit), row(), row()];
   const rowOf = { up, down };
   const whatever = problem.column({ limit: Number.POSITIVE_INFINITY });
   const one = problem.row(1, 1);
   problem.add(whatever, one, 1);
   return {
     cost: () => 0,
-    takes: (way, bytes) => [[rowOf[way], -seconds(way, bytes)]],
-    always: (way, bytes) => problem.add(whatever, rowOf[way], -seconds(way, bytes)),
+    takes: (way, bytes) => [[rowOf[way], -time(way, bytes)]],
+    always: (way, bytes) => problem.add(whatever, rowOf[way], -time(way, bytes)),
     computing: () => 0,
-    computes: (more) => [[compute, -more]],
+    computes: (seconds) => [[compute, -seconds / unit]],
   };
 }

@@ -11,6 +11,7 @@ import { NO_READBACK } from '../../engine/compile/workload.ts';
 import type { MemoryOptions } from '../../engine/run/arrangement.ts';
 import { Session } from '../../engine/run/session.ts';
 import type { Device } from '../../gpu/device.ts';
+import { withSlices } from '../../graph/activations.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Model } from '../../nn/model.ts';
 import { at } from '../../util/at.ts';
@@ -56,7 +57,8 @@ export class Evaluator {
     weights: TensorSource,
     options: EvaluatorOptions,
   ): Promise<Evaluator> {
-    const program = traceEvaluation(model, options);
+    const traced = traceEvaluation(model, options);
+    const program = { ...traced, program: withSlices(traced.program, () => 'keep', 'some') };
     const workload = {
       parameters: model.parameters,
       training: false,

@@ -8,6 +8,7 @@ import { appliesAlone } from '../../engine/run/applied-alone.ts';
 import type { Device } from '../../gpu/device.ts';
 import type { GridPlace } from '../../graph/grid-place.ts';
 import { endingsIn } from '../../graph/makers.ts';
+import { trainingDtypeOf } from '../../memory/layout/chunk-map.ts';
 import type { Model } from '../../nn/model.ts';
 import { stageOf } from '../../nn/pipeline-parallel.ts';
 import { checkRows, splitModel } from '../../nn/tensor-parallel.ts';
@@ -53,10 +54,13 @@ export async function stepPartOn(
   device: Device,
   model: Model,
   { batch, seq, places, ...options }: StepPartOptions & { batch: number; seq: number; places: CopyPlaces | undefined },
+  signal?: AbortSignal,
 ): Promise<(model: Model) => StepPart> {
   const partOf = (model: Model, appliesAlone?: boolean) =>
     stepPart(model, batch, seq, places, { ...options, appliesAlone });
-  const alone = await appliesAlone(device, () => endingsIn(partOf(model).programs.first));
+  // Weights of sixteen bits are read in other ways, each of which is compiled apart.
+  const isTried = device.adapter.software || trainingDtypeOf(model.parameters) === 'f32';
+  const alone = isTried && (await appliesAlone(device, () => endingsIn(partOf(model).programs.first), signal));
   return (model) => partOf(model, alone);
 }
 

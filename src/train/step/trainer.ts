@@ -89,7 +89,7 @@ export class Trainer {
     const { sequenceParallel, grid: places } = ranks ?? {};
     const how = { batch, seq, places, packed, activationDtype, passes, sequenceParallel };
     const sharding = ranks && { ...ranks.sharding, chunkBytes: ranks.chunkBytes };
-    const partOf = await stepPartOn(device, model, how);
+    const partOf = await stepPartOn(device, model, how, signal);
     const madeOf = (model: Model) => {
       const { layers, part, programs } = partOf(model);
       const generation = generates ? traceGeneration(layers, seq, programs.stages) : undefined;

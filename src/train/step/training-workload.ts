@@ -126,7 +126,12 @@ function workloadInOrder(
     return isSliced ? 'slice' : undefined;
   };
   const known = new Map<string, Workload<TrainingPasses>>();
-  const workloadWith = (modes: readonly ActivationMode[], head?: HeadCut): Workload<TrainingPasses> => {
+  // One that may not be left has what it can to fit.
+  const usualHead = activations === 'keep' ? 'some' : undefined;
+  const workloadWith = (
+    modes: readonly ActivationMode[],
+    head: HeadCut | undefined = usualHead,
+  ): Workload<TrainingPasses> => {
     const key = `${modes.join()} ${head}`;
     const before = known.get(key);
     if (before) return before;
@@ -164,7 +169,7 @@ function workloadInOrder(
         menu,
         ...(activations === 'auto' && !sharding && !stages && { sparing }),
         with: (other) => workloadWith(other),
-        ...(head === undefined && { withWholeHead: () => wholeHead(modes, evaluation) }),
+        ...(head !== 'all' && { withWholeHead: () => wholeHead(modes, evaluation) }),
         mainOf: (passes) => passes.step,
         rounds: isByLayer ? 1 : accumulate,
         keptBytes: (mode) => alive * bytesWith(programs.first, mode, 'keep').reduce((a, b) => a + b, 0),

@@ -2,8 +2,9 @@
 // saved, or a later one, is found, wherever the process ends or the power goes: files are synced, then the folder that
 // names them, then it is renamed, then the run's folder synced, and only then does an older one go.
 //
-// Two are kept, a third lies beside them while it is written: what reads the newest keeps it for one save more. What is not a whole checkpoint of Holdfast's is never removed. Of several processes
-// the first does all of this; the others write their shards (shards.ts) into the folder between.
+// Two are kept, a third lies beside them while it is written: what reads the newest keeps it for one save more. What is not a
+// whole checkpoint of Holdfast's is never removed. Of several processes the first does all of this; the others write their shards
+// (shards.ts) into the folder between.
 
 import { type Files, join } from '../../runtime/host.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';

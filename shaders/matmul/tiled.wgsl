@@ -1,14 +1,14 @@
 // needs: A_ALONG_M, B_ALONG_K
-// needs: place_a, place_b, load_a, load_b
-// needs: p, initial
+// needs: place_a, place_b, fetch_a, fetch_b
+// needs: p, start_of, finish, keep_a, keep_b, add_panel
 // needs: total_panels, store_totals
-// needs: store
-// gives: panel_a, panel_b, QUARTERS, STEPS, DEPTH
+// gives: panel_a, panel_b, add_steps, QUARTERS, STEPS, DEPTH
 // C in tiles of 64 x 64, one to a workgroup of 8 x 8 lanes, each with 8 x 8 elements in registers; A and B pass
 // through workgroup memory in panels of 16 steps of k, so that a value fetched is used 64 times. For GPUs.
 // The panels are k-major: at each step of k a lane reads two vec4f of either for 64 multiply-adds. Its rows are
 // 4 y .. + 3 and those 32 further down, its columns likewise, so that neighbouring lanes read neighbouring
-// vec4f or the same one. Lanes fetch 4 x 4 blocks, neighbours along the side that is contiguous in memory.
+// vec4f or the same one. Lanes fetch 4 x 4 blocks, neighbours along the side that is contiguous in memory. Every sum has a name:
+// where they were indexed, an H100 took up to half as long again.
 
 const TILE = 64u;
 const DEPTH = 16u;
@@ -18,6 +18,12 @@ const STEPS = 4u;  // of k at a time
 // One vec4f more than the 16 of a row: lanes that write a column of blocks meet in no memory bank.
 var<workgroup> panel_a: array<array<array<vec4f, QUARTERS + 1>, STEPS>, DEPTH / STEPS>;  // (k / STEPS, k % STEPS, row / 4)
 var<workgroup> panel_b: array<array<array<vec4f, QUARTERS + 1>, STEPS>, DEPTH / STEPS>;  // (k / STEPS, k % STEPS, column / 4)
+
+// The sums of a lane: of its eight rows columns 0..3, then columns 32..35.
+var<private> l0: vec4f; var<private> l1: vec4f; var<private> l2: vec4f; var<private> l3: vec4f;
+var<private> l4: vec4f; var<private> l5: vec4f; var<private> l6: vec4f; var<private> l7: vec4f;
+var<private> r0: vec4f; var<private> r1: vec4f; var<private> r2: vec4f; var<private> r3: vec4f;
+var<private> r4: vec4f; var<private> r5: vec4f; var<private> r6: vec4f; var<private> r7: vec4f;
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
@@ -42,68 +48,54 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let at_a = place_a(tile_row + 4u * place_in_a);
   let at_b = place_b(tile_column + 4u * place_in_b);
 
-  // Two to a row: columns 0..3 and 32..35. Rows 4..7 are 32..35 of the tile.
-  var sums: array<vec4f, 16>;
-  for (var i = select(0u, 16u, p.accumulate != 0u); i > 0u; i--) {
-    let r = min(row_of(row, i - 1u), p.M - 1u);
-    let first = column + 32u * ((i - 1u) & 1u);
-    for (var j = 0u; j < 4u; j++) { sums[i - 1u][j] = initial(r, min(first + j, p.N - 1u)); }
+  if (p.accumulate != 0u) {
+    l0 = start_of(row, column); r0 = start_of(row, column + 32u);
+    l1 = start_of(row + 1u, column); r1 = start_of(row + 1u, column + 32u);
+    l2 = start_of(row + 2u, column); r2 = start_of(row + 2u, column + 32u);
+    l3 = start_of(row + 3u, column); r3 = start_of(row + 3u, column + 32u);
+    l4 = start_of(row + 32u, column); r4 = start_of(row + 32u, column + 32u);
+    l5 = start_of(row + 33u, column); r5 = start_of(row + 33u, column + 32u);
+    l6 = start_of(row + 34u, column); r6 = start_of(row + 34u, column + 32u);
+    l7 = start_of(row + 35u, column); r7 = start_of(row + 35u, column + 32u);
   }
-  var c = sums;  // which no variable indexes: registers, then
   for (var start = 0u; start < p.K; start += DEPTH) {
     // Steps past K become zeros on both sides.
-    let k_a = start + 4u * depth_in_a;
-    let k_b = start + 4u * depth_in_b;
-    var block_a = mat4x4f();
-    var block_b = mat4x4f();
-    if (k_a < p.K) { block_a = transpose(load_a(at_a, k_a)); }
-    if (k_b < p.K) { block_b = transpose(load_b(at_b, k_b)); }
+    let block_a = fetch_a(at_a, start + 4u * depth_in_a);
+    let block_b = fetch_b(at_b, start + 4u * depth_in_b);
     workgroupBarrier();
-    for (var i = 0u; i < 4u; i++) {
-      panel_a[depth_in_a][i][place_in_a] = block_a[i];
-      panel_b[depth_in_b][i][place_in_b] = block_b[i];
-    }
+    keep_a(depth_in_a, place_in_a, block_a);
+    keep_b(depth_in_b, place_in_b, block_b);
     workgroupBarrier();
     total_panels(start, lane, tile_row, tile_column);
-    // Bounds that a compiler sees: all but one read in a loop is then at a constant distance from another's address.
-    for (var k = 0u; k < DEPTH / STEPS; k++) {
-      let g = min(k, DEPTH / STEPS - 1u);
-      add_step(&c, panel_a[g][0][at_y], panel_a[g][0][at_y + 8u], panel_b[g][0][at_x], panel_b[g][0][at_x + 8u]);
-      add_step(&c, panel_a[g][1][at_y], panel_a[g][1][at_y + 8u], panel_b[g][1][at_x], panel_b[g][1][at_x + 8u]);
-      add_step(&c, panel_a[g][2][at_y], panel_a[g][2][at_y + 8u], panel_b[g][2][at_x], panel_b[g][2][at_x + 8u]);
-      add_step(&c, panel_a[g][3][at_y], panel_a[g][3][at_y + 8u], panel_b[g][3][at_x], panel_b[g][3][at_x + 8u]);
-    }
+    add_panel(at_y, at_x);
   }
   store_totals(lane, tile_row, tile_column);
-  sums = c;
-  for (var i = 0u; i < 16u; i++) {
-    let r = row_of(row, i);
-    let first = column + 32u * (i & 1u);
-    let width = select(0u, min(max(first, p.N) - first, 4u), r < p.M);
-    let values = sums[i];
-    for (var j = 0u; j < width; j++) { store(r, first + j, values[j]); }
-  }
+  finish(row, column, l0); finish(row, column + 32u, r0);
+  finish(row + 1u, column, l1); finish(row + 1u, column + 32u, r1);
+  finish(row + 2u, column, l2); finish(row + 2u, column + 32u, r2);
+  finish(row + 3u, column, l3); finish(row + 3u, column + 32u, r3);
+  finish(row + 32u, column, l4); finish(row + 32u, column + 32u, r4);
+  finish(row + 33u, column, l5); finish(row + 33u, column + 32u, r5);
+  finish(row + 34u, column, l6); finish(row + 34u, column + 32u, r6);
+  finish(row + 35u, column, l7); finish(row + 35u, column + 32u, r7);
 }
 
-// The row of accumulator i of a lane whose first is `row`.
-fn row_of(row: u32, i: u32) -> u32 { return row + ((i >> 1u) & 3u) + 32u * (i >> 3u); }
+// Four steps of k, of which g is the quarter of a panel.
+fn add_steps(g: u32, y: u32, x: u32) {
+  add_step(panel_a[g][0][y], panel_a[g][0][y + 8u], panel_b[g][0][x], panel_b[g][0][x + 8u]);
+  add_step(panel_a[g][1][y], panel_a[g][1][y + 8u], panel_b[g][1][x], panel_b[g][1][x + 8u]);
+  add_step(panel_a[g][2][y], panel_a[g][2][y + 8u], panel_b[g][2][x], panel_b[g][2][x + 8u]);
+  add_step(panel_a[g][3][y], panel_a[g][3][y + 8u], panel_b[g][3][x], panel_b[g][3][x + 8u]);
+}
 
 // One step of k: eight rows of A and eight columns of B.
-fn add_step(c: ptr<function, array<vec4f, 16>>, a0: vec4f, a1: vec4f, b0: vec4f, b1: vec4f) {
-  (*c)[0] += a0.x * b0;
-  (*c)[1] += a0.x * b1;
-  (*c)[2] += a0.y * b0;
-  (*c)[3] += a0.y * b1;
-  (*c)[4] += a0.z * b0;
-  (*c)[5] += a0.z * b1;
-  (*c)[6] += a0.w * b0;
-  (*c)[7] += a0.w * b1;
-  (*c)[8] += a1.x * b0;
-  (*c)[9] += a1.x * b1;
-  (*c)[10] += a1.y * b0;
-  (*c)[11] += a1.y * b1;
-  (*c)[12] += a1.z * b0;
-  (*c)[13] += a1.z * b1;
-  (*c)[14] += a1.w * b0;
-  (*c)[15] += a1.w * b1;
+fn add_step(a0: vec4f, a1: vec4f, b0: vec4f, b1: vec4f) {
+  l0 += a0.x * b0; r0 += a0.x * b1;
+  l1 += a0.y * b0; r1 += a0.y * b1;
+  l2 += a0.z * b0; r2 += a0.z * b1;
+  l3 += a0.w * b0; r3 += a0.w * b1;
+  l4 += a1.x * b0; r4 += a1.x * b1;
+  l5 += a1.y * b0; r5 += a1.y * b1;
+  l6 += a1.z * b0; r6 += a1.z * b1;
+  l7 += a1.w * b0; r7 += a1.w * b1;
 }

@@ -1,8 +1,7 @@
 // needs: A_ALONG_M, B_ALONG_K
-// needs: place_a, place_b, load_a, load_b
-// needs: p, initial
+// needs: place_a, place_b, fetch_a, fetch_b
+// needs: p, start_of, finish, keep_a, keep_b
 // needs: total_panels, store_totals
-// needs: store
 // gives: panel_a, panel_b, QUARTERS, STEPS, DEPTH
 // tiled.wgsl in tiles of 32 x 32, 4 x 4 elements to a lane: half as many multiply-adds for each value read, four times as many
 // workgroups. For products that would leave most of a GPU idle. A panel is 32 steps of k, of which a lane fetches a block of
@@ -15,6 +14,12 @@ const STEPS = 4u;  // of k at a time
 
 var<workgroup> panel_a: array<array<array<vec4f, QUARTERS + 1>, STEPS>, DEPTH / STEPS>;  // (k / STEPS, k % STEPS, row / 4)
 var<workgroup> panel_b: array<array<array<vec4f, QUARTERS + 1>, STEPS>, DEPTH / STEPS>;  // (k / STEPS, k % STEPS, column / 4)
+
+// The sums of a lane, a row each.
+var<private> c0: vec4f;
+var<private> c1: vec4f;
+var<private> c2: vec4f;
+var<private> c3: vec4f;
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
@@ -39,48 +44,41 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let at_a = place_a(tile_row + 4u * place_in_a);
   let at_b = place_b(tile_column + 4u * place_in_b);
 
-  var sums: array<vec4f, 4>;
-  for (var i = select(0u, 4u, p.accumulate != 0u); i > 0u; i--) {
-    for (var j = 0u; j < 4u; j++) { sums[i - 1u][j] = initial(min(row + i - 1u, p.M - 1u), min(column + j, p.N - 1u)); }
+  if (p.accumulate != 0u) {
+    c0 = start_of(row, column);
+    c1 = start_of(row + 1u, column);
+    c2 = start_of(row + 2u, column);
+    c3 = start_of(row + 3u, column);
   }
-  var c = sums;  // which no variable indexes: registers, then
   for (var start = 0u; start < p.K; start += DEPTH) {
     // Steps past K become zeros on both sides.
-    let k_a = start + 4u * depth_in_a;
-    let k_b = start + 4u * depth_in_b;
-    var block_a = mat4x4f();
-    var block_b = mat4x4f();
-    if (k_a < p.K) { block_a = transpose(load_a(at_a, k_a)); }
-    if (k_b < p.K) { block_b = transpose(load_b(at_b, k_b)); }
+    let block_a = fetch_a(at_a, start + 4u * depth_in_a);
+    let block_b = fetch_b(at_b, start + 4u * depth_in_b);
     workgroupBarrier();
-    for (var i = 0u; i < 4u; i++) {
-      panel_a[depth_in_a][i][place_in_a] = block_a[i];
-      panel_b[depth_in_b][i][place_in_b] = block_b[i];
-    }
+    keep_a(depth_in_a, place_in_a, block_a);
+    keep_b(depth_in_b, place_in_b, block_b);
     workgroupBarrier();
     total_panels(start, lane, tile_row, tile_column);
-    // Bounds that a compiler sees, as in tiled.wgsl.
+    // Bounds that a compiler sees: all but one read in a loop is then at a constant distance from another's address.
     for (var k = 0u; k < DEPTH / STEPS; k++) {
       let g = min(k, DEPTH / STEPS - 1u);
-      add_step(&c, panel_a[g][0][at_y], panel_b[g][0][at_x]);
-      add_step(&c, panel_a[g][1][at_y], panel_b[g][1][at_x]);
-      add_step(&c, panel_a[g][2][at_y], panel_b[g][2][at_x]);
-      add_step(&c, panel_a[g][3][at_y], panel_b[g][3][at_x]);
+      add_step(panel_a[g][0][at_y], panel_b[g][0][at_x]);
+      add_step(panel_a[g][1][at_y], panel_b[g][1][at_x]);
+      add_step(panel_a[g][2][at_y], panel_b[g][2][at_x]);
+      add_step(panel_a[g][3][at_y], panel_b[g][3][at_x]);
     }
   }
   store_totals(lane, tile_row, tile_column);
-  sums = c;
-  let width = min(max(column, p.N) - column, 4u);
-  for (var i = 0u; i < 4u; i++) {
-    let values = sums[i];
-    for (var j = 0u; j < select(0u, width, row + i < p.M); j++) { store(row + i, column + j, values[j]); }
-  }
+  finish(row, column, c0);
+  finish(row + 1u, column, c1);
+  finish(row + 2u, column, c2);
+  finish(row + 3u, column, c3);
 }
 
 // One step of k: four rows of A and four columns of B.
-fn add_step(c: ptr<function, array<vec4f, 4>>, a: vec4f, b: vec4f) {
-  (*c)[0] += a.x * b;
-  (*c)[1] += a.y * b;
-  (*c)[2] += a.z * b;
-  (*c)[3] += a.w * b;
+fn add_step(a: vec4f, b: vec4f) {
+  c0 += a.x * b;
+  c1 += a.y * b;
+  c2 += a.z * b;
+  c3 += a.w * b;
 }

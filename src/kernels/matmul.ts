@@ -13,9 +13,12 @@ import epilogueScale from '../../shaders/matmul/epilogue_scale.wgsl?raw';
 import epilogueSoftcap from '../../shaders/matmul/epilogue_softcap.wgsl?raw';
 import load1 from '../../shaders/matmul/load_1.wgsl?raw';
 import load4 from '../../shaders/matmul/load_4.wgsl?raw';
+import panelLoop from '../../shaders/matmul/panel_loop.wgsl?raw';
+import panelUnrolled from '../../shaders/matmul/panel_unrolled.wgsl?raw';
 import problemShader from '../../shaders/matmul/problem.wgsl?raw';
 import quadsShader from '../../shaders/matmul/quads.wgsl?raw';
 import rowsShader from '../../shaders/matmul/rows.wgsl?raw';
+import tileBlocks from '../../shaders/matmul/tile_blocks.wgsl?raw';
 import tiledShader from '../../shaders/matmul/tiled.wgsl?raw';
 import tiledSmallShader from '../../shaders/matmul/tiled_small.wgsl?raw';
 import totalsLanes from '../../shaders/matmul/totals_lanes.wgsl?raw';
@@ -35,6 +38,7 @@ import {
   read,
   startingAt,
   update,
+  type Variant,
   write,
 } from './kernel.ts';
 import {
@@ -139,6 +143,16 @@ const FEW_TILES = 512;
 /** Multiply-adds past which 'block' is not tried: a GPU would take long over it, and Windows resets one that does. */
 const LARGEST_BLOCK_TRIAL = 2 ** 31;
 
+/** 64 invocations and 8,704 bytes of workgroup memory, with totals 9,728: within the limits that WebGPU guarantees. */
+const tiled = (name: string, panel: string): Variant<MatmulProblem> => ({
+  name,
+  supports: (_, { software }) => !software,
+  dispatch(p) {
+    const main = tiledShader + panel + tileBlocks;
+    return tiles(main, loadsFor(p), p, { rows: 64, columns: 64 }, {}, totalsPanels);
+  },
+});
+
 export const matmul: Kernel<MatmulProblem> = {
   name: 'matmul',
   operands(p) {
@@ -199,17 +213,14 @@ export const matmul: Kernel<MatmulProblem> = {
         return tiles(quadsShader, loadsFor(p), p, { rows: 16, columns: 16 * QUADS }, { QUADS });
       },
     },
-    {
-      // 64 invocations and 8,704 bytes of workgroup memory, with totals 9,728: within the limits that WebGPU guarantees.
-      name: 'tiled',
-      supports: (_, { software }) => !software,
-      dispatch: (p) => tiles(tiledShader, loadsFor(p), p, { rows: 64, columns: 64 }, {}, totalsPanels),
-    },
+    tiled('tiled', panelLoop),
+    tiled('tiledUnrolled', panelUnrolled),
     {
       // 64 invocations and 9,216 bytes, with totals 9,728.
       name: 'tiledSmall',
       supports: ({ M, N }, { software }) => !software && ceilDiv(M, 64) * ceilDiv(N, 64) < FEW_TILES,
-      dispatch: (p) => tiles(tiledSmallShader, loadsFor(p), p, { rows: 32, columns: 32 }, {}, totalsPanels),
+      dispatch: (p) =>
+        tiles(tiledSmallShader + tileBlocks, loadsFor(p), p, { rows: 32, columns: 32 }, {}, totalsPanels),
     },
     {
       // No barriers, no subgroup operations: for software adapters that report no subgroups (Deno's), and to be tried elsewhere.

@@ -1,6 +1,6 @@
 // The choice of a kernel's variant: by trial where it is worth it, as recorded where it was made before.
 
-import { expect, test, vi } from 'vitest';
+import { afterEach, expect, test, vi } from 'vitest';
 import { KernelChoices, Trial } from '../../src/engine/compile/choices.ts';
 import { matmul } from '../../src/kernels/matmul.ts';
 import type { MatmulProblem } from '../../src/kernels/matmul-problem.ts';
@@ -11,15 +11,19 @@ import { LARGEST, leastBudget, openTrainer, run, type Work } from './runs.ts';
 const device = await testDevice();
 const hasQuads = device.traits.software && (await runnable(matmul)).some(({ name }) => name === 'quads');
 
+afterEach(() => {
+  vi.restoreAllMocks();
+});
+
 /** 64 x `size` x 64: two operations for each. */
 const product = (size: number): MatmulProblem => ({ layout: 'NN', M: size, N: 64, K: 64 });
 
 /** The variant that is chosen for the product, and those that were tried. */
 async function settled(problem: MatmulProblem, recorded = {}) {
   const tried: string[] = [];
-  vi.spyOn(Trial.prototype, 'time').mockImplementation(async ({ name }) => {
-    tried.push(name);
-    return name === 'quads' ? 1 : 2;
+  vi.spyOn(Trial.prototype, 'fastest').mockImplementation(async (variants) => {
+    tried.push(...variants.map(({ name }) => name));
+    return 'quads';
   });
   const choices = new KernelChoices(device, recorded);
   await choices.settle([{ kernel: matmul, whole: problem, problem }]);
@@ -40,21 +44,22 @@ test.runIf(hasQuads)('a small product keeps the choice that a run has recorded',
 });
 
 test.runIf(hasQuads)(
-  'measuring ends where it is to, between two variants, and leaves nothing on the device',
+  'measuring ends where it is to, within a trial, and leaves nothing on the device',
   async () => {
     const stop = new AbortController();
-    const tried: string[] = [];
-    vi.spyOn(Trial.prototype, 'time').mockImplementation(async ({ name }) => {
-      tried.push(name);
+    let trials = 0;
+    const { fastest } = Trial.prototype;
+    vi.spyOn(Trial.prototype, 'fastest').mockImplementation(function (this: Trial, variants, signal) {
+      trials++;
       stop.abort();
-      return 1;
+      return fastest.call(this, variants, signal);
     });
     const before = device.allocator.bytes;
     const work: Work = { model: LARGEST, batch: 8, seq: 16, accumulate: 1, steps: 1 };
     await expect(openTrainer(device, work, { signal: stop.signal })).rejects.toThrow(
       new Stopped('stopped while kernels were measured, before the first step; start again'),
     );
-    expect(tried).toHaveLength(1);
+    expect(trials).toBe(1);
     expect(device.allocator.bytes).toBe(before);
     vi.restoreAllMocks();
     // A trainer that is there goes on: another budget may need other kernels.

@@ -4,7 +4,7 @@
 
 import { GPUBufferUsage } from '../../gpu/constants.ts';
 import type { Device } from '../../gpu/device.ts';
-import { bindDispatch, encodeDispatch, packUniforms } from '../../gpu/dispatch.ts';
+import { type BoundDispatch, bindDispatch, encodeDispatch, packUniforms } from '../../gpu/dispatch.ts';
 import { ELEMENT_TYPES, type Kernel, type Variant } from '../../kernels/kernel.ts';
 import { type Host, join } from '../../runtime/host.ts';
 import { assert, Stopped } from '../../util/errors.ts';
@@ -30,6 +30,8 @@ const TRIAL_ROUNDS = 3;
 const WORTH_COMPILING_FLOPS = 2 ** 20;
 /** A variant that took so many times what the fastest takes needs no further round: trials are waited for before a first step. */
 const BEATEN = 1.5;
+/** In the first round, before a GPU computes as fast as it can. */
+const BEATEN_AT_FIRST = 4;
 
 // biome-ignore lint/suspicious/noExplicitAny: kernels of different problems
 type AnyKernel = Kernel<any>;
@@ -125,19 +127,28 @@ export class KernelChoices {
     const [only] = variants;
     if (only && variants.length === 1) return only.name;
     const trial = await Trial.open(this.#device, kernel, problem);
-    let fastest = { name: '', ms: Number.POSITIVE_INFINITY };
     try {
-      for (const variant of variants) {
-        if (this.signal?.aborted)
-          throw new Stopped('stopped while kernels were measured, before the first step; start again');
-        const ms = await trial.time(variant, fastest.ms);
-        if (ms < fastest.ms || fastest.name === '') fastest = { name: variant.name, ms };
-      }
+      return await trial.fastest(variants, this.signal);
     } finally {
       trial.close();
     }
-    return fastest.name;
   }
+}
+
+/** A variant that is being timed. */
+interface Timed {
+  readonly name: string;
+  readonly bound: BoundDispatch;
+  /** Dispatches of a round. */
+  readonly count: number;
+  /** Milliseconds of a dispatch, of the rounds that count. */
+  ms: number;
+}
+
+/** Those that take less than so many times what the fastest takes. */
+function notBeaten(timed: Timed[], times: number): Timed[] {
+  const fastest = Math.min(...timed.map(({ ms }) => ms));
+  return timed.filter(({ ms }) => ms <= times * fastest);
 }
 
 /** One kernel's operands on scratch buffers, to time its variants on. */
@@ -146,6 +157,7 @@ export class Trial {
   readonly #kernel: AnyKernel;
   readonly #problem: object;
   readonly #buffers: Record<string, GPUBuffer> = {};
+  readonly #uniforms: GPUBuffer[] = [];
   /** Milliseconds of the answer that nothing was computed. */
   #answer: number | undefined;
 
@@ -170,11 +182,43 @@ export class Trial {
     this.#problem = problem;
   }
 
+  /** Milliseconds of one dispatch: the best of a few rounds, each long enough to measure. */
+  async time(variant: Variant<object>): Promise<number> {
+    const timed = await this.#firstRound(variant);
+    let best = timed.ms;
+    for (let round = 1; round < TRIAL_ROUNDS; round++) best = Math.min(best, await this.#round(timed));
+    return best;
+  }
+
   /**
-   * Milliseconds of one dispatch: the best of a few rounds, each long enough to measure. Of a variant that another has
-   * clearly beaten, which takes `fastest`, those of one round.
+   * The name of the variant that takes least. Each has its rounds among those of the others, and its first is not compared: a GPU
+   * that has rested computes slowly for a while. Errors: Stopped, where `signal` says so.
    */
-  async time(variant: Variant<object>, fastest = Number.POSITIVE_INFINITY): Promise<number> {
+  async fastest(variants: readonly Variant<object>[], signal?: AbortSignal): Promise<string> {
+    const check = () => {
+      if (signal?.aborted) throw new Stopped('stopped while kernels were measured, before the first step; start again');
+    };
+    let timed: Timed[] = [];
+    for (const variant of variants) {
+      check();
+      timed.push(await this.#firstRound(variant));
+    }
+    timed = notBeaten(timed, BEATEN_AT_FIRST);
+    for (const one of timed) one.ms = Number.POSITIVE_INFINITY;
+    for (let round = 1; round < TRIAL_ROUNDS; round++) {
+      for (const one of timed) {
+        check();
+        one.ms = Math.min(one.ms, await this.#round(one));
+      }
+      timed = notBeaten(timed, BEATEN);
+    }
+    const [best] = timed.sort((one, other) => one.ms - other.ms);
+    assert(best, `no variant of ${this.#kernel.name} was given`);
+    return best.name;
+  }
+
+  /** Compiles it, finds how many dispatches make a round, and times one. */
+  async #firstRound(variant: Variant<object>): Promise<Timed> {
     const { gpu, allocator, pipelines, traits } = this.#device;
     const dispatch = variant.dispatch(this.#problem, traits);
     const label = `${this.#kernel.name}.${variant.name}`;
@@ -182,42 +226,44 @@ export class Trial {
     const data = packUniforms([{ pipeline, dispatch }]);
     const usage = GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST;
     const uniforms = allocator.create('trial uniforms', data.byteLength, usage);
+    this.#uniforms.push(uniforms);
     gpu.queue.writeBuffer(uniforms, 0, data);
     const ranges = Object.fromEntries(
       Object.entries(this.#buffers).map(([name, buffer]) => [name, { buffer, offset: 0, bytes: buffer.size }]),
     );
     const bound = bindDispatch(this.#device, label, pipeline, dispatch.workgroups, ranges, uniforms, 0);
-    const run = async (count: number): Promise<number> => {
-      const encoder = gpu.createCommandEncoder();
-      const pass = encoder.beginComputePass();
-      for (let i = 0; i < count; i++) encodeDispatch(pass, bound);
-      pass.end();
-      const start = performance.now();
-      this.#device.submit(encoder);
-      await this.#device.idle();
-      return performance.now() - start;
-    };
-    try {
-      await run(1); // compiles on the driver's side
-      this.#answer ??= Math.min(await run(0), await run(0));
-      const wanted = Math.min(MOST_TRIAL_MS, Math.max(TRIAL_MS, TRIAL_ANSWERS * this.#answer));
-      let count = 1;
-      let best = await run(count);
-      // Again, and with more, where most of the time was that of the answer. Half of what is wanted is enough.
-      while (best < wanted / 2 && count < MOST_DISPATCHES) {
-        count = Math.min(MOST_DISPATCHES, Math.ceil((count * wanted) / Math.max(best, 0.01)));
-        best = await run(count);
-      }
-      const rounds = best / count > BEATEN * fastest ? 1 : TRIAL_ROUNDS;
-      for (let round = 1; round < rounds; round++) best = Math.min(best, await run(count));
-      return best / count;
-    } finally {
-      allocator.destroy(uniforms);
+    await this.#run(bound, 1); // compiles on the driver's side
+    this.#answer ??= Math.min(await this.#run(bound, 0), await this.#run(bound, 0));
+    const wanted = Math.min(MOST_TRIAL_MS, Math.max(TRIAL_MS, TRIAL_ANSWERS * this.#answer));
+    let count = 1;
+    let ms = await this.#run(bound, count);
+    // Again, and with more, where most of the time was that of the answer. Half of what is wanted is enough.
+    while (ms < wanted / 2 && count < MOST_DISPATCHES) {
+      count = Math.min(MOST_DISPATCHES, Math.ceil((count * wanted) / Math.max(ms, 0.01)));
+      ms = await this.#run(bound, count);
     }
+    return { name: variant.name, bound, count, ms: ms / count };
+  }
+
+  /** Milliseconds of a dispatch in one round more. */
+  async #round({ bound, count }: Timed): Promise<number> {
+    return (await this.#run(bound, count)) / count;
+  }
+
+  /** Milliseconds of so many dispatches, and of the answer that they are done. */
+  async #run(bound: BoundDispatch, count: number): Promise<number> {
+    const encoder = this.#device.gpu.createCommandEncoder();
+    const pass = encoder.beginComputePass();
+    for (let i = 0; i < count; i++) encodeDispatch(pass, bound);
+    pass.end();
+    const start = performance.now();
+    this.#device.submit(encoder);
+    await this.#device.idle();
+    return performance.now() - start;
   }
 
   close(): void {
-    for (const buffer of Object.values(this.#buffers)) this.#device.allocator.destroy(buffer);
+    for (const buffer of [...Object.values(this.#buffers), ...this.#uniforms]) this.#device.allocator.destroy(buffer);
   }
 }
 

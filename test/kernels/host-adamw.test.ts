@@ -21,7 +21,7 @@ import { Random } from '../../src/util/random.ts';
 import { narrowFloats, widen } from '../../src/values/floats.ts';
 import { lowerHalves, upperHalves } from '../../src/values/split-floats.ts';
 import { field } from '../entry.ts';
-import { runKernel, runnable } from '../harness.ts';
+import { runKernel, runnable, testDevice } from '../harness.ts';
 
 const KINDS = ['parameter', 'gradient', 'moment1', 'moment2'] as const;
 
@@ -148,7 +148,14 @@ describe('AdamW on the host', () => {
 /** The distance of floats of 32 bits there. */
 const ulpOf = (value: number): number => 2 ** (Math.max(-126, Math.floor(Math.log2(value))) - 23);
 
+/**
+ * Of what is subtracted from a parameter, which WGSL lets a GPU compute so far off: three quotients (2.5 ulp each, that under the
+ * root half of it), a root (4.5), and what rounds as everywhere.
+ */
+const CHANGE_ULP = 2.5 + 2.5 + 1.25 + 4.5 + 2;
+
 test('AdamW on the GPU agrees with the host’s to an ulp of each value', async () => {
+  const { software } = (await testDevice()).traits;
   const size = 9 * BLOCK + 5;
   const random = new Random(5, 'host and gpu');
   const { scalars, extent } = someCase(size, 3, 5);
@@ -172,9 +179,12 @@ test('AdamW on the GPU agrees with the host’s to an ulp of each value', async 
       const onHost = new Float32Array(values[kind].buffer, 12);
       field(found, name).forEach((value, i) => {
         // A sum near zero has the error of what was added.
-        const scale = Math.max(Math.abs(value), Math.abs(at(field(floats, kind), i)));
-        const off = Math.abs(value - at(onHost, i)) / ulpOf(scale);
-        if (!(off <= 1)) expect.fail(`${variant.name} ${kind} ${i}: ${value} is ${off} ulp from ${at(onHost, i)}`);
+        const before = at(field(floats, kind), i);
+        const ulp = ulpOf(Math.max(Math.abs(value), Math.abs(before)));
+        const allowed = ulp + (software || kind !== 'parameter' ? 0 : CHANGE_ULP * ulpOf(Math.abs(value - before)));
+        const off = Math.abs(value - at(onHost, i));
+        if (!(off <= allowed))
+          expect.fail(`${variant.name} ${kind} ${i}: ${value}, of ${before}, is not ${at(onHost, i)}`);
       });
     }
   }

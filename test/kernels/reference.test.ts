@@ -1,5 +1,6 @@
 // The kernels on the device against PyTorch's float64 results (test/fixtures/reference/ops), within the
-// tolerances that come with them: 4 x the worst of two float32 CPU implementations. Nothing is added to them.
+// tolerances that come with them: 4 x the worst of two float32 CPU implementations. Nothing is added to them; a GPU may be off
+// by as many of them as what WGSL promises of its arithmetic comes to.
 
 import { describe, expect, it } from 'vitest';
 import { parse } from '../../src/formats/safetensors.ts';
@@ -22,13 +23,15 @@ import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../src/kernel
 import { type RopeScaling, rope, ropeTable } from '../../src/kernels/rope.ts';
 import { STATE, stepControl } from '../../src/kernels/step-control.ts';
 import { BLOCK, sumSquares } from '../../src/kernels/sum-squares.ts';
+import { ALLOWED_MULTIPLE } from '../../src/parity/verdict.ts';
 import { at } from '../../src/util/at.ts';
 import { entry, field, fields, leading } from '../entry.ts';
-import { type HostArray, isWorthwhile, runKernel, runnable } from '../harness.ts';
+import { type HostArray, isWorthwhile, runKernel, runnable, testDevice } from '../harness.ts';
 import { testHost, VERBOSE } from '../host.ts';
 import { hyperOf } from './inputs.ts';
 
 const FOLDER = 'test/fixtures/reference/ops';
+const TOLERANCES = (await testDevice()).traits.software ? 1 : ALLOWED_MULTIPLE;
 const read = (file: string) => testHost.files.read(`${FOLDER}/${file}`);
 
 interface Case {
@@ -95,7 +98,8 @@ class Reference {
     if (VERBOSE) {
       console.log(`${this.description.file} ${name}: ${(worst / tol_abs).toFixed(3)} of the tolerance`);
     }
-    expect(worst, `${name} is off by ${worst}, allowed ${tol_abs}`).toBeLessThanOrEqual(tol_abs);
+    const allowed = TOLERANCES * tol_abs;
+    expect(worst, `${name} is off by ${worst}, allowed ${allowed}`).toBeLessThanOrEqual(allowed);
   }
 }
 

@@ -18,7 +18,7 @@ import { makeModel } from '../../src/nn/index.ts';
 import { withLora } from '../../src/nn/lora.ts';
 import { traceStep } from '../../src/train/step/step-programs.ts';
 import { CODECS } from '../../src/values/stored-elements.ts';
-import { type HostArray, isWorthwhile, runKernel, runnable, type StoredAs } from '../harness.ts';
+import { type HostArray, isWorthwhile, runKernel, runnable, type StoredAs, testDevice } from '../harness.ts';
 import { EVERY_CASE, THOROUGH } from '../host.ts';
 import { decoded, GGML_BLOCKS, GGML_ELEMENTS, type GGMLElement, randomBlocks } from '../values/ggml-decoder.ts';
 import { cases } from './cases.ts';
@@ -65,8 +65,18 @@ const ACTIVATIONS: Readonly<Record<string, readonly string[]>> = {
 /** Its values are rounded products: only what multiplies with them takes it. */
 const OF_PRODUCTS: Readonly<Record<string, readonly string[]>> = { matmul: ['b'] };
 
-const operandsIn = (element: NarrowElement, kernel: string): readonly string[] =>
-  (element === 'nf4' ? OF_PRODUCTS : PARAMETERS)[kernel] ?? [];
+/**
+ * A value in blocks is a product, and what a layer norm adds a bias to is one: a GPU's compiler may choose which of them it
+ * rounds before the sum.
+ */
+const OF_BLOCKS_ON_GPU: typeof PARAMETERS = { ...PARAMETERS, layernorm: ['weight'] };
+
+const { software } = (await testDevice()).traits;
+
+function operandsIn(element: NarrowElement, kernel: string): readonly string[] {
+  const inBlocks = software || element === 'bf16' || element === 'f16' ? PARAMETERS : OF_BLOCKS_ON_GPU;
+  return (element === 'nf4' ? OF_PRODUCTS : inBlocks)[kernel] ?? [];
+}
 
 const ELEMENTS = ['bf16', 'f16', 'q8_0', 'q4_0', 'nf4', ...GGML_ELEMENTS] as const;
 

@@ -19,10 +19,10 @@ const isCase = await Promise.all(folders.map((name) => testHost.files.stat(join(
 /** The names of all cases. */
 export const CASES: readonly string[] = folders.filter((_, i) => isCase[i]);
 
-/** Of odd sizes. */
-const FEW = ['gpt2-small-odd'];
-/** Packed documents, an encoder, an adapter. */
-const MORE = ['chat-mask', 'vit-classify', 'llama-lora-all'];
+/** An adapter. */
+const FEW = ['llama-lora-all'];
+/** Packed documents, an encoder. */
+const MORE = ['chat-mask', 'vit-classify', ...FEW];
 
 /** The names of those replayed in their smallest budget: all in `npm run test:all`, else more in Node, whose polls are the fastest. */
 export const IN_LEAST_BUDGET: readonly string[] = EVERY_CASE ? CASES : THOROUGH ? MORE : FEW;

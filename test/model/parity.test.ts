@@ -174,7 +174,7 @@ describe.runIf(THOROUGH)('the replay notices', () => {
     'another warm-up': ({ schedule }) => ({ schedule: { ...schedule, warmup: 4 } }),
     'micro-batches in another step': ({ batches }) => ({ batches: batches.toReversed() }),
   });
-  it.each(wrong)('%s', async (_, change) => {
+  it.each(wrong.filter((_, i) => EVERY_CASE || i % 2 === 0))('%s', async (_, change) => {
     const reference = await loadCase(testHost, join(REFERENCE, 'gpt2-stdinit'));
     const { worst, pass } = await replay(device, { ...reference, ...change(reference) });
     expect(pass).toBe(false);

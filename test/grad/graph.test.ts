@@ -13,6 +13,7 @@ import { traceStep } from '../../src/train/step/step-programs.ts';
 import { Random } from '../../src/util/random.ts';
 import { entry, field } from '../entry.ts';
 import { SMALL_MODELS } from '../families.ts';
+import { EVERY_CASE } from '../host.ts';
 import { Memory } from '../interpret.ts';
 
 const BATCH = 2;
@@ -96,7 +97,7 @@ describe.each(Object.entries(SMALL_MODELS))('%s', (_, { config, lora, packed = f
   it.each([...gradients.keys()])('%s', (name) => {
     const gradient = memory.of(entry(gradients, name));
     const at = entry(weights, name);
-    for (let trial = 0; trial < 2; trial++) {
+    for (let trial = 0; trial < (EVERY_CASE ? 2 : 1); trial++) {
       const draws = normals(at.length);
       const direction = draws.map((value) => value / Math.hypot(...draws));
       const moved = (steps: number) =>

@@ -18,9 +18,10 @@ export function packed(p: AttentionBackwardProblem): AttentionProblem {
 }
 
 export const attentions: AttentionBackwardProblem[] = [
-  { batch: 1, seq: 1, heads: 1, kvHeads: 1, headSize: 4 },
-  { batch: 2, seq: 3, heads: 2, kvHeads: 2, headSize: 5 },
+  // The one that variants run which take long to compile.
   { batch: 1, seq: 37, heads: 8, kvHeads: 2, headSize: 8 },
+  { batch: 2, seq: 3, heads: 2, kvHeads: 2, headSize: 5 },
+  { batch: 1, seq: 1, heads: 1, kvHeads: 1, headSize: 4 },
   { batch: 3, seq: 16, heads: 1, kvHeads: 1, headSize: 10 },
   { batch: 2, seq: 65, heads: 4, kvHeads: 4, headSize: 16 },
   { batch: 1, seq: 37, heads: 5, kvHeads: 1, headSize: 24 },

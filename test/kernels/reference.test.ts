@@ -224,11 +224,15 @@ function columns(matrix: HostArray, rows: number, vocabulary: number, first: num
   });
 }
 
-/** Of a kernel, the variants that are worth their compilation in a case: one of those of its operator. */
-async function worthwhile<P>(kernel: Kernel<P>, { description }: Reference): Promise<Variant<P>[]> {
-  const index = cases.filter(({ op }) => op === description.op).indexOf(description);
-  const variants = await runnable(kernel);
-  const isWorth = await Promise.all(variants.map((variant) => isWorthwhile(variant, index, 8)));
+/** The operators that are a product, or three. */
+const PRODUCTS = ['matmul', 'conv1d', 'linear'];
+const products = PRODUCTS.flatMap((name) => cases.filter(({ op }) => op === name));
+
+/** Of the product's variants those that are worth their compilation in a case. */
+async function worthwhile({ description }: Reference): Promise<Variant<MatmulProblem>[]> {
+  const index = products.indexOf(description);
+  const variants = await runnable(matmul);
+  const isWorth = await Promise.all(variants.map((variant) => isWorthwhile(variant, index, 16)));
   return variants.filter((_, i) => isWorth[i]);
 }
 
@@ -237,7 +241,7 @@ describeOp('matmul', async (reference) => {
   const { M, N, K } = reference.attrs('M', 'N', 'K');
   const data: Record<string, HostArray> = { a: reference.input('A'), b: reference.input('B') };
   if (accumulate) data.c = reference.input('C0');
-  for (const { name } of await worthwhile(matmul, reference)) {
+  for (const { name } of await worthwhile(reference)) {
     reference.expect('C', await output('c', matmul, { layout: mode, M, N, K, accumulate }, data, name));
   }
 });
@@ -256,7 +260,7 @@ async function checkLinear(reference: Reference, stored: 'in,out' | 'out,in'): P
     Object.assign(toWeight, { M: outputs, N: inputs });
   }
   const gradients = stored === 'in,out' ? { a: x, b: dy } : { a: dy, b: x };
-  for (const { name } of await worthwhile(matmul, reference)) {
+  for (const { name } of await worthwhile(reference)) {
     reference.expect('y', await output('c', matmul, forward, { a: x, b: weight, bias }, name));
     reference.expect('dx', await output('c', matmul, toInput, { a: dy, b: weight }, name));
     reference.expect('dweight', await output('c', matmul, toWeight, gradients, name));
@@ -478,7 +482,7 @@ async function checkAttention(
   const position = new Uint32Array([offset]);
   const index = cases.filter(({ op }) => op.endsWith('_attention')).indexOf(reference.description);
   for (const { name } of [...attentionVariants, { name: 'rows' }]) {
-    if (!(await isWorthwhile({ name }, index, 12))) continue;
+    if (!(await isWorthwhile({ name }, index, 18))) continue;
     const problem: AttentionProblem = {
       ...{ batch, seq, heads, kvHeads, headSize, kvRows, qStride: width, qOffset: 0 },
       ...{ kStride: kvWidth, kOffset: 0, vStride: kvWidth, vOffset: 0, mask },

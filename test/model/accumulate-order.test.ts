@@ -36,7 +36,7 @@ import {
   workloadOf,
 } from './runs.ts';
 
-const SAMPLED = ['gpt2, tied', 'gpt2 with low-rank updates', 'llama, grouped heads'];
+const SAMPLED = ['gpt2 with low-rank updates', 'llama, grouped heads'];
 const models = Object.entries(MODELS).filter(([name]) => EVERY_CASE || SAMPLED.includes(name));
 const modes: readonly ActivationMode[] = EVERY_CASE ? ACTIVATION_MODES : ['spill'];
 

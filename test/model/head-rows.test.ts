@@ -30,7 +30,7 @@ describe.each(Object.entries(MODELS).slice(0, EVERY_CASE ? undefined : THOROUGH 
     most.rows = ROWS;
     const whole = traceStep(model, 3, ROWS / 3).first.instructions.length;
     const { outcome: wanted } = await run(device, work());
-    for (const rows of [16, 8, 20]) {
+    for (const rows of EVERY_CASE ? [16, 8, 20] : [20]) {
       most.rows = rows;
       expect(traceStep(model, 3, ROWS / 3).first.instructions.length).toBeGreaterThan(whole);
       expectSame((await run(device, work())).outcome, wanted, `${rows} rows`);

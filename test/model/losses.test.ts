@@ -122,9 +122,9 @@ describe('a device lost at the n-th', () => {
   });
 
   test.each([
-    ['submit', every(isDeno ? 5 : 61)],
-    ['writeBuffer', every(13)],
-    ['mapAsync', every(47)],
+    ['submit', every(isDeno ? 5 : 151)],
+    ['writeBuffer', every(isDeno ? 13 : 31)],
+    ['mapAsync', every(isDeno ? 47 : 113)],
     ['onSubmittedWorkDone', every(isDeno ? 3 : 43)],
   ] as const)('%s, every %d-th of them in turn', async (call, stride) => {
     let met = 0;
@@ -133,8 +133,8 @@ describe('a device lost at the n-th', () => {
   });
 
   test.each([
-    ['mapAsync', every(isDeno ? 9 : 97)],
-    ['submit', every(isDeno ? 7 : 127)],
+    ['mapAsync', every(isDeno ? 9 : 241)],
+    ['submit', every(isDeno ? 7 : 313)],
   ] as const)('%s, every %d-th of them, with micro-batches and a disk', async (call, stride) => {
     let met = 0;
     for (let n = 1; await disturbed(tiered, { call, at: [n] }); n += stride) met++;
@@ -152,7 +152,7 @@ describe('a device lost at the n-th', () => {
       ['writeBuffer', 20, 0],
       ['writeBuffer', 20, 3],
     ] as const;
-    for (const [call, ...at] of isDeno ? cases.slice(1, 5) : cases) {
+    for (const [call, ...at] of EVERY_CASE ? cases : cases.filter((_, i) => [1, 2, 5, 6].includes(i))) {
       expect(await disturbed(plain, { call, at }), `${call} ${at}`).toBe(2);
     }
   });
@@ -211,10 +211,10 @@ describe('a device lost during', () => {
     }
   }
 
-  test('an evaluation', () => everywhere('submit', every(isDeno ? 20 : 31), (trainer) => trainer.evaluate(batch(0))));
+  test('an evaluation', () => everywhere('submit', every(isDeno ? 20 : 61), (trainer) => trainer.evaluate(batch(0))));
 
   test('a text', () =>
-    everywhere('mapAsync', every(isDeno ? 9 : 19), async (trainer) => {
+    everywhere('mapAsync', every(isDeno ? 9 : 43), async (trainer) => {
       const { generator } = trainer;
       return write(generator as Generator);
     }));
@@ -230,7 +230,7 @@ describe('a device lost during', () => {
     }));
 
   test('an evaluation that was asked for between two steps: it comes between them', () =>
-    everywhere('submit', every(isDeno ? 50 : 41), async (trainer) => {
+    everywhere('submit', every(isDeno ? 50 : 97), async (trainer) => {
       const [, , three, four] = leading(4, batchesOf(given.work));
       const loss = ({ loss, gradNorm }: StepMetrics) => [loss, gradNorm];
       return Promise.all([
@@ -242,7 +242,7 @@ describe('a device lost during', () => {
     }));
 
   test('a recovery, work that is asked for comes in its turn', () =>
-    everywhere('submit', every(isDeno ? 40 : 41), async (trainer) => {
+    everywhere('submit', every(isDeno ? 40 : 97), async (trainer) => {
       const [, , three, four] = leading(4, batchesOf(given.work));
       const turn = () => new Promise((resolve) => setTimeout(resolve, 1));
       const found: Promise<unknown>[] = [trainer.start(three).then(({ loss }) => loss)];

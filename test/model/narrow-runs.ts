@@ -4,7 +4,9 @@
 import { expect } from 'vitest';
 import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
+import type { Trainer } from '../../src/train/step/trainer.ts';
 import { EVERY_CASE } from '../host.ts';
+import { fragileDevice } from './fragile.ts';
 import { expectSame, leastBudget, openTrainer, run, train, type Work } from './runs.ts';
 
 export type Run = Awaited<ReturnType<typeof run>>;
@@ -36,15 +38,26 @@ export async function expectClose(device: Device, work: Work, wide: Work['model'
   }
 }
 
+/**
+ * A device, and how its trainer loses it. In the sample it is a pretended loss, behind which nothing is compiled again: the
+ * real thing is in losses.test.ts.
+ */
+export async function losable(device: Device): Promise<{ device: Device; lose: (trainer: Trainer) => void }> {
+  if (EVERY_CASE) return { device: await device.reopen(), lose: (trainer) => trainer.device.gpu.destroy() };
+  const fragile = await fragileDevice(device);
+  return { device: fragile.device, lose: () => fragile.lose() };
+}
+
 /** Fails where a lost device and a new budget on the way change a bit. */
 export async function expectSameAfterLoss(device: Device, work: Work): Promise<void> {
   const { outcome, choices } = await run(device, work);
   const memory = { gpu: 2 * leastBudget(device, work) };
-  const trainer = await openTrainer(await device.reopen(), work, { memory, choices });
+  const { device: own, lose } = await losable(device);
+  const trainer = await openTrainer(own, work, { memory, choices });
   try {
     const found = await train(trainer, work, async (pair) => {
       if (pair === 1) await trainer.setBudget(trainer.session.leastBudget);
-      if (pair === 2) trainer.device.gpu.destroy();
+      if (pair === 2) lose(trainer);
     });
     expectSame(found, outcome, 'lost and moved');
     expect(trainer.recoveries).toBe(1);

@@ -130,14 +130,13 @@ test.each(EVERY_CASE ? CURVES : CURVES.slice(0, 1))(
 test.each(NARROW)('%s: weights come back as they were set, to the bit', async (dtype) => {
   const model = computedIn(MODELS['gpt2, untied'], dtype);
   const work: Work = { model, batch: 1, seq: 8, accumulate: 1, steps: 1 };
-  const trainer = await openTrainer(await device.reopen(), work, { memory: { gpu: 2 * leastBudget(device, work) } });
+  const trainer = await openTrainer(device, work, { memory: { gpu: 2 * leastBudget(device, work) } });
   try {
     const [set, found] = [await collect(initialWeights(model, 3)), await collect(trainer.values('parameter'))];
     expect([...found.keys()].sort()).toEqual([...set.keys()].sort());
     for (const [name, values] of set) expect(found.get(name), name).toEqual(values);
   } finally {
     await trainer.destroy();
-    trainer.device.close();
   }
 });
 

@@ -26,7 +26,7 @@ import { Random } from '../../src/util/random.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { TEMPLATES } from '../data/chat-templates.ts';
 import { testDevice } from '../harness.ts';
-import { THOROUGH, testHost } from '../host.ts';
+import { EVERY_CASE, THOROUGH, testHost } from '../host.ts';
 import { MemoryFiles } from '../memory-files.ts';
 
 const CASE = 'test/fixtures/reference/chat-mask';
@@ -49,7 +49,8 @@ afterEach(() => {
   vi.restoreAllMocks();
 });
 
-test.runIf(THOROUGH)('the reference within the smallest budget', async () => {
+// In the sample parity.test.ts has it.
+test.runIf(EVERY_CASE)('the reference within the smallest budget', async () => {
   // By timing, its variants take longer than its steps.
   chooseVariants(1);
   const reference = await loadCase(testHost, CASE);
@@ -161,7 +162,16 @@ describe('a run on conversations', () => {
       },
       'test',
     ),
-    ...{ data: ['sums.jsonl'], batch: 2, seq: 256, accumulate: 2, steps: 9, lr: 2e-2, minLr: 1e-3, schedule: 'cosine' },
+    ...{
+      data: ['sums.jsonl'],
+      batch: 2,
+      seq: EVERY_CASE ? 256 : 128,
+      accumulate: 2,
+      steps: 9,
+      lr: 2e-2,
+      minLr: 1e-3,
+      schedule: 'cosine',
+    },
     ...{ warmup: 1, clip: 1, weightDecay: 0.1, seed: 5, evalEvery: 4, sampleEvery: 0, saveEvery: 0 },
     ...{ evalWindows: 4, sampleTokens: 4 },
     records: { trainOn: 'answers', pack: 'yes', template: TEMPLATES.qwen3 },

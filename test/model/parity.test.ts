@@ -34,8 +34,14 @@ function resident(name: string): Promise<ReplayResult> {
   return made;
 }
 
+/** Of other steps, weights or targets than another case of the family has. */
+const ALIKE = ['gpt2-accum4', 'gpt2-ignore', 'gpt2-stdinit', 'llama-tiny'];
+
+/** In Deno each step waits longer for what it reads. */
+const SAMPLED_CASES = EVERY_CASE ? CASES : CASES.filter((name, i) => (THOROUGH ? !ALIKE.includes(name) : i % 6 === 0));
+
 describe('replayed cases', () => {
-  it.each(CASES.filter((_, i) => THOROUGH || i % 3 === 0))('%s', async (name) => {
+  it.each(SAMPLED_CASES)('%s', async (name) => {
     const before = device.allocator.bytes;
     const { metrics, worst, pass, unchecked } = await resident(name);
     const table = [...metrics].map(([metric, { multiple, where }]) => `${metric} ${multiple.toFixed(3)} ${where}`);
@@ -168,7 +174,7 @@ describe.runIf(THOROUGH)('the replay notices', () => {
     'another warm-up': ({ schedule }) => ({ schedule: { ...schedule, warmup: 4 } }),
     'micro-batches in another step': ({ batches }) => ({ batches: batches.toReversed() }),
   });
-  it.each(wrong)('%s', async (_, change) => {
+  it.each(wrong.filter((_, i) => EVERY_CASE || i % 2 === 0))('%s', async (_, change) => {
     const reference = await loadCase(testHost, join(REFERENCE, 'gpt2-stdinit'));
     const { worst, pass } = await replay(device, { ...reference, ...change(reference) });
     expect(pass).toBe(false);

@@ -6,7 +6,7 @@ import { HYPER, STATE } from '../../../src/kernels/step-control.ts';
 import { BLOCK } from '../../../src/kernels/sum-squares.ts';
 import { field } from '../../entry.ts';
 import { HYPERS, row, someState } from '../inputs.ts';
-import { FOLDED_ITEMS } from '../problems.ts';
+import { FOLDED_ITEMS, inEveryCase } from '../problems.ts';
 import { type Bound, TINY, ULP } from '../rounding.ts';
 
 const { abs, max, sqrt } = Math;
@@ -20,7 +20,7 @@ export const cases = [
       { size: 129 },
       { size: 33 * BLOCK + 5, maskOffset: 30 },
       { size: 33 * BLOCK + 4, maskOffset: 30 },
-      { size: FOLDED_ITEMS },
+      ...inEveryCase({ size: FOLDED_ITEMS }),
     ],
     inputs: (problem, random) => ({
       hyper: HYPERS,

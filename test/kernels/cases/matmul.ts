@@ -23,9 +23,9 @@ const epilogues: readonly Epilogue[] = [
 
 const matmuls: readonly MatmulProblem[] = [
   ...layouts.flatMap((layout) => [
-    { layout, M: 1, N: 1, K: 1 },
-    { layout, M: 3, N: 5, K: 7, accumulate: true },
     { layout, M: 17, N: 33, K: 65 },
+    { layout, M: 3, N: 5, K: 7, accumulate: true },
+    { layout, M: 1, N: 1, K: 1 },
     { layout, M: 51, N: 40, K: 1 },
     // Multiples of 4, then tiles of every variant cut at each edge.
     { layout, M: 64, N: 48, K: 36, accumulate: true },

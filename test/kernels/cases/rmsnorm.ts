@@ -5,7 +5,7 @@ import { ROW_BLOCK } from '../../../src/kernels/layernorm.ts';
 import { type RMSNormProblem, rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../../src/kernels/rmsnorm.ts';
 import { row } from '../inputs.ts';
 import { normBackward, normBackwards, norms, parameterGrads, rstdError } from '../norms.ts';
-import { FOLDED_ROWS } from '../problems.ts';
+import { FOLDED_ROWS, inEveryCase } from '../problems.ts';
 import { ULP } from '../rounding.ts';
 
 const { abs, min } = Math;
@@ -17,7 +17,7 @@ export const cases = [
       ...norms,
       { rows: 3, width: 5, eps: 1e-6, gainOffset: 1 },
       { rows: 66, width: 268, eps: 1e-6, gainOffset: 1 },
-      { rows: FOLDED_ROWS, width: 3, eps: 1e-5 },
+      ...inEveryCase({ rows: FOLDED_ROWS, width: 3, eps: 1e-5 }),
     ],
     bound({ width, gainOffset = 0 }: RMSNormProblem, _before, { y, rstd }: Arrays<'y' | 'rstd'>) {
       const relative = rstdError(width);

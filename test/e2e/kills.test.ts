@@ -14,7 +14,7 @@ import { here } from './here.ts';
 let folder: string;
 const at = (...names: string[]) => path.join(folder, ...names);
 
-const STEPS = 24;
+const STEPS = EVERY_CASE ? 24 : 12;
 const SHAPE = ['--layers', '2', '--width', '32', '--heads', '2', '--context', '16', '--batch', '2', '--warmup', '2'];
 const SHOWN = ['--eval-every', '9', '--eval-windows', '4', '--sample-every', '7', '--sample-tokens', '6'];
 const BUDGET = ['--gpu-memory', '750KB', '--host-memory', '700KB'];

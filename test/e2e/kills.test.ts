@@ -132,7 +132,7 @@ const ways: [string, string[]][] = [
   ['--dtype f16 --optimizer-device cpu', BUDGET.with(-1, '900KB')],
 ];
 
-test.runIf(THOROUGH).each(EVERY_CASE ? ways : ways.slice(1, 2))(
+test.runIf(EVERY_CASE).each(ways)(
   'killed and resumed, %s: the same bits',
   { timeout: 3_600_000 },
   async (flags, memory) => {

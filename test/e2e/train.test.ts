@@ -159,7 +159,8 @@ describe('train', () => {
     expect(readdirSync(at('unread')).sort()).toEqual([expect.stringMatching(/^checkpoint-\d+$/), 'report.html']);
   });
 
-  test.runIf(THOROUGH)('killed at once, it has a whole checkpoint, and goes on from there', async () => {
+  // Runs that are killed in other ways are in kills.test.ts.
+  test.runIf(EVERY_CASE)('killed at once, it has a whole checkpoint, and goes on from there', async () => {
     const killed = await holdfast(train('killed', '--steps', '5000', '--save-every', '3', '--json'), {
       watch: (stdout, child) => {
         if (stdout.includes('"step":10')) child.kill('SIGKILL');
@@ -274,7 +275,8 @@ describe('train', () => {
     },
   );
 
-  test.runIf(THOROUGH)('a model that a run is training writes, however often that saves', async () => {
+  // A reader beside a run that saves is in test/formats/living-run.test.ts.
+  test.runIf(EVERY_CASE)('a model that a run is training writes, however often that saves', async () => {
     let written: Promise<Finished[]> | undefined;
     const write = () => holdfast(['generate', at('living'), '--prompt', 'the ', '--tokens', '4']);
     await holdfast(train('living', '--steps', '20000', '--save-every', '1', '--json'), {

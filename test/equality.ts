@@ -9,7 +9,9 @@ const ADDED = Symbol.for('holdfast.typed-arrays');
 /** The same bytes are equal; whether others are, and how they differ, is left to Vitest. */
 function sameBytes(a: unknown, b: unknown): true | undefined {
   if (!ArrayBuffer.isView(a) || !ArrayBuffer.isView(b) || a.constructor !== b.constructor) return undefined;
-  const [first, second] = [a, b].map(({ buffer, byteOffset, byteLength }) => Buffer.from(buffer, byteOffset, byteLength));
+  const [first, second] = [a, b].map(({ buffer, byteOffset, byteLength }) =>
+    Buffer.from(buffer, byteOffset, byteLength),
+  );
   return first && second?.equals(first) ? true : undefined;
 }
 

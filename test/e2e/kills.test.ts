@@ -209,7 +209,7 @@ test('parity of a run has its folder meanwhile: refused where a process trains t
   expect(isHeld()).toBe(false);
 });
 
-test('two that take the next free folder at the same time take two', async () => {
+test.runIf(THOROUGH)('two that take the next free folder at the same time take two', async () => {
   const model = [...SHAPE, '--steps', '3', '--data', at('text'), '--sample-tokens', '0'];
   const options = { cwd: folder, env: { XDG_CACHE_HOME: at('cache') } };
   const both = [start(['train', ...model], options), start(['train', ...model], options)];

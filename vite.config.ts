@@ -62,12 +62,12 @@ export default defineConfig({
         test: {
           name: 'shared',
           isolate: false,
-          setupFiles: 'test/restore.ts',
+          setupFiles: ['test/equality.ts', 'test/restore.ts'],
           include: ['test/**/*.test.ts'],
           exclude: [...ELSEWHERE, ...APART],
         },
       },
-      { extends: true, test: { name: 'apart', include: APART, exclude: ELSEWHERE } },
+      { extends: true, test: { name: 'apart', setupFiles: 'test/equality.ts', include: APART, exclude: ELSEWHERE } },
     ],
   },
 });

@@ -38,14 +38,18 @@ export async function launch(args?: string[]): Promise<Browser> {
 /** A file with the kernel choices of contexts before, by adapter; `npm test` has one for all test files. @default none are kept */
 const KNOWN_CHOICES = process.env['HOLDFAST_PAGE_CHOICES'];
 
+/** What dispatches and arithmetic cost in seconds, made up. */
+const COSTS = { dispatch: 1e-5, flop: 1e-9 };
+
 /**
- * A storage of its own, with the kernel choices of those before it: measuring them takes longer than most runs of these
- * tests. Which they are changes no test: none compares runs of two contexts, and what is not known is measured.
+ * A storage of its own, with the kernel choices of those before it, and costs of steps if `costs` is not false: measuring them
+ * takes longer than most runs of these tests. Which they are changes no test: none compares runs of two contexts, and what is not
+ * known is measured.
  */
 export async function newContext(
   browser: Browser,
   site: Site,
-  options?: BrowserContextOptions,
+  { costs = true, ...options }: BrowserContextOptions & { readonly costs?: boolean } = {},
 ): Promise<BrowserContext> {
   await keepChoices(browser, site);
   const context = await browser.newContext(options);
@@ -60,8 +64,31 @@ export async function newContext(
     await writer.write(JSON.stringify(choices));
     await writer.close();
   }, choicesIn(KNOWN_CHOICES));
+  if (costs) await keepCosts(page);
   await page.close();
   return context;
+}
+
+/** As src/browser/speed.ts keeps them, of every adapter that choices are known of: behind the runtime's name. */
+async function keepCosts(page: Page): Promise<void> {
+  const adapters = Object.keys(choicesIn(KNOWN_CHOICES ?? '')).map((key) => key.replace(/^.*? \| /, ''));
+  await page.evaluate(
+    ({ adapters, costs }) =>
+      new Promise<void>((resolve, reject) => {
+        const request = indexedDB.open('holdfast-speeds');
+        request.onerror = () => reject(request.error);
+        request.onupgradeneeded = () => request.result.createObjectStore('runs');
+        request.onsuccess = () => {
+          const transaction = request.result.transaction('runs', 'readwrite');
+          for (const adapter of adapters) transaction.objectStore('runs').put({ costs, runs: {} }, adapter);
+          transaction.oncomplete = () => {
+            request.result.close();
+            resolve();
+          };
+        };
+      }),
+    { adapters, costs: COSTS },
+  );
 }
 
 /** Ends a browser, whose kernel choices later contexts have. */

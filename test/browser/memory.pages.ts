@@ -19,7 +19,7 @@ let budgets: { least: number; most: number; chunkBytes: number };
 
 beforeAll(async () => {
   [browser, site] = await Promise.all([launch(), serve()]);
-  context = await newContext(browser, site);
+  context = await newContext(browser, site, { costs: false });
   const page = await open(context, site.isolated);
   const speed = () => page.evaluate((s) => window.holdfast.trainer.estimate(s), SETTINGS);
   const before = await speed();

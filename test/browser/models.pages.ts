@@ -114,7 +114,7 @@ describe('the service', () => {
         ...SETTINGS,
         config,
         lora: LORA,
-        steps: 12,
+        steps: 6,
         lr: 0.02,
         evalWindows: 2,
         seq: 64,
@@ -314,28 +314,37 @@ describe('the service', () => {
     },
   );
 
-  test.each([
-    ['no config', without('config.json'), /config\.json/],
-    ['no weights', without('model.safetensors.index.json'), /there is no model\.safetensors/],
-    ['a missing shard', without('model-00002-of-00002.safetensors'), /model-00002-of-00002\.safetensors is missing/],
-    ['no tokenizer', without('tokenizer.json'), /its vocabulary has 320 tokens, of a tokenizer that is not there/],
-    ['an unknown architecture', changed({ model_type: 'mamba', architectures: ['MambaForCausalLM'] }), /mamba/],
-    ['a field that would change the result', changed({ attention_multiplier: 2 }), /attention_multiplier/],
-    [
-      'a tokenizer of another vocabulary',
-      withToken,
-      /its tokens go up to 500, the vocabulary of tiny-llama ends at 319/,
-    ],
-    ['a header that promises more than there is', truncated, /model-00001-of-00002\.safetensors/],
-    ['a config that is no JSON', (files) => ({ ...files, 'config.json': bytesOf('{') }), /config\.json/],
-  ] as [string, (files: Folder) => Folder, RegExp][])('%s: one line, and nothing changes', async (_, change, line) => {
-    const page = await open(await newContext(browser, site), site.isolated);
-    const said = await inspect(page, { 'tiny-llama': change(model) });
-    expect(said).toMatch(line);
-    expect(said).not.toContain('\n');
-    const kept = await page.evaluate(() => window.holdfast.trainer.runs());
-    expect(kept).toEqual([]);
-    await page.context().close();
+  describe('files that are no model that it can train', () => {
+    let page: Page;
+    beforeAll(async () => {
+      page = await open(await newContext(browser, site), site.isolated);
+    });
+    afterAll(() => page.context().close());
+
+    test.each([
+      ['no config', without('config.json'), /config\.json/],
+      ['no weights', without('model.safetensors.index.json'), /there is no model\.safetensors/],
+      ['a missing shard', without('model-00002-of-00002.safetensors'), /model-00002-of-00002\.safetensors is missing/],
+      ['no tokenizer', without('tokenizer.json'), /its vocabulary has 320 tokens, of a tokenizer that is not there/],
+      ['an unknown architecture', changed({ model_type: 'mamba', architectures: ['MambaForCausalLM'] }), /mamba/],
+      ['a field that would change the result', changed({ attention_multiplier: 2 }), /attention_multiplier/],
+      [
+        'a tokenizer of another vocabulary',
+        withToken,
+        /its tokens go up to 500, the vocabulary of tiny-llama ends at 319/,
+      ],
+      ['a header that promises more than there is', truncated, /model-00001-of-00002\.safetensors/],
+      ['a config that is no JSON', (files) => ({ ...files, 'config.json': bytesOf('{') }), /config\.json/],
+    ] as [string, (files: Folder) => Folder, RegExp][])(
+      '%s: one line, and nothing changes',
+      async (_, change, line) => {
+        const said = await inspect(page, { 'tiny-llama': change(model) });
+        expect(said).toMatch(line);
+        expect(said).not.toContain('\n');
+        const kept = await page.evaluate(() => window.holdfast.trainer.runs());
+        expect(kept).toEqual([]);
+      },
+    );
   });
 
   test('an adapter alone, and one of another model', async () => {

@@ -1,8 +1,11 @@
 // Runs within a budget that end before a step was recorded: what they say of it.
 
 import { expect, test } from 'vitest';
+import { chooseVariants } from '../choose-variants.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { inProcess } from './in-process.ts';
+
+chooseVariants(2);
 
 const RUN = [
   ...['train', '--data', 'text', '--out', 'run', '--layers', '2', '--width', '32', '--heads', '2', '--context', '16'],

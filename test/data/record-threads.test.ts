@@ -17,16 +17,21 @@ const LABELS = labelsOf(['a', 'b', 'c']);
 const random = new Random(8, 'many records');
 const words = (most: number) => 'the thing is in 12 日本 lines 😀 '.repeat(1 + random.below(most));
 const jsonl = (records: readonly unknown[]) => records.map((record) => JSON.stringify(record)).join('\n');
-const chats = Array.from({ length: 1400 }, (_, i) => ({
+/** What is no text to encode, and is read all the same: threads are started by the bytes of the files. */
+const source = '.'.repeat(4000);
+const COUNT = 1000;
+const chats = Array.from({ length: COUNT }, (_, i) => ({
+  source,
   messages: [
-    { role: 'user', content: words(80) },
+    { role: 'user', content: words(20) },
     // Some with nothing to learn.
-    ...(i % 15 === 7 ? [] : [{ role: 'assistant', content: words(120) }]),
+    ...(i % 15 === 7 ? [] : [{ role: 'assistant', content: words(30) }]),
   ],
 }));
-const reviews = Array.from({ length: 1400 }, (_, i) => ({
-  text: words(150),
-  text_pair: words(i % 3 === 0 ? 90 : 20),
+const reviews = Array.from({ length: COUNT }, (_, i) => ({
+  source,
+  text: words(30),
+  text_pair: words(i % 3 === 0 ? 20 : 5),
   label: 'abc'[i % 3],
 }));
 const FILES = { 'chats.jsonl': jsonl(chats), 'reviews.jsonl': jsonl(reviews) };
@@ -88,5 +93,5 @@ test('one that cannot be used, behind many that are under way', async () => {
     trainOn: 'answers',
     template: TEMPLATES.llama3,
   });
-  await expect(read).rejects.toThrow(/^chats\.jsonl:1401/);
+  await expect(read).rejects.toThrow(new RegExp(`^chats\\.jsonl:${COUNT + 1}`));
 });

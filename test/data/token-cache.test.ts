@@ -11,6 +11,7 @@ import { heldRun, runBehind } from '../../src/data/token-run.ts';
 import { tokenizedText } from '../../src/data/tokenized-text.ts';
 import { ByteTokenizer } from '../../src/data/tokenizer.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
+import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { idsOf } from './ids-of.ts';
 
@@ -143,21 +144,24 @@ test('a large text of bytes lies in the cache, as it is, and is found there agai
   }
 });
 
-test.each([0, 9])('where the disk is full behind %i writes, it is held all the same', async (after) => {
-  const files = new MemoryFiles();
-  const { writeStream } = MemoryFiles.prototype;
-  let writes = 0;
-  files.writeStream = async (path) => {
-    const stream = await writeStream.call(files, path);
-    const write = async (bytes: Uint8Array) => {
-      if (writes++ >= after) throw new HoldfastError('the disk is full');
-      await stream.write(bytes);
+test.each(EVERY_CASE ? [0, 9] : [9])(
+  'where the disk is full behind %i writes, it is held all the same',
+  async (after) => {
+    const files = new MemoryFiles();
+    const { writeStream } = MemoryFiles.prototype;
+    let writes = 0;
+    files.writeStream = async (path) => {
+      const stream = await writeStream.call(files, path);
+      const write = async (bytes: Uint8Array) => {
+        if (writes++ >= after) throw new HoldfastError('the disk is full');
+        await stream.write(bytes);
+      };
+      return { ...stream, write };
     };
-    return { ...stream, write };
-  };
-  const found = await tokenizedText(memoryHost(files), large(), new ByteTokenizer());
-  expect(files.contents.size).toBe(0);
-  const [part] = await found.validation.read([[0, 100]]);
-  expect(Array.from(part ?? [])).toEqual(Array.from(LARGE.subarray(border, border + 100)));
-  expect(found.train.length).toBe(border);
-});
+    const found = await tokenizedText(memoryHost(files), large(), new ByteTokenizer());
+    expect(files.contents.size).toBe(0);
+    const [part] = await found.validation.read([[0, 100]]);
+    expect(Array.from(part ?? [])).toEqual(Array.from(LARGE.subarray(border, border + 100)));
+    expect(found.train.length).toBe(border);
+  },
+);

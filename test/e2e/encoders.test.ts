@@ -25,7 +25,7 @@ const SHAPE = [
   '--lr',
   '3e-3',
 ];
-const SHORT = ['--warmup', '2', '--steps', '12', '--save-every', '4'];
+const SHORT = ['--warmup', '2', '--steps', '6', '--save-every', '2'];
 const KINDS: [string, string[]][] = [
   ['bert', ['--context', '24']],
   ['vit', ['--data', 'synthetic', '--patch', '8']],
@@ -40,11 +40,11 @@ test.each(KINDS)(
     expect(whole.status, whole.stderr).toBe(0);
     expect(whole.stdout).not.toContain('holdfast generate');
     expect(whole.stdout.includes('accuracy')).toBe(model === 'vit');
-    const first = await train(`${model}-parts`, '--until', '6');
+    const first = await train(`${model}-parts`, '--until', '3');
     expect(first.status, first.stderr).toBe(0);
     const rest = await here(['train', '--resume', '--out', at(`${model}-parts`)], { cwd: folder });
     expect(rest.status, rest.stderr).toBe(0);
-    const weights = (run: string) => readFileSync(at(run, 'checkpoint-12', 'model.safetensors'));
+    const weights = (run: string) => readFileSync(at(run, 'checkpoint-6', 'model.safetensors'));
     expect(weights(`${model}-parts`).equals(weights(`${model}-whole`))).toBe(true);
     // A classifier is measured by what it tells right.
     for (const command of model === 'vit' ? ['generate'] : ['generate', 'eval']) {

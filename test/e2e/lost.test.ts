@@ -10,7 +10,7 @@ import { openDevice } from '../../src/gpu/device.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import { trainRun } from '../../src/train/run/run.ts';
 import type { RunSettings } from '../../src/train/run/run-settings.ts';
-import { ADAPTER } from '../host.ts';
+import { ADAPTER, EVERY_CASE } from '../host.ts';
 
 const config = parseConfig(
   { model_type: 'gpt2', vocab_size: 256, n_positions: 8, n_embd: 16, n_layer: 1, n_head: 2 },
@@ -59,10 +59,11 @@ test('goes back to the last checkpoint, with the same losses', async () => {
     const whole = await run(folder, 'whole');
     expect(whole).toMatchObject({ lost: 0, repeated: [] });
     // Before the first checkpoint, and after the one of step 3.
-    for (const [loseAt, from] of [
+    const losses = [
       [1, 0],
       [4, 3],
-    ] as const) {
+    ] as const;
+    for (const [loseAt, from] of EVERY_CASE ? losses : losses.slice(1)) {
       const disturbed = await run(folder, `lost at ${loseAt}`, loseAt);
       expect(disturbed.lost).toBe(1);
       expect(Math.min(...disturbed.repeated)).toBe(from);

@@ -85,12 +85,8 @@ test.runIf(THOROUGH)('a run is resumed under another budget with the same bits',
 
 test('parity holds within budgets', async () => {
   const all = readdirSync(REFERENCE).filter((name) => /^(gpt2|llama)-/.test(name));
-  // In Deno a read takes 10 ms at least: a model that needs fewer of them. The largest of all needs 1.16 MB.
-  const [names, gpu, memory] = EVERY_CASE
-    ? [all, '1200KB', '300KB']
-    : 'Deno' in globalThis
-      ? [['gpt2-stdinit'], '640KB', '150KB']
-      : [['gpt2-tiny', 'llama-tied-mqa'], '900KB', '300KB'];
+  // The largest of all needs 1.16 MB.
+  const [names, gpu, memory] = EVERY_CASE ? [all, '1200KB', '300KB'] : [['gpt2-stdinit'], '640KB', '150KB'];
   const cases = names.map((name) => `${REFERENCE}/${name}`);
   const budget = ['--gpu-memory', gpu, '--host-memory', memory, '--disk', at('tiers')];
   const { status, stdout, stderr } = await here(['parity', ...cases, ...budget, '--json']);

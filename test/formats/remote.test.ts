@@ -6,7 +6,7 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, wri
 import os from 'node:os';
 import path from 'node:path';
 import * as hub from '@huggingface/hub';
-import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { run } from '../../src/cli/run.ts';
 import { loadWeights } from '../../src/formats/checkpoint.ts';
 import { hubFolder } from '../../src/formats/remote/hub.ts';
@@ -49,8 +49,15 @@ beforeEach(async () => {
   host = { ...headlessHost(), cacheFolder: path.join(root, `cache-${++caches}`) };
   server = new FileServer(MODEL);
   address = await server.listen();
+  const { setTimeout } = globalThis;
+  // Short pauses before another try.
+  const sooner = (ms: number) => (ms < 10_000 ? ms / 20 : ms);
+  vi.stubGlobal('setTimeout', (work: () => void, ms = 0, ...args: []) => setTimeout(work, sooner(ms), ...args));
 });
-afterEach(() => server.close());
+afterEach(async () => {
+  vi.unstubAllGlobals();
+  await server.close();
+});
 
 const fetched = (at = 'm/') => fetchModel(host, urlFolder(`${address}/${at}`));
 const expectModel = async (folder: string) => {

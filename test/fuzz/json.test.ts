@@ -25,7 +25,7 @@ import { CHECKPOINT, LLAMA_SETTINGS, RUN, SETTINGS, savedRun } from '../saved-ru
 import { mutate } from './json.ts';
 import { tryAll as tryMutants } from './try-all.ts';
 
-const COUNT = EVERY_CASE ? 100_000 : 1500;
+const COUNT = EVERY_CASE ? 100_000 : 500;
 /** Of the other families. */
 const FEWER = EVERY_CASE ? 10_000 : 30;
 

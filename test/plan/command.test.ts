@@ -53,10 +53,11 @@ describe('holdfast plan', () => {
   });
 
   it.each(FAMILY_NAMES)('plans %s', async (family) => {
-    const blocks = SMALL.slice(0, SMALL.indexOf('--context'));
-    const report = JSON.parse(await plan(...(family === 'vit' ? blocks : SMALL), '--model', family, '--json'));
+    const blocks = ['--layers', '1', '--width', '64', '--heads', '4'];
+    const text = ['--context', '32', '--vocab-size', '500'];
+    const report = JSON.parse(await plan(...blocks, ...(family === 'vit' ? [] : text), '--model', family, '--json'));
     // As train makes it of these flags.
-    const config = configOfShape({ family, layers: 3, width: 128, heads: 4, context: 32, vocabulary: 2000 });
+    const config = configOfShape({ family, layers: 1, width: 64, heads: 4, context: 32, vocabulary: 500 });
     expect(report.parameters).toBe(sizeOf(config).parameters);
     expect(report.smallestBudget).toBeLessThan(report.budget);
   });

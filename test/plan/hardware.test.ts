@@ -134,7 +134,17 @@ describe('holdfast plan --hardware', () => {
   it('says what of host memory would do beside a disk, for the whole model', async () => {
     const deep = ['--layers', '24', '--width', '64', '--heads', '4', '--context', '16', '--vocab-size', '300'];
     const within = (bytes: string) =>
-      plan(...deep, '--hardware', 'rtx-3060', '--gpu-memory', '3MB', '--host-memory', bytes);
+      plan(
+        ...deep,
+        '--hardware',
+        'rtx-3060',
+        '--gpu-memory',
+        '3MB',
+        '--host-memory',
+        bytes,
+        '--activations',
+        'recompute',
+      );
     const message = await within('1KB').then(
       () => '',
       ({ message }) => message,

@@ -5,10 +5,11 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { expect, test } from 'vitest';
+import { THOROUGH } from '../host.ts';
 
 const root = path.resolve(import.meta.dirname, '../..');
 
-test('the library example learns', () => {
+test.runIf(THOROUGH)('the library example learns', () => {
   const readme = readFileSync(path.join(root, 'README.md'), 'utf8');
   const [, example = ''] = /```ts\n([\s\S]*?)```/.exec(readme) ?? [];
   const dist = (name: string) => pathToFileURL(path.join(root, 'dist', name)).href;

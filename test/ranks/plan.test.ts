@@ -26,7 +26,7 @@ import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import { ranksInProcess } from './in-process.ts';
 
-const [BATCH, SEQ, STEPS] = [1, 12, 2];
+const [BATCH, SEQ, STEPS] = [1, 12, EVERY_CASE ? 2 : 1];
 const modelWith = (n_head: number) =>
   makeModel(
     parseConfig({ model_type: 'gpt2', n_layer: 3, n_embd: 36, n_head, n_positions: SEQ, vocab_size: 97 }, 'gpt2'),
@@ -87,7 +87,8 @@ describe('the plan of every rank', () => {
     [2, 2, 0.4, {}, { generates: true }],
     [3, 4, 0.3, { pipeline: 2 }, { generates: true }],
   ];
-  const sampled: Counting[] = [...written, [3, 2, 0, {}], ...GRIDS.slice(1, 2), ...NARROW.slice(0, 2)];
+  // Both axes, stages that shard and not, the least budget and more, what text takes, AdamW on the host, narrow activations.
+  const sampled: Counting[] = [...written.slice(0, 1), ...GRIDS.slice(1, 2), at(NARROW, 1), at(NARROW, 6)];
   it.each(EVERY_CASE ? [...alone, ...written, ...GRIDS, ...NARROW] : sampled)(
     'is what a run with ZeRO %i on %i ranks counts, %d of the way to all: %o',
     async (stage, size, share, shape, changes = {}) => {

@@ -59,7 +59,8 @@ describe.each(EVERY_CASE ? ['gpt2-accum4', 'gpt2-accum4-ignore'] : ['gpt2-accum4
     for (const stage of ZERO_STAGES) {
       const tight = (rank: number): MemoryOptions =>
         rank === 0 ? first(stage) : { gpu: 2 * least(stage), host: 400_000, disk: memoryDisk() };
-      for (const memory of [() => ({}), tight]) {
+      // Without a budget stage 0 is the run before, again.
+      for (const memory of EVERY_CASE ? [() => ({}), tight] : ([[], [tight], [() => ({})], [tight]][stage] ?? [])) {
         const { choices: _, ...found } = await trainOnRanks(device, reference, size, stage, { choices, steps, memory });
         expect({ ...found, gradients: undefined }, `ZeRO ${stage}`).toEqual({ ...short, gradients: undefined });
       }

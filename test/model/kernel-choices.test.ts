@@ -43,34 +43,31 @@ test.runIf(hasQuads)('a small product keeps the choice that a run has recorded',
   expect((await settled(product(32), { [key]: 'quads' })).variant).toBe('quads');
 });
 
-test.runIf(hasQuads)(
-  'measuring ends where it is to, within a trial, and leaves nothing on the device',
-  async () => {
-    const stop = new AbortController();
-    let trials = 0;
-    const { fastest } = Trial.prototype;
-    vi.spyOn(Trial.prototype, 'fastest').mockImplementation(function (this: Trial, variants, signal) {
-      trials++;
-      stop.abort();
-      return fastest.call(this, variants, signal);
-    });
-    const before = device.allocator.bytes;
-    const work: Work = { model: LARGEST, batch: 8, seq: 16, accumulate: 1, steps: 1 };
-    await expect(openTrainer(device, work, { signal: stop.signal })).rejects.toThrow(
-      new Stopped('stopped while kernels were measured, before the first step; start again'),
-    );
-    expect(trials).toBe(1);
-    expect(device.allocator.bytes).toBe(before);
-    vi.restoreAllMocks();
-    // A trainer that is there goes on: another budget may need other kernels.
-    const { choices } = await run(device, work);
-    const early = new AbortController();
-    const trainer = await openTrainer(device, work, {
-      ...{ choices, signal: early.signal },
-      memory: { gpu: 2 * leastBudget(device, work) },
-    });
-    early.abort();
-    await trainer.setBudget(trainer.session.leastBudget);
-    await trainer.destroy();
-  },
-);
+test.runIf(hasQuads)('measuring ends where it is to, within a trial, and leaves nothing on the device', async () => {
+  const stop = new AbortController();
+  let trials = 0;
+  const { fastest } = Trial.prototype;
+  vi.spyOn(Trial.prototype, 'fastest').mockImplementation(function (this: Trial, variants, signal) {
+    trials++;
+    stop.abort();
+    return fastest.call(this, variants, signal);
+  });
+  const before = device.allocator.bytes;
+  const work: Work = { model: LARGEST, batch: 8, seq: 16, accumulate: 1, steps: 1 };
+  await expect(openTrainer(device, work, { signal: stop.signal })).rejects.toThrow(
+    new Stopped('stopped while kernels were measured, before the first step; start again'),
+  );
+  expect(trials).toBe(1);
+  expect(device.allocator.bytes).toBe(before);
+  vi.restoreAllMocks();
+  // A trainer that is there goes on: another budget may need other kernels.
+  const { choices } = await run(device, work);
+  const early = new AbortController();
+  const trainer = await openTrainer(device, work, {
+    ...{ choices, signal: early.signal },
+    memory: { gpu: 2 * leastBudget(device, work) },
+  });
+  early.abort();
+  await trainer.setBudget(trainer.session.leastBudget);
+  await trainer.destroy();
+});

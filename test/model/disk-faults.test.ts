@@ -130,7 +130,7 @@ beforeAll(async () => {
 
 describe.each(Object.entries(FAULTS) as [Fault, string][])('the slow tier: %s, %s', (fault) => {
   // The first three, then few.
-  const stride = EVERY_CASE ? 1 : 151;
+  const stride = EVERY_CASE ? 1 : 89;
 
   test.each(recoveries)('at the n-th move, recovery %s', async (recovery) => {
     let failures = 0;

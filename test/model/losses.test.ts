@@ -123,7 +123,7 @@ describe('a device lost at the n-th', () => {
 
   test.each([
     ['submit', every(isDeno ? 5 : 151)],
-    ['writeBuffer', every(isDeno ? 13 : 31)],
+    ['writeBuffer', every(13)],
     ['mapAsync', every(isDeno ? 47 : 113)],
     ['onSubmittedWorkDone', every(isDeno ? 3 : 43)],
   ] as const)('%s, every %d-th of them in turn', async (call, stride) => {

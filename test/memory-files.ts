@@ -152,6 +152,12 @@ export class MemoryBlockFile implements BlockFile {
   }
 }
 
+/** Folders of files in memory, which nothing else sees: no lock is taken on a disk. */
+export const memoryClaims: Pick<Host, 'claimFolder' | 'claimNextFolder'> = {
+  claimFolder: async (folder) => ({ folder, release: async () => {} }),
+  claimNextFolder: async (parent, prefix) => ({ folder: `${parent}/${prefix}1`, release: async () => {} }),
+};
+
 /** A host with these files and nothing else; override what a test needs. */
 export function memoryHost(files: Files, overrides: Partial<Host> = {}): Host {
   return {
@@ -163,9 +169,7 @@ export function memoryHost(files: Files, overrides: Partial<Host> = {}): Host {
     exampleText: () => files.read('/package/assets/example.txt.gz'),
     cacheFolder: '/cache',
     openBlockFile: async (folder, bytes) => new MemoryBlockFile(`${folder}/tier`, bytes),
-    // Nothing else sees these files.
-    claimFolder: async (folder) => ({ folder, release: async () => {} }),
-    claimNextFolder: async (parent, prefix) => ({ folder: `${parent}/${prefix}1`, release: async () => {} }),
+    ...memoryClaims,
     readStandardInput: async () => new Uint8Array(),
     onInterrupt() {},
     exit() {},

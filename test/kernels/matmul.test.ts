@@ -5,7 +5,7 @@ import { columnSum } from '../../src/kernels/column-sum.ts';
 import { ceilDiv } from '../../src/kernels/kernel.ts';
 import { matmul } from '../../src/kernels/matmul.ts';
 import type { Layout, MatmulProblem } from '../../src/kernels/matmul-problem.ts';
-import { field, fields, leading } from '../entry.ts';
+import { entry, field, fields, leading } from '../entry.ts';
 import { type HostArray, isWorthwhile, runKernel, runnable, testDevice } from '../harness.ts';
 import { THOROUGH } from '../host.ts';
 import { Draws } from './inputs.ts';
@@ -75,6 +75,19 @@ describe.each<Layout>(['NN', 'NT', 'TN'])('%s', async (layout) => {
 });
 
 // What is added to a product has sums over its rows for a gradient: made by themselves, in two passes, or by a product on the way.
+describe('unrolled panels', () => {
+  it('have the bits of their loop', async () => {
+    const named = (wanted: string) => entry(new Map(matmul.variants.map((variant) => [variant.name, variant])), wanted);
+    const random = new Draws(12);
+    const [M, N, K] = [70, 68, 36];
+    const problem: MatmulProblem = { layout: 'NT', M, N, K };
+    const data = { a: random.normals(M * K), b: random.normals(K * N), c: new Float32Array(M * N) };
+    expect(await bitsOf(named('tiledUnrolled'), problem, [K], data)).toEqual(
+      await bitsOf(named('tiled'), problem, [K], data),
+    );
+  });
+});
+
 describe('totals', async () => {
   const ROWS_PER_BLOCK = 64;
   const random = new Draws(12);

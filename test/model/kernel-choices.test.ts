@@ -71,3 +71,21 @@ test.runIf(hasQuads)('measuring ends where it is to, within a trial, and leaves 
   await trainer.setBudget(trainer.session.leastBudget);
   await trainer.destroy();
 });
+
+test('a GPU compiles the shaders of all its choices before the first trial', async () => {
+  const compiled: string[] = [];
+  const others: Partial<Record<string | symbol, unknown>> = {
+    traits: { software: false, subgroupSize: 0 },
+    pipelines: { get: async (label: string) => compiled.push(label) },
+  };
+  const gpu = new Proxy(device, { get: (target, key) => others[key] ?? Reflect.get(target, key, target) });
+  const found: string[][] = [];
+  vi.spyOn(Trial.prototype, 'fastest').mockImplementation(async () => {
+    found.push([...compiled]);
+    return 'tiled';
+  });
+  const problems = [product(128), product(256)];
+  await new KernelChoices(gpu).settle(problems.map((problem) => ({ kernel: matmul, whole: problem, problem })));
+  const labels = ['tiled', 'tiledUnrolled', 'tiledSmall', 'block'].map((name) => `matmul.${name}`);
+  expect(found).toEqual([0, 1].map(() => [...labels, ...labels]));
+});

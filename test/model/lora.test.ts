@@ -31,7 +31,7 @@ import { GEMMA3 } from '../families/gemma3.ts';
 import { QWEN3 } from '../families/qwen3.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE, THOROUGH, testHost } from '../host.ts';
-import { MemoryFiles } from '../memory-files.ts';
+import { MemoryFiles, memoryClaims } from '../memory-files.ts';
 import { batchesOf, expectSame, leastBudget, memoryDisk, openTrainer, run, type Work } from './runs.ts';
 
 const LLAMA = makeModel(
@@ -274,7 +274,7 @@ async function withBase(files: MemoryFiles, folder: string, seed: number): Promi
 async function bench(): Promise<{ files: MemoryFiles; host: typeof testHost }> {
   const files = new MemoryFiles({ 'text.txt': TEXT });
   await withBase(files, 'base', 1);
-  return { files, host: { ...testHost, files, cacheFolder: '/dev/null/none' } };
+  return { files, host: { ...testHost, ...memoryClaims, files, cacheFolder: '/dev/null/none' } };
 }
 
 const adapterOf = async (files: MemoryFiles, run: string): Promise<Values> =>

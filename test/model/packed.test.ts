@@ -27,7 +27,7 @@ import { chooseVariants } from '../choose-variants.ts';
 import { TEMPLATES } from '../data/chat-templates.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE, THOROUGH, testHost } from '../host.ts';
-import { MemoryFiles } from '../memory-files.ts';
+import { MemoryFiles, memoryClaims } from '../memory-files.ts';
 
 const CASE = 'test/fixtures/reference/chat-mask';
 const IGNORED = -100;
@@ -148,7 +148,7 @@ describe('a run on conversations', () => {
     }),
   ).join('\n');
   const files = new MemoryFiles({ 'sums.jsonl': jsonl, 'held.jsonl': jsonl.split('\n').slice(0, 7).join('\n') });
-  const host = { ...testHost, files, cacheFolder: '/dev/null/none' };
+  const host = { ...testHost, ...memoryClaims, files, cacheFolder: '/dev/null/none' };
   const settings: RunSettings = {
     config: parseConfig(
       {

@@ -17,7 +17,7 @@ import { finishing } from '../../src/util/errors.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { ADAPTER, EVERY_CASE, THOROUGH, testHost } from '../host.ts';
-import { MemoryFiles } from '../memory-files.ts';
+import { MemoryFiles, memoryClaims } from '../memory-files.ts';
 import { sharedGPUSources } from '../shared-gpu.ts';
 
 chooseVariants(10);
@@ -25,7 +25,7 @@ chooseVariants(10);
 const TEXT = 'the quick brown fox jumps over the lazy dog, and then the dog sleeps on; '.repeat(40);
 const files = new MemoryFiles({ 'there.txt': TEXT, 'here.txt': TEXT, 'other.txt': `${TEXT}.` });
 // A cache that cannot be written, so that the choices of these runs meet no other.
-const host = { ...testHost, files, gpuSources: sharedGPUSources, cacheFolder: '/dev/null/none' };
+const host = { ...testHost, ...memoryClaims, files, gpuSources: sharedGPUSources, cacheFolder: '/dev/null/none' };
 
 const settings: RunSettings = {
   config: parseConfig(

@@ -58,6 +58,13 @@ function sizeClass(value: unknown): string {
     .join(',');
 }
 
+/** A choice to be made: between these, on this problem. */
+interface Unsettled {
+  readonly kernel: AnyKernel;
+  readonly problem: object;
+  readonly variants: readonly Variant<object>[];
+}
+
 export class KernelChoices {
   /** Ends measuring while it is set: `settle` rejects with Stopped. */
   signal: AbortSignal | undefined;
@@ -94,15 +101,34 @@ export class KernelChoices {
    * its parts that lie in one tile: what that needs fits where the dispatch itself fits. Errors: Stopped, where `signal` says so.
    */
   async settle(dispatches: readonly Pick<DispatchOperation, 'kernel' | 'whole' | 'problem'>[]): Promise<void> {
+    const unsettled = new Map<string, Unsettled>();
     for (const { kernel, whole, problem } of dispatches) {
       const candidates = this.#candidates(kernel, whole);
       if (candidates.length < 2) continue;
       const key = keyOf(kernel, whole, candidates);
       const recorded = this.#chosen.get(key);
-      if (recorded && candidates.some(({ name }) => name === recorded)) continue;
-      this.#chosen.set(key, await this.#fastest(kernel, problem, this.#worthTrying(kernel, whole, candidates)));
+      if (unsettled.has(key) || (recorded && candidates.some(({ name }) => name === recorded))) continue;
+      unsettled.set(key, { kernel, problem, variants: this.#worthTrying(kernel, whole, candidates) });
+    }
+    await this.#compile([...unsettled.values()]);
+    for (const [key, one] of unsettled) {
+      this.#chosen.set(key, await this.#fastest(one));
       this.#measured++;
     }
+  }
+
+  /** A GPU's compiler takes longer over a shader than its trial does, and several at once; a CPU is busy with one. */
+  async #compile(trials: readonly Unsettled[]): Promise<void> {
+    const { pipelines, traits } = this.#device;
+    if (traits.software) return;
+    await Promise.all(
+      trials.flatMap(({ kernel, problem, variants }) =>
+        variants.map((variant) => {
+          const { shader, constants } = variant.dispatch(problem, traits);
+          return pipelines.get(`${kernel.name}.${variant.name}`, shader, constants);
+        }),
+      ),
+    );
   }
 
   #worthTrying(kernel: AnyKernel, problem: object, candidates: Variant<object>[]): Variant<object>[] {
@@ -123,7 +149,7 @@ export class KernelChoices {
     return kernel.variants.filter(({ supports }) => supports?.(problem, this.#device.traits) ?? true);
   }
 
-  async #fastest(kernel: AnyKernel, problem: object, variants: Variant<object>[]): Promise<string> {
+  async #fastest({ kernel, problem, variants }: Unsettled): Promise<string> {
     const [only] = variants;
     if (only && variants.length === 1) return only.name;
     const trial = await Trial.open(this.#device, kernel, problem);

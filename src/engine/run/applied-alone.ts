@@ -58,18 +58,23 @@ export async function appliesAlone(
 async function isSame(device: Device, { activation, layout, inFours }: Ending): Promise<boolean> {
   const { traits } = device;
   const { forward } = ACTIVATIONS[activation];
+  const asked: Promise<boolean>[] = [];
   for (const size of SIZES[inFours ? 'inFours' : 'oneByOne']) {
     const problem: MatmulProblem = { layout, ...size, epilogue: epiloguesOf(activation).forward };
     const elements = { size: size.M * size.N };
     for (const product of matmul.variants) {
       if (!(product.supports?.(problem, traits) ?? true)) continue;
       for (const alone of forward.variants) {
-        if (!(alone.supports?.(elements, traits) ?? true)) continue;
-        if (!(await isSameIn(device, activation, product, alone, problem))) return false;
+        if (alone.supports?.(elements, traits) ?? true) {
+          asked.push(isSameIn(device, activation, product, alone, problem));
+        }
       }
     }
   }
-  return true;
+  // Together: a GPU's compiler takes several shaders at once.
+  const failed = (await Promise.allSettled(asked)).find((answer) => answer.status === 'rejected');
+  if (failed) throw failed.reason;
+  return (await Promise.all(asked)).every(Boolean);
 }
 
 async function isSameIn(

@@ -1,4 +1,5 @@
 import { builtinModules } from 'node:module';
+import os from 'node:os';
 import { defineConfig } from 'vitest/config';
 import { assemblyModules } from './config/assembly.ts';
 import { pageScripts } from './config/page-scripts.ts';
@@ -53,8 +54,8 @@ export default defineConfig({
   test: {
     testTimeout: TIMEOUT,
     hookTimeout: TIMEOUT,
-    // A worker waits for the adapter about as long as it computes.
-    maxWorkers: 4,
+    // A worker waits for the adapter about as long as it computes, and compiles each of its shaders itself.
+    maxWorkers: Math.min(4, Math.max(2, os.availableParallelism())),
     projects: [
       {
         extends: true,

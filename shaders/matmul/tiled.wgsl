@@ -48,8 +48,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let at_a = place_a(tile_row + 4u * place_in_a);
   let at_b = place_b(tile_column + 4u * place_in_b);
 
-  // Once or not at all: behind an `if` Mesa's compiler copies sums from register to register in each round of the products.
-  for (var again = p.accumulate; again > 0u; again--) {
+  if (p.accumulate != 0u) {
     l0 = start_of(row, column); r0 = start_of(row, column + 32u);
     l1 = start_of(row + 1u, column); r1 = start_of(row + 1u, column + 32u);
     l2 = start_of(row + 2u, column); r2 = start_of(row + 2u, column + 32u);

@@ -7,6 +7,7 @@ import { initialState, LARGEST_SCALE, SCALER } from '../../src/kernels/step-cont
 import { gradientKind, type Kind, MOMENT_DTYPES, TRAINING_DTYPES } from '../../src/memory/layout/kinds.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { computedIn, momentsIn } from '../../src/nn/model.ts';
+import type { Threads } from '../../src/runtime/host.ts';
 import { at } from '../../src/util/at.ts';
 import { collect, sourceOf } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
@@ -163,6 +164,35 @@ describe.each(EVERY_CASE ? WIDTHS : THOROUGH ? SAMPLED : SAMPLED.slice(1, 2))(
 test('a state that is lost with a device anyway is not asked for', async () => {
   const memory = { gpu: leastBudget(device, WORK), recovery: 'checkpoint' } as const;
   await expect(run(device, WORK, { memory })).rejects.toThrow(/recovery 'checkpoint': with the optimizer on the host/);
+});
+
+test('the host updates while the GPU goes on: a step is told before its parameters have changed, and the next waits for them', async () => {
+  chooseVariants(1);
+  const work: Work = { ...WORK, accumulate: 1, steps: 2, between: false };
+  const { outcome: wanted, choices } = await run(device, work, { threads: testHost.threads });
+  const own = testHost.threads as Threads;
+  const held: (() => void)[] = [];
+  let isHeld = true;
+  const threads: Threads = {
+    count: 1,
+    start: async (worker, told) => {
+      const thread = await own.start(worker, told);
+      const post = (message: unknown) => (isHeld ? void held.push(() => thread.post(message)) : thread.post(message));
+      return { ...thread, post };
+    },
+  };
+  const [one, two] = leading(2, batchesOf(work));
+  const trainer = await openTrainer(device, work, { choices, threads });
+  const first = await trainer.start(one);
+  const next = trainer.start(two);
+  await vi.waitFor(() => expect(held.length).toBeGreaterThan(0));
+  isHeld = false;
+  for (const post of held) post();
+  const steps = [first, await next];
+  const parameter = await collect(trainer.values('parameter'));
+  await trainer.destroy();
+  expect(steps.map(({ loss, gradNorm, skipped }) => [loss, gradNorm, skipped])).toEqual(wanted.steps);
+  expect(parameter).toEqual(wanted.parameter);
 });
 
 test('in f16 a step that is skipped changes nothing, and the next one trains, as on the GPU', async () => {

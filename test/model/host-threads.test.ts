@@ -1,6 +1,6 @@
 // Threads of the optimizer on the host: the same bits however many there are; one that dies is one clear error.
 
-import { afterEach, expect, test } from 'vitest';
+import { afterEach, expect, test, vi } from 'vitest';
 import { HostThreads } from '../../src/engine/run/host-threads.ts';
 import type { ThreadWork } from '../../src/kernels/adamw-thread.ts';
 import { type HostValues, hostAdamWReference } from '../../src/kernels/host-adamw.ts';
@@ -61,6 +61,35 @@ test('what does not lie in one shared memory is computed in this thread', async 
   await open.update(found, { size: SIZE, firstBlock: 0 }, scalars);
   hostAdamWReference(wanted, { size: SIZE, firstBlock: 0 }, scalars);
   expect(same(found.parameter, wanted.parameter)).toBe(true);
+});
+
+test('a thread keeps the process alive until it has done all that it was given', async () => {
+  let works = 0;
+  const told: [isAlive: boolean, works: number][] = [];
+  const watched: Threads = {
+    count: 1,
+    start: async (worker, { message, ...others }) => {
+      const answered = (reply: unknown) => {
+        works--;
+        message(reply);
+      };
+      const thread = await own.start(worker, { message: answered, ...others });
+      const keepAlive = (isAlive: boolean) => {
+        told.push([isAlive, works]);
+        thread.keepAlive(isAlive);
+      };
+      const post = (work: unknown) => {
+        works++;
+        thread.post(work);
+      };
+      return { ...thread, keepAlive, post };
+    },
+  };
+  open = new HostThreads(watched, heap);
+  const values = [1, 2, 3].map(() => valuesIn((bytes) => heap.allocate(bytes)));
+  await Promise.all(values.map((each) => open?.update(each, { size: SIZE, firstBlock: 0 }, scalars)));
+  await vi.waitFor(() => expect(told.at(-1)).toEqual([false, 0]));
+  for (const [isAlive, works] of told) if (!isAlive) expect(works).toBe(0);
 });
 
 const faults = {

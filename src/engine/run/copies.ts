@@ -82,6 +82,11 @@ export class ChunkCopies {
   /** The value is used up: it is of no use on the GPU, if it is there, and what lies below is kept for a recovery alone. */
   free(chunk: number): void {
     if (this.onGPU(chunk)) this.#release(chunk);
+    if (!this.#durable && !this.isGoingDown(chunk)) this.#below.discard(chunk);
+  }
+
+  /** The value below was used up there: it is kept for a recovery alone. */
+  freeBelow(chunk: number): void {
     if (!this.#durable) this.#below.discard(chunk);
   }
 
@@ -122,20 +127,24 @@ export class ChunkCopies {
   }
 
   /**
-   * The values below change in place, by `work`, which gets the bytes of what is read and of what changes, in this order; a
-   * copy on the GPU of what changes goes. None of them is newer there, or on its way down.
+   * The values below are to change, some by others that are only read: copies of them on the GPU go. None is newer there; what
+   * is on its way down arrives before.
    */
-  async update(
+  leaveBelow(read: readonly number[], changed: readonly number[]): void {
+    for (const chunk of [...read, ...changed]) {
+      assert(!this.isDirty(chunk), `chunk ${chunk} is to change below and is newer on the GPU`);
+    }
+    for (const chunk of changed) if (this.onGPU(chunk)) this.drop(chunk);
+  }
+
+  /** Changes values below in place, by `work`, which gets the bytes of what is read and of what changes, in this order. */
+  update(
     read: number,
     changed: readonly number[],
     work: (bytes: readonly Uint8Array<ArrayBuffer>[]) => Promise<void> | void,
   ): Promise<void> {
-    for (const chunk of [read, ...changed]) {
-      assert(!this.isDirty(chunk) && !this.isGoingDown(chunk), `chunk ${chunk} is updated below and newer elsewhere`);
-    }
-    for (const chunk of changed) if (this.onGPU(chunk)) this.drop(chunk);
     const all = [read, ...changed].map((chunk) => ({ chunk, kept: chunk === read }));
-    await this.#below.update(all, work);
+    return this.#below.update(all, work);
   }
 
   /** The value is to be made anew below, by an update: over zeros, where there is none. */

@@ -44,7 +44,7 @@ export interface ExecutorOptions {
 export class Executor {
   /** Which copies of each chunk are valid. */
   readonly copies: ChunkCopies;
-  /** Called as soon as the chunks of an index are updated on the host, until another pass begins. */
+  /** Called as soon as the chunks of an index are updated on the host, of operations that run until another pass begins. */
   updated: ((index: number) => void) | undefined;
   /** Set to time each moment in a compute pass of its own. */
   timestamps: ((moment: number) => GPUComputePassTimestampWrites) | undefined;
@@ -173,7 +173,7 @@ export class Executor {
           await this.#exchanges.run(operation);
           break;
         case 'host':
-          await this.#updateOnHost(operation, m);
+          await this.#updateOnHost(operation, m, moment.frees);
           break;
         default:
           operation satisfies never;
@@ -199,13 +199,13 @@ export class Executor {
     await this.#store(chunks, moment, options);
   }
 
-  /** The step is decided: what the host updates of it waits for what is on its way down by now, and not for what follows. */
+  /** Submits what is encoded. The step is decided: what the host updates of it waits for what is on its way down by now. */
   markDecision(): void {
     this.#hostOptimizer.markDecision();
   }
 
-  /** What the GPU has decided of a step: the host need not ask for it. */
-  decide(state: Float32Array): void {
+  /** What the GPU will have decided of the step: the host need not ask for it. */
+  decide(state: Promise<Float32Array>): void {
     this.#hostOptimizer.decide(state);
   }
 
@@ -339,14 +339,14 @@ export class Executor {
 
   // ---- On the host ------------------------------------------------------------------------------------
 
-  /** Updates chunks below the GPU. A gradient that nothing kept below goes down for it. */
-  async #updateOnHost(operation: HostOperation, moment: number): Promise<void> {
+  /** Has chunks updated below the GPU. A gradient that nothing kept below goes down for it. */
+  async #updateOnHost(operation: HostOperation, moment: number, frees: readonly number[]): Promise<void> {
     const { gradient, parameter } = operation.chunks;
+    const { updated } = this;
     if (this.copies.isDirty(gradient)) await this.#store([gradient], moment);
     this.#reads.start(moment);
     const hadParameter = this.copies.onGPU(parameter);
-    await this.#hostOptimizer.run(operation);
-    this.updated?.(operation.index);
+    await this.#hostOptimizer.run(operation, frees, updated && (() => updated(operation.index)));
     if (hadParameter) this.#recorder?.event(moment, parameter, 'drop');
   }
 }

@@ -1,6 +1,6 @@
-// `HostOptimizer`: runs the host's operations of a pass: brings the scalars of the step to the host, waits until the gradients
-// lie below, and has parameters and moments updated there. Not the arithmetic (kernels/host-adamw.ts), and no owner of
-// copies (copies.ts).
+// `HostOptimizer`: runs the host's operations of a pass, aside: brings the scalars of the step to the host, and has parameters and
+// moments updated there once the gradients lie below, while what follows is encoded; what needs a parameter waits for it. Not
+// the arithmetic (kernels/host-adamw.ts), and no owner of copies (copies.ts).
 //
 // Invariant: nothing of a step is updated before all gradients of that step lie below, so that a new device can finish it; where
 // chunks are updated inside the backward pass, or by several ranks, before its own gradient does.
@@ -10,8 +10,11 @@ import type { HostExtent, HostScalars, HostValues, HostWidths } from '../../kern
 import { at } from '../../util/at.ts';
 import type { HostOperation } from '../compile/operations.ts';
 import type { ChunkCopies } from './copies.ts';
-import type { Link } from './link.ts';
+import type { Change, Link } from './link.ts';
 import type { Storage } from './storage.ts';
+
+/** Updates that are under way: one computes while the next gets its values. */
+const AT_ONCE = 2;
 
 /** Computes AdamW over values in host memory, here or in threads. */
 export interface HostUpdater {
@@ -21,17 +24,25 @@ export interface HostUpdater {
   end?(): Promise<void>;
 }
 
+/** What all operations of a step wait for. */
+interface Step {
+  /** What was decided, once the gradients lie below. */
+  readonly known: Promise<Float32Array>;
+}
+
 export class HostOptimizer {
   readonly #updater: HostUpdater;
   readonly #widths: HostWidths;
   readonly #storage: Storage;
   readonly #copies: ChunkCopies;
   readonly #link: Link;
-  /** Of the step under way: see STATE. Known, or read from the GPU when it is needed. */
-  #state: Float32Array | undefined;
-  #begun = false;
-  /** Waits for what was on its way down when the step was decided. @default for all that is */
-  #gradientsArrive: (() => Promise<void>) | undefined;
+  /** Of the step under way: see STATE. @default read from the GPU when an operation needs it */
+  #decided: Promise<Float32Array> | undefined;
+  /** Ends when what was on its way down has arrived, by the time when the step was decided. @default by its first operation */
+  #sent: Promise<void> | undefined;
+  #step: Step | undefined;
+  /** The last changes, of this step or the one before. */
+  #changes: readonly (Change | undefined)[] = Array.from({ length: AT_ONCE }, () => undefined);
 
   constructor(
     updater: HostUpdater,
@@ -49,51 +60,64 @@ export class HostOptimizer {
 
   /** A pass begins: the scalars are another step's. */
   begin(): void {
-    this.#state = undefined;
-    this.#begun = false;
-    this.#gradientsArrive = undefined;
+    this.#decided = undefined;
+    this.#sent = undefined;
+    this.#step = undefined;
   }
 
   /** What comes down behind this is no gradient of the step. */
   markDecision(): void {
-    this.#gradientsArrive = this.#link.sentDown();
+    this.#sent = this.#link.sentDown();
   }
 
-  /** What the GPU has decided of the step. */
-  decide(state: Float32Array): void {
-    this.#state = state;
+  /** What the GPU will have decided of the step. */
+  decide(state: Promise<Float32Array>): void {
+    this.#decided = state;
   }
 
-  /** Updates the chunks of an index; what of them is on the GPU goes. */
-  async run({ chunks, operands, numbered, size, firstBlock, firstNarrow }: HostOperation): Promise<void> {
+  /** Has the chunks of an index updated; what of them is on the GPU goes. `updated` is called then; `frees` are used up. */
+  async run(operation: HostOperation, frees: readonly number[], updated: (() => void) | undefined): Promise<void> {
+    const { chunks, operands, numbered, size, firstBlock, firstNarrow } = operation;
     const { gradient, ...changed } = chunks;
     const roles = Object.keys(changed) as (keyof typeof changed)[];
     const extent: HostExtent = { size, firstBlock, firstNarrow, widths: this.#widths };
-    if (!this.#begun) await (this.#gradientsArrive?.() ?? this.#link.settle());
-    this.#begun = true;
-    await this.#link.arrival(gradient);
-    this.#state ??= new Float32Array(await this.#read(operands.state));
-    const scalars: HostScalars = {
-      hyper: this.#storage.onHost(operands.hyper) as Float32Array,
-      state: this.#state,
-      decayMask: this.#storage.onHost(operands.decayMask) as Uint32Array,
-      numbered,
-    };
+    this.#step ??= await this.#learn(operands.state);
+    const { known } = this.#step;
+    const hyper = this.#storage.onHost(operands.hyper) as Float32Array;
+    const decayMask = this.#storage.onHost(operands.decayMask) as Uint32Array;
+    const others = Object.values(changed);
+    this.#copies.leaveBelow([gradient], others);
     // A copy that was given up behind its last use.
     if (this.#widths.dtype === 'f16' && changed.beside !== undefined) this.#copies.renewBelow(changed.beside);
-    await this.#link.waiting(
-      'below',
-      this.#copies.update(gradient, Object.values(changed), ([gradient, ...bytes]) => {
+    const update = async () => {
+      const scalars: HostScalars = { hyper, state: await known, decayMask, numbered };
+      await this.#copies.update(gradient, others, ([gradient, ...bytes]) => {
         const values = Object.fromEntries(roles.map((role, i) => [role, at(bytes, i)]));
         return this.#updater.update({ gradient, ...values } as unknown as HostValues, extent, scalars);
-      }),
-    );
+      });
+    };
+    const arrived = () => {
+      for (const chunk of frees) if (chunk === gradient || others.includes(chunk)) this.#copies.freeBelow(chunk);
+      updated?.();
+    };
+    const [after, ...later] = this.#changes;
+    const change = this.#link.changeBelow([gradient, ...others], update, { known: () => known, arrived, after });
+    this.#changes = [...later, change];
   }
 
-  async #read(tensor: Tensor): Promise<ArrayBuffer> {
+  async #learn(state: Tensor): Promise<Step> {
+    const sent = this.#sent ?? this.#link.sentDown();
+    const decided = this.#decided ?? (await this.#readEarly(state))();
+    const known = Promise.all([decided, sent]).then(([decided]) => decided);
+    // Of a lost device: the operations tell.
+    known.catch(() => {});
+    return { known };
+  }
+
+  async #readEarly(tensor: Tensor): Promise<() => Promise<Float32Array>> {
     const { buffer, offset } = this.#storage.range(tensor);
     const bytes = new Uint8Array(bytesOf(tensor));
-    await this.#link.read(buffer, offset, bytes.length, (piece, at) => bytes.set(piece, at));
-    return bytes.buffer;
+    const arrival = await this.#link.readEarly(buffer, offset, bytes);
+    return () => arrival().then(() => new Float32Array(bytes.buffer));
   }
 }

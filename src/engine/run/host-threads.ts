@@ -30,6 +30,8 @@ interface Hand {
   readonly thread: Thread;
   /** Numbers of the memories that it has. */
   readonly memories: Set<number>;
+  /** Pieces of work that it has: only then does it keep the process alive. */
+  works: number;
 }
 
 export class HostThreads implements HostUpdater {
@@ -61,7 +63,7 @@ export class HostThreads implements HostUpdater {
     const size = Math.ceil(extent.size / parts / BLOCK) * BLOCK;
     const { memory, number, offsets } = places;
     await Promise.all(
-      hands.slice(0, Math.ceil(extent.size / size)).map(({ thread, memories }, i) => {
+      hands.slice(0, Math.ceil(extent.size / size)).map((hand, i) => {
         const first = i * size;
         const part = {
           ...extent,
@@ -71,9 +73,9 @@ export class HostThreads implements HostUpdater {
           firstNarrow: (extent.firstNarrow ?? 0) + first,
         };
         const calls = callsOf(offsets, part, scalars);
-        const isNew = !memories.has(number);
-        memories.add(number);
-        return this.#post(thread, { number, calls, ...(isNew && { memory, module: sharedModule() }) });
+        const isNew = !hand.memories.has(number);
+        hand.memories.add(number);
+        return this.#post(hand, { number, calls, ...(isNew && { memory, module: sharedModule() }) });
       }),
     );
   }
@@ -93,22 +95,23 @@ export class HostThreads implements HostUpdater {
           message: (reply) => this.#answered(reply as ThreadReply),
           failed: (error) => this.#failed(error),
         });
-        return { thread, memories: new Set<number>() };
+        return { thread, memories: new Set<number>(), works: 0 };
       }),
     );
   }
 
-  async #post(thread: Thread, work: Omit<ThreadWork, 'id'>): Promise<void> {
+  async #post(hand: Hand, work: Omit<ThreadWork, 'id'>): Promise<void> {
+    const { thread } = hand;
     const id = this.#next++;
     const done = deferred<void>();
     this.#underWay.set(id, done);
-    thread.keepAlive(true);
+    if (hand.works++ === 0) thread.keepAlive(true);
     try {
       thread.post({ ...work, id } satisfies ThreadWork);
       await done.promise;
     } finally {
       this.#underWay.delete(id);
-      thread.keepAlive(false);
+      if (--hand.works === 0) thread.keepAlive(false);
     }
   }
 

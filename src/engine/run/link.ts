@@ -1,7 +1,7 @@
 // `Link`: the link between host and GPU: what is encoded and when it is submitted, and the values that go up and come
 // down through staging. Both ways are copies inside the command buffers that use the values, so one queue, in order,
 // makes them safe; nothing here waits but for room in staging and for values on their way down, and each wait is
-// accounted. Knows no plan, and of slots only the buffers that it is given.
+// accounted. A change of values below stands in the same order. Knows no plan, and of slots only the buffers that it is given.
 //
 // Invariant: values arrive below in the order of what each of them must be behind, and every byte is in the ledger.
 
@@ -59,7 +59,7 @@ export interface Placed {
   readonly at?: number;
 }
 
-/** Values on their way down, together. */
+/** Values on their way down, together, or the change of values that lie below. */
 interface Store {
   /** None of what is read for the host alone. */
   readonly chunks: readonly number[];
@@ -88,6 +88,14 @@ export interface StoreOptions {
   readonly known?: (() => Promise<unknown> | undefined) | undefined;
   readonly arrived?: (() => void) | undefined;
 }
+
+export interface ChangeOptions extends Pick<StoreOptions, 'known' | 'arrived'> {
+  /** It begins behind this one. */
+  readonly after: Change | undefined;
+}
+
+/** A change of values below, begun or not. */
+export type Change = Readonly<Pick<Store, 'done'>>;
 
 export class Link {
   readonly ledger: LinkLedger;
@@ -201,7 +209,7 @@ export class Link {
     this.#unsentDown += chunks.length;
     const behind = [...this.#stores].filter(
       (older) =>
-        older.chunks.some((chunk) => chunks.includes(chunk)) ||
+        isOfSame(older.chunks, chunks) ||
         (sequence !== undefined && older.sequence !== undefined && older.sequence !== sequence),
     );
     const ended = this.recorder?.transfer('d2h', chunks);
@@ -229,11 +237,28 @@ export class Link {
     };
   }
 
+  /**
+   * The values of these chunks change below, by `work`: once what is on its way to them has arrived. They are on their way down
+   * until that has ended. Nothing here waits for it.
+   */
+  changeBelow(
+    chunks: readonly number[],
+    work: () => Promise<void> | void,
+    { known, arrived, after }: ChangeOptions,
+  ): Change {
+    const behind = [...this.#stores].filter((older) => older === after || isOfSame(older.chunks, chunks));
+    this.#copies.send(chunks);
+    const none = { buffers: [], bytes: [], sequence: undefined, ended: undefined, done: undefined };
+    const store: Store = { chunks, behind, known, take: work, arrived, ...none };
+    this.#goDown(store);
+    return store;
+  }
+
   /** Copies in staging, encoded, once there is room. */
   async #copiesOf(values: readonly Omit<Placed, 'chunk'>[]): Promise<GPUBuffer[]> {
     while (this.#staging.free < values.length) {
       this.flush();
-      await this.#oldest();
+      await this.#oldestStaged();
     }
     return values.map(({ buffer: from, offset, bytes }) => {
       const buffer = this.#staging.take();
@@ -276,12 +301,12 @@ export class Link {
 
   async #arrival(store: Store): Promise<void> {
     if (!store.done) this.flush();
-    await this.waiting('down', store.done as Promise<void>);
+    await this.waiting(store.buffers.length > 0 ? 'down' : 'below', store.done as Promise<void>);
     this.check();
   }
 
-  async #oldest(): Promise<void> {
-    const [store] = this.#stores;
+  async #oldestStaged(): Promise<void> {
+    const store = [...this.#stores].find(({ buffers }) => buffers.length > 0);
     assert(store, 'staging is in use, but nothing is on its way down');
     await this.#arrival(store);
   }
@@ -295,7 +320,7 @@ export class Link {
   ): Promise<void> {
     for (let at = 0; at < bytes; at += this.#staging.bytes) {
       const size = Math.min(this.#staging.bytes, bytes - at);
-      while (this.#staging.free === 0) await this.#oldest();
+      while (this.#staging.free === 0) await this.#oldestStaged();
       const buffer = this.#staging.take();
       this.command((encoder) => encoder.copyBufferToBuffer(source, offset + at, buffer, 0, size));
       this.flush();
@@ -307,19 +332,16 @@ export class Link {
 
   // ---- Ends -------------------------------------------------------------------------------------------
 
-  /** What is on its way down now: the function that it returns waits until it has arrived. Errors: as of `settle`. */
-  sentDown(): () => Promise<void> {
-    const sent = [...this.#stores];
-    return async () => {
-      for (const store of sent) await this.#arrival(store);
-      this.check();
-    };
+  /** Submits what is encoded; resolves when all that is on its way down by now has arrived, or is lost. */
+  async sentDown(): Promise<void> {
+    this.flush();
+    await Promise.all([...this.#stores].map(({ done }) => done));
   }
 
   /** Waits until every value on its way down has arrived. Errors: what went wrong with one of them. */
   async settle(): Promise<void> {
     this.flush();
-    while (this.#stores.size > 0) await this.#oldest();
+    for (let [oldest] = this.#stores; oldest; [oldest] = this.#stores) await this.#arrival(oldest);
     this.check();
   }
 
@@ -355,3 +377,6 @@ export class Link {
     return result;
   }
 }
+
+const isOfSame = (chunks: readonly number[], others: readonly number[]): boolean =>
+  chunks.some((chunk) => others.includes(chunk));

@@ -47,7 +47,7 @@ export class WarmUp {
       const end = Math.min(to, first + size);
       const start = performance.now();
       await executor.run(first, end);
-      executor.flush();
+      await executor.settle();
       await idle();
       this.#milliseconds += performance.now() - start;
     }

@@ -53,6 +53,9 @@ export class SimulatedLink {
   #unsent: Command[] = [];
   #unsentStores: Store[] = [];
   readonly #stores: Store[] = [];
+  /** By number, of what changes below, and the last of all. */
+  readonly #changes = new Map<number, SimulatedTask>();
+  #lastChange: SimulatedTask | undefined;
   #storing = 0;
   #unsentDown = 0;
   /** Staging on the way up: what each free buffer is free behind, and those that are filled. */
@@ -147,7 +150,8 @@ export class SimulatedLink {
     this.#unsentDown = 0;
     for (const store of this.#unsentStores) {
       const put = store.ids.map((id, i) => (end ? this.#put(id, end, at(store.bytes, i)) : undefined));
-      store.done = latest([...put, ...store.behind.map(({ done }) => done)]);
+      const changes = store.ids.map((id) => this.#changes.get(id));
+      store.done = latest([...put, ...changes, ...store.behind.map(({ done }) => done)]);
       store.arrived?.();
     }
     this.#unsentStores = [];
@@ -195,23 +199,36 @@ export class SimulatedLink {
     return commands;
   }
 
+  /** These values change below, in a task: they are on their way down until it ends. */
+  changeBelow(ids: readonly number[], task: SimulatedTask): void {
+    for (const id of ids) this.#changes.set(id, task);
+    this.#lastChange = latest([this.#lastChange, task]);
+  }
+
   isGoingDown(id: number): boolean {
     const store = this.#newestOf(id);
-    return store !== undefined && (!store.done || store.done.end > (this.#now?.end ?? 0));
+    const isLater = (task: SimulatedTask) => task.end > (this.#now?.end ?? 0);
+    if (store && (!store.done || isLater(store.done))) return true;
+    const change = this.#changes.get(id);
+    return change !== undefined && isLater(change);
+  }
+
+  /** Behind this a value has arrived, if it is on its way down. */
+  arrivalOf(id: number): SimulatedTask | undefined {
+    const store = this.#newestOf(id);
+    if (store && !store.done) this.flush();
+    return latest([store?.done, this.#changes.get(id)]);
   }
 
   /** What is on its way down has arrived. */
   awaitArrival(id: number): void {
-    const store = this.#newestOf(id);
-    if (!store) return;
-    if (!store.done) this.flush();
-    this.wait(store.done);
+    this.wait(this.arrivalOf(id));
   }
 
   /** Behind this all has arrived that is on its way down, and all arithmetic is done that is encoded. */
   sent(): SimulatedTask | undefined {
     this.flush();
-    return latest([...this.#stores.map(({ done }) => done), this.#lastCompute]);
+    return latest([...this.#stores.map(({ done }) => done), this.#lastChange, this.#lastCompute]);
   }
 
   #awaitOldest(): void {

@@ -254,13 +254,9 @@ export class Stepper {
     );
     const { onHost = update.known } = update;
     if (update.onHost !== undefined) {
-      executor.flush();
       executor.markDecision();
+      if (step.numbers) executor.decide(step.numbers);
       await runUpdate(update.known, onHost);
-      // The host updates nothing before the numbers are read.
-      executor.flush();
-      await step.numbers;
-      if (step.state) executor.decide(step.state);
     }
     await runUpdate(onHost, this.#pass.trace.moments.length);
     if (aside) await inspect?.(aside.tensors);
@@ -374,7 +370,7 @@ export class Stepper {
     const { executor } = this.#session;
     this.#session.feed(step.job.scalars);
     await executor.begin(this.#pass, this.#session.scheduleOf(this.#pass));
-    if (step.state) executor.decide(step.state);
+    if (step.state) executor.decide(Promise.resolve(step.state));
     executor.updated = (index) => this.#committed(step, index);
     for (const completion of updatesOf(this.#pass)) {
       const { first, moment, index } = completion;

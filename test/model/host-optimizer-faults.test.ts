@@ -5,17 +5,21 @@ import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vi
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
+import { HostAdamW } from '../../src/kernels/host-adamw.ts';
 import type { TrainingDtype } from '../../src/memory/layout/kinds.ts';
 import { computedIn } from '../../src/nn/model.ts';
 import type { BlockFile } from '../../src/runtime/host.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
+import { leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
 import { FAULTS, type Fault, FaultyFile } from '../memory/block-files.ts';
 import { MemoryBlockFile } from '../memory-files.ts';
 import { fragileDevice } from './fragile.ts';
 import {
+  batchesOf,
   expectSame,
   leastBudget,
   leastHostUnder,
@@ -118,4 +122,32 @@ describe.each(Object.entries(FAULTS) as [Fault, string][])('the disk: %s, %s', (
     expect(n).toBeGreaterThan(2 * stride);
     expect(failures > 0).toBe(fault !== 'short');
   });
+});
+
+test('a submit that fails where the step is decided is the step’s error', async () => {
+  const fragile = await fragileDevice(device);
+  const trainer = await openTrainer(fragile.device, work, { choices });
+  const [one, two] = leading(2, batchesOf(work));
+  await trainer.start(one);
+  await trainer.settle();
+  fragile.before = (call) => {
+    if (call === 'submit' && new Error().stack?.includes('markDecision')) throw new HoldfastError('no submit');
+  };
+  await expect(trainer.start(two)).rejects.toThrow('no submit');
+  fragile.before = undefined;
+  await trainer.destroy();
+});
+
+test('an update that fails behind a step that was told is the error of all that is asked for then', async () => {
+  const trainer = await openTrainer(device, work, { choices });
+  const [one, two] = leading(2, batchesOf(work));
+  vi.spyOn(HostAdamW.prototype, 'update').mockImplementation(async () => {
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    throw new HoldfastError('a thread failed');
+  });
+  await trainer.start(one);
+  await expect(trainer.settle()).rejects.toThrow('a thread failed');
+  await expect(collect(trainer.values('parameter'))).rejects.toThrow('a thread failed');
+  await expect(trainer.start(two)).rejects.toThrow('a thread failed');
+  await trainer.destroy();
 });

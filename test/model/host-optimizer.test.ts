@@ -1,8 +1,11 @@
 // Training with AdamW on the host: the same bits under every budget and tier, and the GPU's figures but for rounding.
 
 import { afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
-import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
+import { needBelow } from '../../src/engine/compile/candidate.ts';
+import { fitMemory } from '../../src/engine/compile/fit.ts';
+import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
+import { HostAdamW } from '../../src/kernels/host-adamw.ts';
 import { initialState, LARGEST_SCALE, SCALER } from '../../src/kernels/step-control.ts';
 import { gradientKind, type Kind, MOMENT_DTYPES, TRAINING_DTYPES } from '../../src/memory/layout/kinds.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
@@ -18,14 +21,17 @@ import {
   batchesOf,
   budgetFor,
   expectSame,
+  LARGEST,
   leastBudget,
   leastHostUnder,
+  type Micros,
   MODELS,
   memoryDisk,
   openTrainer,
   run,
   SMALLEST,
   type Work,
+  workloadOf,
 } from './runs.ts';
 
 let device: Device;
@@ -193,6 +199,46 @@ test('the host updates while the GPU goes on: a step is told before its paramete
   await trainer.destroy();
   expect(steps.map(({ loss, gradNorm, skipped }) => [loss, gradNorm, skipped])).toEqual(wanted.steps);
   expect(parameter).toEqual(wanted.parameter);
+});
+
+/** Each update takes so long, from now on. */
+function slowUpdates(milliseconds: number): void {
+  const update = HostAdamW.prototype.update;
+  vi.spyOn(HostAdamW.prototype, 'update').mockImplementation(async function (this: HostAdamW, ...work) {
+    await new Promise((resolve) => setTimeout(resolve, milliseconds));
+    await update.apply(this, work);
+  });
+}
+
+test.each(['at-end', 'in-backward'] as const)('gradients last until their step is told, updated %s', async (update) => {
+  chooseVariants(1);
+  const work: Work = { ...WORK, accumulate: 1, steps: 1, clip: 0, update };
+  const trainer = await openTrainer(device, work, {});
+  slowUpdates(20);
+  await trainer.start(entry(new Map(batchesOf(work).entries()), 0));
+  await expect(collect(trainer.values('gradient'))).rejects.toThrow('there are no gradient values now');
+  await trainer.destroy();
+});
+
+test('what updates wait for stays in host memory: a step reads what that has no room for, and little more', async () => {
+  chooseVariants(1);
+  const work: Work = { ...WORK, model: LARGEST, accumulate: 1, steps: 6, between: false };
+  const gpu = budgetFor(device, work, 0.05);
+  const { held, chunkBytes, updates } = needBelow(fitMemory(workloadOf(work), limitsOf(device), gpu));
+  const slots = Math.floor(held / 2);
+  const trainer = await openTrainer(device, work, { memory: { gpu, host: slots * chunkBytes, disk: memoryDisk() } });
+  const readBytes = async (batches: Micros[]) => {
+    for (const micros of batches) await trainer.start(micros);
+    await trainer.settle();
+    return trainer.session.report().below.diskReadBytes;
+  };
+  const batches = batchesOf(work);
+  const before = await readBytes(batches.slice(0, 2));
+  const read = ((await readBytes(batches.slice(2))) - before) / chunkBytes / 4;
+  await trainer.destroy();
+  // Once around all values, in an order that is known: Belady's optimum misses those without room, and what two updates hold.
+  expect(read).toBeGreaterThanOrEqual(held - slots);
+  expect(read).toBeLessThanOrEqual(held - slots + 2 * updates + 1);
 });
 
 test('in f16 a step that is skipped changes nothing, and the next one trains, as on the GPU', async () => {

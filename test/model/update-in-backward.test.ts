@@ -10,6 +10,7 @@ import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.t
 import type { Device } from '../../src/gpu/device.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../src/graph/activations.ts';
 import { backwardPassesOf, OPTIMIZER_DEVICE_CHOICES } from '../../src/graph/operators/optimizer.ts';
+import { HostAdamW } from '../../src/kernels/host-adamw.ts';
 import { KINDS } from '../../src/memory/layout/kinds.ts';
 import { leastHostBytes } from '../../src/memory/tiers/shares.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
@@ -27,6 +28,7 @@ import {
   expectSame,
   LARGEST,
   leastBudget,
+  leastHostUnder,
   MODELS,
   memoryDisk,
   openTrainer,
@@ -207,4 +209,24 @@ test('a run goes on in other budgets on the way, and gradients can be looked at'
   // Of one pass, whose norm is known at the end.
   const once = await lookedAt(inBackward({ ...work, clip: 0 }), {}, [], 0);
   expect(once.gradients).toEqual(wanted.gradients);
+});
+
+test('an update on the host that takes long, above a disk and the least host memory, holds up the gradients behind it', async () => {
+  chooseVariants(1);
+  const model = computedIn(LARGEST, 'bf16');
+  const work = inBackward({ model, batch: 1, seq: 8, accumulate: 1, steps: 3, clip: 0, optimizerDevice: 'cpu' });
+  const memory: MemoryOptions = { gpu: Math.ceil(1.3 * leastBudget(device, work, 'checkpoint')) };
+  const host = leastHostUnder(device, work, { ...memory, recovery: 'checkpoint' });
+  const trainer = await openTrainer(device, work, { memory: { ...memory, host, disk: memoryDisk() } });
+  const [one, two, three] = leading(3, batchesOf(work));
+  for (const micros of [one, two]) await trainer.start(micros);
+  const update = HostAdamW.prototype.update;
+  vi.spyOn(HostAdamW.prototype, 'update').mockImplementationOnce(async function (this: HostAdamW, ...work) {
+    await new Promise((resolve) => setTimeout(resolve, 1500));
+    await update.apply(this, work);
+  });
+  const { loss } = await trainer.start(three);
+  await trainer.settle();
+  expect(loss).toBeGreaterThan(0);
+  await trainer.destroy();
 });

@@ -226,6 +226,9 @@ export const isAllOnGPU = ({
 }: Pick<Measured, 'residents' | 'stashes' | 'workload'> & { readonly slots: number }): boolean =>
   slots >= residents && stashes.length === 0 && !updatesOnHost(workload);
 
+/** Whether updates on the host may wait while the GPU goes on: below the GPU there is room for all values at once. */
+export const updatesAside = ({ map, held }: Pick<Measured, 'map' | 'held'>): boolean => held === map.count;
+
 /** What a fit needs below the GPU. */
 export const needBelow = ({
   map,

@@ -23,6 +23,8 @@ export class ChunkCopies {
   readonly #dirty: Uint8Array;
   /** By chunk: copies in staging. Only the newest counts, and it arrives last. */
   readonly #goingDown: Uint8Array;
+  /** By chunk: of these, changes of what lies below. */
+  readonly #changing: Uint8Array;
 
   constructor(slots: Slots, below: ValuesBelow, chunks: number, durable: boolean) {
     this.#slots = slots;
@@ -30,6 +32,7 @@ export class ChunkCopies {
     this.#durable = durable;
     this.#dirty = new Uint8Array(chunks);
     this.#goingDown = new Uint8Array(chunks);
+    this.#changing = new Uint8Array(chunks);
   }
 
   // ---- Where they are ---------------------------------------------------------------------------------
@@ -51,6 +54,11 @@ export class ChunkCopies {
   /** The newest copy that is not in a slot; where the chunk is dirty it is out of date. */
   below(chunk: number): TierState | 'staging' {
     return this.isGoingDown(chunk) ? 'staging' : this.#below.where(chunk);
+  }
+
+  /** Where that copy lies; of a value that changes below, where it did. */
+  placeBelow(chunk: number): TierState | 'staging' {
+    return at(this.#goingDown, chunk) > at(this.#changing, chunk) ? 'staging' : this.#below.where(chunk);
   }
 
   /** Whether there is a copy anywhere. */
@@ -135,16 +143,25 @@ export class ChunkCopies {
       assert(!this.isDirty(chunk), `chunk ${chunk} is to change below and is newer on the GPU`);
     }
     for (const chunk of changed) if (this.onGPU(chunk)) this.drop(chunk);
+    this.#countChanges([...read, ...changed], 1);
   }
 
   /** Changes values below in place, by `work`, which gets the bytes of what is read and of what changes, in this order. */
-  update(
+  async update(
     read: number,
     changed: readonly number[],
     work: (bytes: readonly Uint8Array<ArrayBuffer>[]) => Promise<void> | void,
   ): Promise<void> {
-    const all = [read, ...changed].map((chunk) => ({ chunk, kept: chunk === read }));
-    return this.#below.update(all, work);
+    const all = [read, ...changed];
+    await this.#below.update(
+      all.map((chunk) => ({ chunk, kept: chunk === read })),
+      work,
+    );
+    this.#countChanges(all, -1);
+  }
+
+  #countChanges(chunks: readonly number[], by: 1 | -1): void {
+    for (const chunk of chunks) this.#changing[chunk] = at(this.#changing, chunk) + by;
   }
 
   /** The value is to be made anew below, by an update: over zeros, where there is none. */

@@ -5,7 +5,7 @@ import type { Device } from '../../gpu/device.ts';
 import { ReadbackRing } from '../../gpu/readback.ts';
 import type { Below } from '../../memory/tiers/below.ts';
 import { at } from '../../util/at.ts';
-import { arenaSizes } from '../compile/candidate.ts';
+import { arenaSizes, updatesAside } from '../compile/candidate.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import type { Fit } from '../compile/fitted.ts';
 import { isOnHost, isTransfer } from '../compile/operations.ts';
@@ -30,11 +30,12 @@ export interface DeviceState {
 /** Errors: OutOfMemory where the device has not the memory; nothing is left of it then. */
 export async function makeDeviceState(
   device: Device,
-  { map, passes, placements, slots: count, extra, staging: size, workload, durable, stashes }: Fit,
+  fit: Fit,
   choices: KernelChoices,
   below: Below,
-  options: ExecutorOptions,
+  options: Omit<ExecutorOptions, 'updatesAside'>,
 ): Promise<DeviceState> {
+  const { map, passes, placements, slots: count, extra, staging: size, workload, durable, stashes } = fit;
   const made: { destroy(): void }[] = [];
   const own = <T extends { destroy(): void }>(part: T): T => {
     made.push(part);
@@ -63,7 +64,8 @@ export async function makeDeviceState(
       const bindings = await Bindings.make(device, storage, slots, choices, operations, besideSlots);
       below.stashes.place(map.count, stashes);
       const copies = new ChunkCopies(slots, below, map.count + stashes.length, durable);
-      const executor = new Executor(device, map, storage, slots, copies, bindings, staging, below, options);
+      const aside = { ...options, updatesAside: updatesAside(fit) };
+      const executor = new Executor(device, map, storage, slots, copies, bindings, staging, below, aside);
       return { device, storage, executor, ring, release };
     });
   } catch (error) {

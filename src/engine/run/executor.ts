@@ -39,6 +39,8 @@ export interface ExecutorOptions {
   readonly ranks?: Ranks['step'] | undefined;
   /** Updates chunks below the GPU. */
   readonly updater: HostUpdater;
+  /** Whether it does so while the GPU goes on: below there is room for all values at once. */
+  readonly updatesAside: boolean;
 }
 
 export class Executor {
@@ -81,7 +83,7 @@ export class Executor {
     this.#bindings = bindings;
     this.#tiers = tiers;
     this.#link = new Link(device, staging, copies, options.ledger);
-    this.#hostOptimizer = new HostOptimizer(options.updater, map, storage, copies, this.#link);
+    this.#hostOptimizer = new HostOptimizer(options, map, storage, copies, this.#link);
     this.#exchanges = new Exchanges(this.#link, storage, slots, map.chunkBytes, options.ranks);
     this.#reads = new ScheduledReads(this.#link, copies, tiers, options.readAhead);
     this.#activations = new MovedActivations(this.#link, storage, copies, this.#reads, tiers.stashes);
@@ -255,6 +257,13 @@ export class Executor {
     this.copies.change(chunk);
   }
 
+  /** Whether a chunk has a value anywhere, when what is on its way down has arrived. */
+  async exists(chunk: number): Promise<boolean> {
+    this.check();
+    await this.#link.arrival(chunk);
+    return this.copies.exists(chunk);
+  }
+
   /** Bytes of a chunk, from wherever its newest value is. */
   async read(chunk: number, offset: number, into: Uint8Array): Promise<void> {
     this.check();
@@ -331,7 +340,7 @@ export class Executor {
     for (const chunk of chunks) this.#recorder?.event(moment, chunk, 'store');
   }
 
-  readonly #below = (chunk: number): CopyPlace => this.copies.below(chunk);
+  readonly #below = (chunk: number): CopyPlace => this.copies.placeBelow(chunk);
 
   #placed(chunk: number): Placed {
     return { chunk, ...this.#slots.range(chunk) };

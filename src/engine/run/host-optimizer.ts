@@ -1,6 +1,7 @@
 // `HostOptimizer`: runs the host's operations of a pass, aside: brings the scalars of the step to the host, and has parameters and
-// moments updated there once the gradients lie below, while what follows is encoded; what needs a parameter waits for it. Not
-// the arithmetic (kernels/host-adamw.ts), and no owner of copies (copies.ts).
+// moments updated there once the gradients lie below, while what follows is encoded; what needs a parameter waits for it. Where the
+// memory below counts on each gradient's end before the next comes, nothing is encoded meanwhile. Not the arithmetic
+// (kernels/host-adamw.ts), and no owner of copies (copies.ts).
 //
 // Invariant: nothing of a step is updated before all gradients of that step lie below, so that a new device can finish it; where
 // chunks are updated inside the backward pass, or by several ranks, before its own gradient does.
@@ -24,6 +25,12 @@ export interface HostUpdater {
   end?(): Promise<void>;
 }
 
+export interface HostUpdating {
+  readonly updater: HostUpdater;
+  /** Whether what follows is encoded while it works. */
+  readonly updatesAside: boolean;
+}
+
 /** What all operations of a step wait for. */
 interface Step {
   /** What was decided, once the gradients lie below. */
@@ -32,6 +39,7 @@ interface Step {
 
 export class HostOptimizer {
   readonly #updater: HostUpdater;
+  readonly #isAside: boolean;
   readonly #widths: HostWidths;
   readonly #storage: Storage;
   readonly #copies: ChunkCopies;
@@ -45,13 +53,14 @@ export class HostOptimizer {
   #changes: readonly (Change | undefined)[] = Array.from({ length: AT_ONCE }, () => undefined);
 
   constructor(
-    updater: HostUpdater,
+    { updater, updatesAside }: HostUpdating,
     { dtype, momentDtype }: HostWidths,
     storage: Storage,
     copies: ChunkCopies,
     link: Link,
   ) {
     this.#updater = updater;
+    this.#isAside = updatesAside;
     this.#widths = { dtype, momentDtype };
     this.#storage = storage;
     this.#copies = copies;
@@ -103,6 +112,7 @@ export class HostOptimizer {
     const [after, ...later] = this.#changes;
     const change = this.#link.changeBelow([gradient, ...others], update, { known: () => known, arrived, after });
     this.#changes = [...later, change];
+    if (!this.#isAside) await this.#link.changed(change);
   }
 
   async #learn(state: Tensor): Promise<Step> {

@@ -94,8 +94,8 @@ export interface ChangeOptions extends Pick<StoreOptions, 'known' | 'arrived'> {
   readonly after: Change | undefined;
 }
 
-/** A change of values below, begun or not. */
-export type Change = Readonly<Pick<Store, 'done'>>;
+/** A change of values below, begun or not: only the link looks into it. */
+export type Change = Readonly<Pick<Store, 'done' | 'buffers'>>;
 
 export class Link {
   readonly ledger: LinkLedger;
@@ -147,9 +147,11 @@ export class Link {
   /** Submits what is encoded. */
   flush(): void {
     this.#endPass();
-    if (this.#encoder) {
-      this.#device.submit(this.#encoder);
+    const encoder = this.#encoder;
+    if (encoder) {
+      // Finished, whether or not it can be submitted.
       this.#encoder = undefined;
+      this.#device.submit(encoder);
       this.ledger.submits++;
       this.recorder?.submit();
       this.#staging.submitted();
@@ -254,6 +256,11 @@ export class Link {
     return store;
   }
 
+  /** Waits until a change has ended. Errors: what went wrong with it. */
+  async changed(change: Change): Promise<void> {
+    await this.#arrival(change);
+  }
+
   /** Copies in staging, encoded, once there is room. */
   async #copiesOf(values: readonly Omit<Placed, 'chunk'>[]): Promise<GPUBuffer[]> {
     while (this.#staging.free < values.length) {
@@ -299,7 +306,7 @@ export class Link {
     await this.#arrival(store as Store);
   }
 
-  async #arrival(store: Store): Promise<void> {
+  async #arrival(store: Change): Promise<void> {
     if (!store.done) this.flush();
     await this.waiting(store.buffers.length > 0 ? 'down' : 'below', store.done as Promise<void>);
     this.check();
@@ -333,9 +340,9 @@ export class Link {
   // ---- Ends -------------------------------------------------------------------------------------------
 
   /** Submits what is encoded; resolves when all that is on its way down by now has arrived, or is lost. */
-  async sentDown(): Promise<void> {
+  sentDown(): Promise<void> {
     this.flush();
-    await Promise.all([...this.#stores].map(({ done }) => done));
+    return Promise.all([...this.#stores].map(({ done }) => done)).then(() => {});
   }
 
   /** Waits until every value on its way down has arrived. Errors: what went wrong with one of them. */

@@ -113,7 +113,7 @@ export class ModelValues {
     };
     const readHere = async (chunk: number, offset: number, into: Uint8Array<ArrayBuffer>) => {
       const { executor } = this.#session;
-      if (!executor.copies.exists(chunk)) {
+      if (!(await executor.exists(chunk))) {
         throw new HoldfastError(`there are no ${kind} values now: gradients last until the end of their step`);
       }
       await executor.read(chunk, offset, into);
@@ -139,7 +139,7 @@ export class ModelValues {
 
   async #getChunk(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
     const { executor } = this.#session;
-    if (executor.copies.exists(chunk)) await executor.read(chunk, 0, bytes);
+    if (await executor.exists(chunk)) await executor.read(chunk, 0, bytes);
   }
 
   /** Along the data axis, the rank that alone has a chunk's value, where it is another one. */

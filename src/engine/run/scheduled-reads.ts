@@ -67,6 +67,8 @@ export class ScheduledReads {
     const { loadsOf, plan } = this.#begun;
     const now = this.#base + moment;
     this.#tiers.setOrder((chunk) => {
+      // An update that waits for it, or works, was encoded before.
+      if (this.#copies.isGoingDown(chunk)) return now;
       const loads = loadsOf.get(chunk);
       if (!loads) return Number.POSITIVE_INFINITY;
       return loads.find((load) => load > now) ?? at(loads, 0) + plan.moments.length;

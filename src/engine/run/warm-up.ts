@@ -3,10 +3,11 @@
 // read.
 //
 // A GPU works behind the CPU's back: to time a step without what it does meanwhile, the queue is waited for after every group of
-// moments. That slows warm-up steps and no others; it changes no bit.
+// moments, and what the host updates. That slows warm-up steps and no others; it changes no bit.
 
 import { assert } from '../../util/errors.ts';
 import type { Fit } from '../compile/fitted.ts';
+import { isOnHost } from '../compile/operations.ts';
 import type { Pass } from '../compile/pass.ts';
 import { type PassSchedule, type Policy, readAheadFor, schedule } from '../compile/schedule.ts';
 import type { Recorder } from '../observe/recording.ts';
@@ -20,6 +21,8 @@ const GROUPS = 32;
 export class WarmUp {
   readonly schedule: PassSchedule;
   readonly #pass: Pass;
+  /** Whether the host updates chunks, while the GPU goes on. */
+  readonly #isOnHost: boolean;
   /** Of the last step: what its groups took, each to its end. */
   #milliseconds = 0;
   #recorder: Recorder | undefined;
@@ -28,6 +31,7 @@ export class WarmUp {
   constructor(pass: Pass, { slots }: Fit, policy: Policy) {
     const atOnce = pass.trace.moments.reduce((most, { accesses }) => Math.max(most, accesses.length), 0);
     this.#pass = pass;
+    this.#isOnHost = pass.operations.some(isOnHost);
     this.schedule = schedule(pass.trace, Math.max(atOnce, Math.floor(slots * CAP)), policy);
   }
 
@@ -47,8 +51,9 @@ export class WarmUp {
       const end = Math.min(to, first + size);
       const start = performance.now();
       await executor.run(first, end);
-      await executor.settle();
+      executor.flush();
       await idle();
+      if (this.#isOnHost) await executor.settle();
       this.#milliseconds += performance.now() - start;
     }
   }

@@ -1,5 +1,5 @@
 // `SimulatedHostOptimizer`: AdamW on the simulated host: updates one after the other, behind all gradients of the step,
-// of values in host memory, while the GPU goes on.
+// of values in host memory, while the GPU goes on where the executor's does (run/host-optimizer.ts).
 
 import { latest, Resource, type SimulatedTask } from './clock.ts';
 import type { SimulatedLink } from './link.ts';
@@ -13,12 +13,15 @@ export class SimulatedHostOptimizer {
   #known: { readonly behind: SimulatedTask | undefined } | undefined;
   /** What was on its way down, and computed, when the step was decided. @default all that is */
   #decision: SimulatedTask | undefined;
-  /** The last but one: behind it the next gets its values. */
+  readonly #isAside: boolean;
+  /** The update before: behind it the one behind the next gets its values. */
   #before: SimulatedTask | undefined;
 
-  constructor(link: SimulatedLink, below: SimulatedBelow) {
+  /** `isAside`: whether what follows is encoded while it works. */
+  constructor(link: SimulatedLink, below: SimulatedBelow, isAside: boolean) {
     this.#link = link;
     this.#below = below;
+    this.#isAside = isAside;
   }
 
   /** A step begins. */
@@ -32,7 +35,7 @@ export class SimulatedHostOptimizer {
     this.#decision = this.#link.sent();
   }
 
-  /** Chunks of an index, whose gradient goes down or is there. What is encoded goes on meanwhile. */
+  /** Chunks of an index, whose gradient goes down or is there. */
   update(gradient: number, changed: readonly number[], seconds: number): void {
     const { now } = this.#link;
     this.#known ??= { behind: this.#decision ?? this.#link.sent() };
@@ -40,7 +43,9 @@ export class SimulatedHostOptimizer {
     const all = [gradient, ...changed];
     const here = this.#below.gather(all, latest([ready, this.#before]));
     this.#before = this.#processor.last;
-    this.#link.changeBelow(all, this.#processor.run('host', seconds, [ready, here]));
+    const done = this.#processor.run('host', seconds, [ready, here]);
+    this.#link.changeBelow(all, done);
+    if (!this.#isAside) this.#link.wait(done);
     for (const chunk of changed) this.#below.change(chunk);
   }
 }

@@ -11,7 +11,7 @@ import { KINDS } from '../../memory/layout/kinds.ts';
 import { NO_CHANGES } from '../../memory/plan/extra-slots.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import { needBelow } from '../compile/candidate.ts';
+import { needBelow, updatesAside } from '../compile/candidate.ts';
 import type { Fit } from '../compile/fitted.ts';
 import {
   type CollectiveOperation,
@@ -95,7 +95,7 @@ export class Simulation {
     chunksBelow.nextUse = (id) => this.#nextUse(id);
     this.#tiers = new SimulatedBelow(chunksBelow, new SimulatedStashes(homes, fit.stashes, machine.disk), map.count);
     this.#link = new SimulatedLink(machine, staging, (id, behind, bytes) => this.#tiers.put(id, behind, bytes));
-    this.#host = new SimulatedHostOptimizer(this.#link, this.#tiers);
+    this.#host = new SimulatedHostOptimizer(this.#link, this.#tiers, updatesAside(fit));
     this.#exchanges = new SimulatedExchanges(this.#link, machine, map.chunkBytes, ranks, pipeline);
     this.#slots = new SimulatedSlots(
       new SlotTable(

@@ -4,7 +4,8 @@
 //
 // Why nothing here waits for ever. A fetch needs a slot; a put needs for each chunk a slot or a block. Each gets
 // all it needs in one synchronous turn or stands in line, first come first served, *holding nothing*. What
-// holds something waits only for reads and writes, which end, and for the end of a turn. So in time nothing is
+// holds something waits only for reads and writes, which end, and for the end of a turn; but an update has its slots one by
+// one, one update at a time, beside others that have all of theirs and end. So in time nothing is
 // held and the first in line is looked at with every slot free, clean or dirty: S slots and B blocks for n chunks,
 // S + B >= n + largestPut, leave it at least `largestPut` of: free slots, free blocks, copies that lie in both.
 //
@@ -102,7 +103,7 @@ export class Backing {
     return slot ? 'host' : 'nothing';
   }
 
-  /** When each chunk is needed, from now on: a larger number is later, Infinity never. Must not change between calls. */
+  /** When each chunk is needed, from now on: a larger number is later, Infinity never. Must not change within a turn. */
   setOrder(nextUse: (chunk: number) => number): void {
     this.#placement.nextUse = nextUse;
   }
@@ -196,7 +197,7 @@ export class Backing {
     try {
       await this.#queue.track(run());
     } finally {
-      for (const record of records) record.updating = undefined;
+      for (const record of records) if (record.updating === done.promise) record.updating = undefined;
       done.resolve();
       for (const slot of held) this.#host.release(slot);
       this.#queue.advance();

@@ -193,6 +193,7 @@ class RunPart {
   /** All steps that were started are done, and the clock stands. */
   async #settle(): Promise<void> {
     await Promise.all(this.#underWay.splice(0));
+    await this.#trainer.settle();
     this.#clock.stop();
   }
 

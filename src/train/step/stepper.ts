@@ -255,7 +255,8 @@ export class Stepper {
     const { onHost = update.known } = update;
     if (update.onHost !== undefined) {
       executor.markDecision();
-      if (step.numbers) executor.decide(step.numbers);
+      assert(step.numbers, 'the numbers of a step that is submitted are on their way');
+      executor.decide(step.numbers);
       await runUpdate(update.known, onHost);
     }
     await runUpdate(onHost, this.#pass.trace.moments.length);

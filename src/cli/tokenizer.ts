@@ -1,7 +1,7 @@
 // `holdfast tokenizer train`: a byte-level BPE of a text, as a folder that `train --tokenizer` and Hugging Face's libraries
 // read.
 
-import { Command } from 'commander';
+import { Command, Option } from 'commander';
 import { LEAST_VOCABULARY, MOST_VOCABULARY } from '../data/bpe.ts';
 import { openText } from '../data/corpus.ts';
 import { type BpeProgress, trainBpe, writeTokenizer } from '../data/train-bpe.ts';
@@ -22,7 +22,12 @@ const DEFAULT_VOCABULARY = 4096;
 export function tokenizerCommand(host: Host): Command {
   const train = new Command('train')
     .description('make a tokenizer of a text: byte-level BPE, written as tokenizer.json')
-    .option('--data <path...>', 'files, folders, or - for standard input (default: TypeScript’s declarations)', [])
+    .addOption(
+      new Option('--data <path...>', 'files, folders, or - for standard input').default(
+        [],
+        'TypeScript’s declarations',
+      ),
+    )
     .option(
       '--vocab-size <n>',
       'tokens, the 256 bytes and <|endoftext|> among them',

@@ -107,10 +107,11 @@ export function addTrainingOptions(command: Command, defaults: TrainDefaults, da
       '--tokenizer <path>',
       `tokenizer.json, its folder or zip, or ${BYTES} (default: the model’s own, else ${BYTES})`,
     )
-    .option(
-      '--data <path...>',
-      `files, folders, - for standard input, or ${SYNTHETIC}: text, JSON records, of vit images (default: ${data})`,
-      [],
+    .addOption(
+      new Option(
+        '--data <path...>',
+        `files, folders, - for standard input, or ${SYNTHETIC}: text, JSON records, of vit images`,
+      ).default([], data),
     )
     .addOption(
       new Option('--train-on <what>', 'of records: answers alone, or all').choices(TRAIN_ON).default('answers'),

@@ -37,6 +37,25 @@ const LLAMA3 = `{{- bos_token }}
     {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
 {%- endif %}`;
 
+/** Answers are of a role of another name; a system message stands at the head of the first question. */
+const GEMMA = `{{- bos_token -}}
+{%- set head = '' -%}
+{%- set turns = messages -%}
+{%- if messages[0].role == 'system' -%}
+    {%- set head = messages[0].content | trim + '\n\n' -%}
+    {%- set turns = messages[1:] -%}
+{%- endif -%}
+{%- for turn in turns -%}
+    {%- if (turn.role == 'user') != (loop.index0 % 2 == 0) -%}
+        {{- raise_exception('roles must alternate') -}}
+    {%- endif -%}
+    {{- '<start_of_turn>' + ('model' if turn.role == 'assistant' else turn.role) + '\n' -}}
+    {{- (head if loop.first else '') + turn.content | trim + '<end_of_turn>\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{- '<start_of_turn>model\n' -}}
+{%- endif -%}`;
+
 /** Its first one: the header of an answer to come is there whether it is asked for or not. */
 const LLAMA3_FIRST = `{% for message in messages %}{% if loop.first %}{{ bos_token }}{% endif %}{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}{% endfor %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}`;
 
@@ -111,6 +130,7 @@ export const TEMPLATES = {
   'llama3-first': { ...template(LLAMA3_FIRST, 'llama3-first'), bos: '<|begin_of_text|>', eos: '<|eot_id|>' },
   qwen3: { name: 'qwen3', text: QWEN3, eos: '<|im_end|>', date: MARKS.date },
   mistral: template(MISTRAL, 'mistral'),
+  gemma: { ...template(GEMMA, 'gemma'), bos: '<bos>', eos: '<eos>' },
 } satisfies Record<string, ChatTemplate>;
 
 export const say = (role: string, content: string): Message => ({ role, content });

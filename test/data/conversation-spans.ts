@@ -9,7 +9,7 @@ import { say, type TEMPLATES } from './chat-templates.ts';
 const content = fc.string({
   unit: fc.constantFrom(
     ...['a', 'B', ' ', '\n', '<', '|', 'é', '\u{1f600}', '\ue000', '0'],
-    ...['</s>', '[INST]', '<|im_end|>'],
+    ...['</s>', '[INST]', '<|im_end|>', '<end_of_turn>'],
   ),
 });
 const conversation = fc
@@ -22,6 +22,7 @@ const conversation = fc
 const ENDS = {
   ...{ chatml: '<|im_end|>', llama3: '<|eot_id|>', 'llama3-first': '<|eot_id|>', qwen3: '<|im_end|>' },
   mistral: '</s>',
+  gemma: '<end_of_turn>',
 };
 
 /** `like`: the template of ours that it writes answers as. */
@@ -43,6 +44,7 @@ export function expectSpans(template: ChatTemplate, like: keyof typeof TEMPLATES
         'llama3-first': own.trim(),
         qwen3: isLast ? `<think>\n\n</think>\n\n${own.trimStart()}` : own,
         mistral: ` ${own}`,
+        gemma: own.trim(),
       }[like];
       expect(found).toBe(wanted + ENDS[like]);
     }

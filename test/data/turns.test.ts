@@ -31,15 +31,19 @@ describe('the answers of a conversation, with the ends of their turns', () => {
     // lstrip takes all space, whatever it is told to take.)
     ['qwen3', ['Hello!<|im_end|>', '<think>\n\n</think>\n\n2\n<|im_end|>']],
     ['mistral', [' Hello!</s>', '  2\n</s>']],
+    ['gemma', ['Hello!<end_of_turn>', '2<end_of_turn>']],
   ])('%s', (name, wanted) => {
     expect(answersOf(new TurnFinder(renderer(name)), TALK)).toEqual(wanted);
   });
 
-  it.each<Name>(['chatml', 'llama3', 'llama3-first', 'qwen3', 'mistral'])('%s: with a system message', (name) => {
-    const finder = new TurnFinder(renderer(name));
-    const with_ = answersOf(finder, [say('system', 'Be brief.'), ...TALK]);
-    expect(with_).toEqual(answersOf(finder, TALK));
-  });
+  it.each<Name>(['chatml', 'llama3', 'llama3-first', 'qwen3', 'mistral', 'gemma'])(
+    '%s: with a system message',
+    (name) => {
+      const finder = new TurnFinder(renderer(name));
+      const with_ = answersOf(finder, [say('system', 'Be brief.'), ...TALK]);
+      expect(with_).toEqual(answersOf(finder, TALK));
+    },
+  );
 
   it('leaves the answers of the prompt out', () => {
     expect(answersOf(new TurnFinder(renderer('chatml')), TALK, 2)).toEqual([' 2\n<|im_end|>']);

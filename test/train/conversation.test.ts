@@ -67,7 +67,7 @@ test('the end of a turn, by template', () => {
   const ends = Object.fromEntries(
     Object.entries(TEMPLATES).map(([name, template]) => [name, endOfTurns(new ChatRenderer(template))]),
   );
-  expect(ends).toMatchObject({ llama3: '<|eot_id|>', 'llama3-first': '<|eot_id|>' });
+  expect(ends).toMatchObject({ llama3: '<|eot_id|>', 'llama3-first': '<|eot_id|>', gemma: '<end_of_turn>' });
   const of = (text: string) => endOfTurns(new ChatRenderer({ name: 'x', date: '2026-01-02', text }));
   const loop = (body: string) => `{% for m in messages %}${body}{% endfor %}`;
   expect(of(loop("{{ m.role + ': ' + m.content + '\\n' }}"))).toBe('\n');

@@ -100,7 +100,10 @@ export async function withModel<T>(
     }
     const missing = alone.parameters.find(({ name }) => isOutside?.(name) && !low.has(name));
     if (missing) throw new HoldfastError(`${base}: there is no tensor ${missing.name}, nor in the adapter`);
-    const tokenizer = itself?.tokenizer ?? own;
+    // PEFT's libraries save a tokenizer with an adapter, and no config.json.
+    const tokenizer = itself?.tokenizer
+      ? { ...(own?.modelIds && { modelIds: own.modelIds }), ...itself.tokenizer }
+      : own;
     const ofBody = isOutside ? restricted(weights, (name) => !isOutside(name)) : weights;
     const all = low.size === 0 ? weights : joined(ofBody, sourceOf(low));
     const kept = withStored(model, baseStorage(model, isOutside ? ofNames(stored, ofBody) : stored, undefined));

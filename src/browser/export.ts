@@ -11,7 +11,7 @@ import { exportModel, MAX_SHARD_BYTES } from '../formats/export.ts';
 import { exportGGUF } from '../formats/gguf/export.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { join } from '../runtime/host.ts';
-import { mergedModel, type OpenedModel, withModel } from '../train/run/open-model.ts';
+import { byteTemplateIn, mergedModel, type OpenedModel, withModel } from '../train/run/open-model.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { parseJSON } from '../util/json.ts';
 import type { Exports } from './exports.ts';
@@ -30,6 +30,12 @@ export interface Exported {
   readonly base: string | undefined;
 }
 
+/** Its model, and the chat template that only the run has. */
+interface OpenedExport {
+  readonly opened: OpenedModel;
+  readonly chatTemplate: string | undefined;
+}
+
 /** Errors: HoldfastError where there is no such thing of the run. */
 export async function exportFile(
   host: BrowserHost,
@@ -41,11 +47,13 @@ export async function exportFile(
   if (wanted.form === 'adapter') return adapterZip(host, exports, from, name);
   const { folder, adapter } = from;
   const adapters = adapter === undefined || adapter === folder ? {} : { adapters: { default: adapter } };
-  return withModel(host.files, folder, adapters, async (opened) =>
-    wanted.form === 'gguf'
-      ? ggufFile(host, exports, opened, wanted, name)
-      : modelZip(host, exports, opened, wanted, name),
-  );
+  const chatTemplate = await byteTemplateIn(host.files, adapter ?? folder);
+  return withModel(host.files, folder, adapters, async (opened) => {
+    const model = { opened, chatTemplate };
+    return wanted.form === 'gguf'
+      ? ggufFile(host, exports, model, wanted, name)
+      : modelZip(host, exports, model, wanted, name);
+  });
 }
 
 async function adapterZip(
@@ -80,14 +88,19 @@ async function adapterZip(
 async function modelZip(
   host: BrowserHost,
   exports: Exports,
-  opened: OpenedModel,
+  { opened, chatTemplate }: OpenedExport,
   { dtype = 'f32' }: Extract<ModelExport, { form: 'model' }>,
   name: string,
 ): Promise<File> {
   const place = await exports.newPath();
   try {
     const weights = await mergedModel(opened);
-    await exportModel(host.files, place, { weights, ...opened.found }, { dtype, maxShardBytes: MAX_SHARD_BYTES });
+    await exportModel(
+      host.files,
+      place,
+      { weights, ...opened.found, chatTemplate },
+      { dtype, maxShardBytes: MAX_SHARD_BYTES },
+    );
     return await zipOf(host, exports, place, `${name}-model`);
   } finally {
     await host.files.remove(place);
@@ -97,12 +110,12 @@ async function modelZip(
 async function ggufFile(
   host: BrowserHost,
   exports: Exports,
-  opened: OpenedModel,
+  { opened, chatTemplate }: OpenedExport,
   { type = 'F16' }: Extract<ModelExport, { form: 'gguf' }>,
   name: string,
 ): Promise<File> {
   const path = `${await exports.newPath()}.gguf`;
-  const model = { name, ...(await mergedModel(opened)), ...opened.found };
+  const model = { name, ...(await mergedModel(opened)), ...opened.found, chatTemplate };
   await exportGGUF(host.files, path, model, { type, modelfile: false });
   return new File([await host.fileAt(path)], `${name}-${type}.gguf`, { type: 'application/octet-stream' });
 }

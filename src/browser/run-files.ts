@@ -4,7 +4,7 @@ import { filesOf } from '../data/corpus.ts';
 import { KEPT_GGUF, storeFile } from '../formats/archive.ts';
 import { CONFIG, TOKENIZER_FILES, TOKENIZER as TOKENIZER_JSON } from '../formats/checkpoint/folder.ts';
 import { checkpointsOf, replaceState } from '../formats/checkpoint.ts';
-import type { TokenizerFiles } from '../formats/tokenizer-files.ts';
+import { modelIdsIn, type TokenizerFiles } from '../formats/tokenizer-files.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { join } from '../runtime/host.ts';
 import { checkSettings } from '../train/run/check-settings.ts';
@@ -74,7 +74,9 @@ export async function readTokenizer(host: BrowserHost, chosen: readonly File[]):
   if (!main) throw new HoldfastError(`there is no ${TOKENIZER_JSON} among the ${chosen.length} files; choose it`);
   const sum = await host.files.sha256();
   sum.update(main);
-  return { path: TOKENIZER_JSON, sha256: sum.hex(), contents };
+  const config = chosen.find(({ name }) => name === CONFIG);
+  const modelIds = config && modelIdsIn(new Uint8Array(await config.arrayBuffer()), CONFIG);
+  return { path: TOKENIZER_JSON, sha256: sum.hex(), contents, ...(modelIds && { modelIds }) };
 }
 
 /** Keeps a tokenizer with a run. */
@@ -87,6 +89,7 @@ export async function keepTokenizer(
   const path = join(folder, TOKENIZER);
   await host.files.makeFolder(path);
   for (const [name, bytes] of found.contents) await host.files.writeAtomic(join(path, name), bytes);
+  if (found.modelIds) await host.files.writeAtomic(join(path, CONFIG), JSON.stringify(found.modelIds));
   return { ...found, path };
 }
 

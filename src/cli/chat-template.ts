@@ -1,10 +1,11 @@
 // The chat template of a model that is there: the one that is asked for, the one that its run was taught with, or the one
 // beside it. What is done with it is data/records/.
 
-import type { ChatTemplate } from '../data/records/chat-template.ts';
+import { ChatRenderer, type ChatTemplate } from '../data/records/chat-template.ts';
 import { findChatTemplate, type TemplateSources } from '../data/records/find-template.ts';
+import { endOfTurns } from '../data/records/turns.ts';
 import type { Host } from '../runtime/host.ts';
-import { savedState } from '../train/run/saved-state.ts';
+import { settingsIn } from '../train/run/saved-state.ts';
 import { HoldfastError } from '../util/errors.ts';
 
 /** Undefined where there is none. Errors: HoldfastError for one that was asked for and is not there. */
@@ -12,18 +13,21 @@ export async function findTemplateFor(
   host: Host,
   sources: Omit<TemplateSources, 'date'>,
 ): Promise<ChatTemplate | undefined> {
-  const date = new Date().toISOString().slice(0, 10);
+  const date = today();
   const { name, model } = sources;
-  const taught = name === undefined && model !== undefined ? await taughtWith(host, model) : undefined;
+  const run = name === undefined && model !== undefined ? await settingsIn(host.files, model) : undefined;
+  const taught = run?.records?.template;
   return taught ?? (await findChatTemplate(host.files, { ...sources, date }));
 }
 
-/** The chat template that a run was taught with; none for a model that is no run. */
-async function taughtWith(host: Host, model: string): Promise<ChatTemplate | undefined> {
+/** What a chat template writes behind an answer; undefined where it writes nothing, or is none. */
+export function turnEndOf(text: string): string | undefined {
   try {
-    return (await savedState(host, model)).settings.records?.template;
+    return endOfTurns(new ChatRenderer({ name: 'of the model', text, date: today() }));
   } catch (error) {
     if (error instanceof HoldfastError) return undefined;
     throw error;
   }
 }
+
+const today = (): string => new Date().toISOString().slice(0, 10);

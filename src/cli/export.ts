@@ -7,9 +7,10 @@ import { exportModel, MAX_SHARD_BYTES, SAVED_DTYPES, type SavedDtype } from '../
 import { exportGGUF } from '../formats/gguf/export.ts';
 import { TENSOR_TYPE_NAMES, type TensorType } from '../formats/gguf/tensor-types.ts';
 import type { Host } from '../runtime/host.ts';
-import { mergedModel, withModel } from '../train/run/open-model.ts';
+import { byteTemplateIn, mergedModel, withModel } from '../train/run/open-model.ts';
 import { formatBytes, parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { turnEndOf } from './chat-template.ts';
 import { localBase, localModel, MODEL_SOURCES } from './model-source.ts';
 import { checked } from './options.ts';
 
@@ -33,6 +34,9 @@ interface Written {
   /** For a program: what of it is not in every export. */
   readonly facts: object;
 }
+
+/** Where a model lies, and the chat template that only its run has. */
+type Source = FoundFolder & { readonly chatTemplate: string | undefined };
 
 export function exportCommand(host: Host): Command {
   return new Command('export')
@@ -62,6 +66,7 @@ export function exportCommand(host: Host): Command {
       if (flags.modelfile && !flags.gguf) throw new HoldfastError('--modelfile names a GGUF file; give --gguf, too');
       const from = await localModel(host, dir);
       const base = await localBase(host, { name: dir, path: from, base: flags.base });
+      const chatTemplate = await byteTemplateIn(host.files, from);
       const { tensors, bytes, line, facts } = await withModel(host.files, from, { base }, async (opened) => {
         const { model, found } = opened;
         if (model.adapters && !flags.merge)
@@ -71,21 +76,22 @@ export function exportCommand(host: Host): Command {
         if (!model.adapters && flags.merge)
           throw new HoldfastError(`${dir}: has no adapter to merge; leave --merge out`);
         const weights = await mergedModel(opened);
+        const source = { ...found, chatTemplate };
         return flags.gguf
-          ? writeGGUF(host, dir, weights, found, flags, flags.gguf)
-          : writeFolder(host, weights, found, flags);
+          ? writeGGUF(host, dir, weights, source, flags, flags.gguf)
+          : writeFolder(host, weights, source, flags);
       });
       const said = flags.json ? JSON.stringify({ out: flags.out, tensors, bytes, ...facts }) : `${flags.out}: ${line}`;
       host.terminal.write(`${said}\n`);
     });
 }
 
-async function writeFolder(host: Host, weights: SavedWeights, found: FoundFolder, flags: Flags): Promise<Written> {
+async function writeFolder(host: Host, weights: SavedWeights, source: Source, flags: Flags): Promise<Written> {
   const { dtype, maxShardSize: maxShardBytes } = flags;
   const { tensors, bytes, shards } = await exportModel(
     host.files,
     flags.out,
-    { weights, ...found },
+    { weights, ...source },
     { dtype, maxShardBytes },
   );
   const files = shards.length === 1 ? 'one file' : `${shards.length} files`;
@@ -97,7 +103,7 @@ async function writeGGUF(
   host: Host,
   dir: string,
   weights: SavedWeights,
-  found: FoundFolder,
+  source: Source,
   flags: Flags,
   type: TensorType,
 ): Promise<Written> {
@@ -106,8 +112,8 @@ async function writeGGUF(
     interrupted = true;
   });
   const name = dir.split(/[/\\]/).findLast((part) => part !== '' && part !== '.') ?? dir;
-  const model = { name, ...weights, ...found };
-  const options = { type, modelfile: flags.modelfile === true, interrupted: () => interrupted };
+  const model = { name, ...weights, ...source };
+  const options = { type, modelfile: flags.modelfile === true, endOfTurns: turnEndOf, interrupted: () => interrupted };
   const { tensors, bytes, fallbacks, modelfile } = await exportGGUF(host.files, flags.out, model, options);
   const others = fallbacks === 0 ? '' : ` (${fallbacks} as F16: their rows are no multiples of 32)`;
   const beside = modelfile === undefined ? '' : `, and ${modelfile}`;

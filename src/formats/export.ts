@@ -5,7 +5,7 @@
 
 import { type Files, type FolderReader, join } from '../runtime/host.ts';
 import { isObject, parseJSON } from '../util/json.ts';
-import { COMPANIONS, CONFIG, INDEX, WEIGHTS } from './checkpoint/folder.ts';
+import { CHAT_TEMPLATE, COMPANIONS, CONFIG, INDEX, WEIGHTS } from './checkpoint/folder.ts';
 import { indexText, shardName } from './checkpoint/shard-names.ts';
 import type { SavedWeights } from './checkpoint.ts';
 import { familyOf, labelsIn } from './families/index.ts';
@@ -37,6 +37,8 @@ export interface ExportedModel {
   readonly weights: SavedWeights;
   readonly files: FolderReader;
   readonly folder: string;
+  /** Of a run on bytes: it has no tokenizer's files to have it. It comes before what lies in the folder. */
+  readonly chatTemplate?: string | undefined;
 }
 
 /** What was written. */
@@ -63,7 +65,7 @@ export async function exportModel(
 async function writeModel(
   files: Files,
   folder: string,
-  { weights: { config, weights, shapes, tokenizer }, files: from, folder: source }: ExportedModel,
+  { weights: { config, weights, shapes, tokenizer }, files: from, folder: source, chatTemplate }: ExportedModel,
   { dtype, maxShardBytes }: ExportOptions,
 ): Promise<ExportSummary> {
   const { stored, torch } = SAVED_DTYPES[dtype];
@@ -85,6 +87,7 @@ async function writeModel(
   for (const name of COMPANIONS) await copyFile(from, join(source, name), files, join(folder, name));
   // An adapter may bring one along.
   for (const [name, bytes] of tokenizer?.contents ?? []) await files.writeAtomic(join(folder, name), bytes);
+  if (chatTemplate !== undefined) await files.writeAtomic(join(folder, CHAT_TEMPLATE), chatTemplate);
   const tensors = weights.names.map(
     (name): TensorToWrite => ({ name, dtype: stored, shape: shapes.get(name) ?? [], read: () => weights.read(name) }),
   );

@@ -5,8 +5,10 @@
 import { type Files, type FolderReader, folderOf, join } from '../runtime/host.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
+import { parseJSON } from '../util/json.ts';
 import { readerOf } from './archive.ts';
-import { modelFolder, TOKENIZER, TOKENIZER_FILES } from './checkpoint/folder.ts';
+import { CONFIG, modelFolder, TOKENIZER, TOKENIZER_FILES } from './checkpoint/folder.ts';
+import { type ModelTokenIds, tokenIdsOf } from './token-ids.ts';
 
 /** The largest that there are have 33 MB; V8 makes no longer text than 512 MiB. */
 const MOST_BYTES = 2 ** 28;
@@ -19,6 +21,8 @@ export interface TokenizerFiles {
   readonly sha256: string;
   /** By their names: tokenizer.json, and what lies beside it of TOKENIZER_FILES. */
   readonly contents: ReadonlyMap<string, Uint8Array<ArrayBuffer>>;
+  /** What the config.json beside it says of special tokens, by its fields: checkpoints say so, too. @default nothing */
+  readonly modelIds?: ModelTokenIds;
 }
 
 /** The names of a folder's files that belong to its tokenizer; none where there is no tokenizer.json. */
@@ -50,8 +54,15 @@ export async function tokenizerIn(
   if (!main) return undefined;
   const sum = await files.sha256();
   sum.update(main);
-  return { path, sha256: sum.hex(), contents };
+  const config = join(folder, CONFIG);
+  const modelIds =
+    (await files.stat(config))?.kind === 'file' ? modelIdsIn(await files.read(config), config) : undefined;
+  return { path, sha256: sum.hex(), contents, ...(modelIds && { modelIds }) };
 }
+
+/** What a config.json says of special tokens. Errors: HoldfastError for what is not JSON. */
+export const modelIdsIn = (bytes: Uint8Array, path: string): ModelTokenIds | undefined =>
+  tokenIdsOf(parseJSON(bytes, shortened(path), 'get the file again'));
 
 /**
  * The tokenizer that a path names: a tokenizer.json, its folder, a model's folder, a run (its latest checkpoint), or a zip
@@ -80,7 +91,7 @@ async function namedFile(files: FolderReader, path: string): Promise<TokenizerFi
   const beside = await tokenizerIn(files, folderOf(path));
   const sum = await files.sha256();
   sum.update(main);
-  return { path, sha256: sum.hex(), contents: new Map([...(beside?.contents ?? []), [TOKENIZER, main]]) };
+  return { ...beside, path, sha256: sum.hex(), contents: new Map([...(beside?.contents ?? []), [TOKENIZER, main]]) };
 }
 
 async function ofModel(files: FolderReader, path: string): Promise<TokenizerFiles | undefined> {

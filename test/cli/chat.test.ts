@@ -148,6 +148,57 @@ test('in tokens of its own: its checkpoints carry the template that it was taugh
   );
 });
 
+test.each([
+  ['the whole model', [], []],
+  ['an adapter', ['--lora-rank', '2'], ['--merge']],
+] as const)(
+  'a run of %s on bytes is exported with the template that it was taught with, and its stops',
+  async (_, lora, merge) => {
+    const text = async (path: string) => new TextDecoder().decode(await files.read(path));
+    const out = `bytes${lora.length}`;
+    const few = [...QUICK, '--warmup', '0', '--batch', '2', '--steps', '1', '--pack', 'no', '--context', '96'];
+    const tune = ['finetune', 'base', '--data', 'chats.jsonl', '--chat-template', 'chatml'];
+    await done(files, [...tune, ...few, ...lora, '--out', out]);
+    await done(files, ['export', out, ...merge, '--out', `${out}-model`]);
+    expect(await text(`${out}-model/chat_template.jinja`)).toBe(BUILT_IN_TEMPLATES.chatml);
+    // The folder has no state of a run: its file says it.
+    for (const [from, more] of [
+      [out, merge],
+      [`${out}-model`, []],
+    ] as const) {
+      await files.makeFolder(`${from}-gguf`);
+      await done(files, ['export', from, ...more, '--gguf', 'F16', '--modelfile', '--out', `${from}-gguf/m.gguf`]);
+      const modelfile = await text(`${from}-gguf/Modelfile`);
+      expect(modelfile).toContain('<|im_start|>assistant\n{{ .Response }}<|im_end|>');
+      expect(modelfile).toMatch(/"""\nPARAMETER stop "<\|im_start\|>"\nPARAMETER stop "<\|im_end\|>"\n$/);
+      for (const model of [`${out}-model`, `${from}-gguf/m.gguf`]) {
+        const { status, said } = await inProcess(files, ['generate', model, '--chat', '--tokens', '3'], ['a']);
+        expect(`${status} ${said}`).toBe('0 ');
+      }
+    }
+  },
+);
+
+test('a template that writes tokens of a tokenizer is not said to be that of bytes', async () => {
+  const eos = "{% for message in messages %}{{ message['content'] + eos_token }}{% endfor %}";
+  await files.writeAtomic('marked/chat_template.jinja', eos);
+  await files.writeAtomic('marked/tokenizer_config.json', '{ "eos_token": "</s>" }');
+  const few = [...QUICK, '--warmup', '0', '--batch', '2', '--steps', '1', '--pack', 'no', '--context', '96'];
+  await done(files, [
+    'finetune',
+    'base',
+    '--data',
+    'chats.jsonl',
+    '--chat-template',
+    'marked',
+    ...few,
+    '--out',
+    'ends',
+  ]);
+  await done(files, ['export', 'ends', '--out', 'ends-model']);
+  expect(await files.stat('ends-model/chat_template.jinja')).toBeUndefined();
+});
+
 describe('refused in one line', () => {
   test.each<[string[], string]>([
     [['--chat', '--prompt', 'x'], '--chat: takes lines from the terminal; leave --prompt out'],

@@ -4,6 +4,7 @@
 import { Tokenizer as Library } from '@huggingface/tokenizers';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { HuggingFaceTokenizer } from '../../src/data/huggingface/tokenizer.ts';
 import { tokenizerOf } from '../../src/data/open-tokenizer.ts';
 import { promptIds, type Tokenizer } from '../../src/data/tokenizer.ts';
 import {
@@ -238,6 +239,20 @@ describe('special tokens', () => {
     expect(tokenizer).toMatchObject({ specials: { bos: 1, eos: [2, 5], pad: 0 }, addsBos: false });
     expect(made(json, { 'special_tokens_map.json': { eos_token: '</s>' } }).specials.eos).toEqual([2]);
     expect(made(json, { 'generation_config.json': { eos_token_id: 2 } }).specials.eos).toEqual([2]);
+  });
+
+  test('of config.json where generation_config.json names none; neither outweighs what is put before a text', () => {
+    const json = { ...llama2(), post_processor: null };
+    const of = (modelIds: Record<string, unknown>, companions = {}, tokenizer: unknown = json) =>
+      new HuggingFaceTokenizer({ ...filesOf(tokenizer, companions), modelIds }).specials;
+    const all = { bos_token_id: 5, eos_token_id: [6, 99_999], pad_token_id: 8 };
+    expect(of(all)).toEqual({ bos: 5, eos: [6], pad: 8 });
+    expect(of({ ...all, pad_token_id: -1 })).toEqual({ bos: 5, eos: [6] });
+    const generation = { 'generation_config.json': { eos_token_id: 9, pad_token_id: null } };
+    expect(of(all, generation)).toEqual({ bos: 5, eos: [9], pad: 8 });
+    expect(of(all, { 'tokenizer_config.json': { eos_token: '</s>' } }).eos).toEqual([6, 2]);
+    expect(of(all, {}, llama2()).bos).toBe(1);
+    expect(() => of({ eos_token_id: { id: 2 } })).toThrow(/config.json: eos_token_id is .*; it must be an id/);
   });
 
   test('BOS comes before a prompt where its models see it, never twice, and alone where the prompt is empty', () => {

@@ -1,6 +1,7 @@
 // The special tokens of a model: what its tokenizer.json and the files beside it say of the beginning and the end of a text
-// and of filling up. Invariant: each is an id that the tokenizer has.
+// and of filling up; what they name by ids is formats/token-ids.ts's. Invariant: each is an id that the tokenizer has.
 
+import { namedIds, type TokenIdField } from '../../formats/token-ids.ts';
 import type { TokenizerFiles } from '../../formats/tokenizer-files.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
 import { isObject, parseJSON, show } from '../../util/json.ts';
@@ -26,18 +27,19 @@ export function specialsOf(
     const token = tokenIn(config[name]) ?? tokenIn(map[name]);
     return token === undefined ? undefined : idOf(token);
   };
-  const idsIn = (name: string): number[] => {
-    const value = generation[name] ?? undefined;
-    const ids: unknown[] = value === undefined ? [] : Array.isArray(value) ? value : [value];
+  const idsIn = (name: TokenIdField): number[] => {
+    const { ids, file } = namedIds(name, { generation, model: files.modelIds });
     const wrong = ids.find((id) => !Number.isSafeInteger(id) || (id as number) < 0);
     if (wrong === undefined) return (ids as number[]).filter(hasId);
     throw new HoldfastError(
-      `${shortened(files.path)}: generation_config.json: ${name} is ${show(wrong)}; it must be an id, or a list of ids`,
+      `${shortened(files.path)}: ${file}: ${name} is ${show(wrong)}; it must be an id, or a list of ids`,
     );
   };
   const before = post ? templateOf(post, idOf) : [];
   const [first] = before;
-  const bos = spelled('bos_token') ?? idsIn('bos_token_id')[0] ?? (before.length === 1 ? first : undefined);
+  // What the tokenizer itself puts before a text outweighs an id: many a config.json has its family's, whatever its tokens.
+  const own = spelled('bos_token') ?? (before.length === 1 ? first : undefined);
+  const bos = own ?? idsIn('bos_token_id')[0];
   const eos = spelled('eos_token');
   const pad = spelled('pad_token') ?? idsIn('pad_token_id')[0];
   const named = config['add_bos_token'];

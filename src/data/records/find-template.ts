@@ -2,7 +2,7 @@
 // Hugging Face's models keep it. Not what is done with it (chat-template.ts).
 
 import { readerOf } from '../../formats/archive.ts';
-import { modelFolder } from '../../formats/checkpoint/folder.ts';
+import { CHAT_TEMPLATE, modelFolder } from '../../formats/checkpoint/folder.ts';
 import { opening } from '../../formats/checkpoint/opening.ts';
 import type { TokenizerFiles } from '../../formats/tokenizer-files.ts';
 import { type FolderReader, join } from '../../runtime/host.ts';
@@ -10,7 +10,6 @@ import { HoldfastError } from '../../util/errors.ts';
 import { check, isObject, list, object, parseJSON, show, text } from '../../util/json.ts';
 import { BUILT_IN_TEMPLATES, type ChatTemplate } from './chat-template.ts';
 
-const TEMPLATE_FILE = 'chat_template.jinja';
 const CONFIG_FILE = 'tokenizer_config.json';
 const MARKS_FILE = 'special_tokens_map.json';
 const namedTemplates = list(object({ name: text, template: text }));
@@ -61,7 +60,7 @@ export async function findChatTemplate(
 /** The files of a tokenizer with the template that its model was taught with, where it is another than theirs. */
 export function withTemplate(files: TokenizerFiles, template: ChatTemplate | undefined): TokenizerFiles {
   if (!template || templateIn(files.contents, files.path).text === template.text) return files;
-  return { ...files, contents: new Map([...files.contents, [TEMPLATE_FILE, new TextEncoder().encode(template.text)]]) };
+  return { ...files, contents: new Map([...files.contents, [CHAT_TEMPLATE, new TextEncoder().encode(template.text)]]) };
 }
 
 /** The chat template of a model's folder, a run (its latest checkpoint), or a zip of either. */
@@ -69,7 +68,7 @@ async function inFolder(from: FolderReader, path: string): Promise<Partial<Found
   const files = await readerOf(from, path);
   const read = async (folder: string): Promise<Contents> => {
     const contents = new Map<string, Uint8Array<ArrayBuffer>>();
-    for (const name of [TEMPLATE_FILE, CONFIG_FILE, MARKS_FILE]) {
+    for (const name of [CHAT_TEMPLATE, CONFIG_FILE, MARKS_FILE]) {
       const at = join(folder, name);
       if ((await files.stat(at))?.kind === 'file') contents.set(name, await files.read(at));
     }
@@ -93,7 +92,7 @@ function templateIn(contents: Contents, path: string): Partial<Found> {
     throw new HoldfastError(`${join(path, name)} is ${show(json)}; it must be an object`);
   };
   const [config, map] = [jsonIn(CONFIG_FILE), jsonIn(MARKS_FILE)];
-  const template = contents.get(TEMPLATE_FILE);
+  const template = contents.get(CHAT_TEMPLATE);
   const chosen = template ? decode(template) : chosenTemplate(config['chat_template'], join(path, CONFIG_FILE));
   const mark = (name: string) => markOf(config[name]) ?? markOf(map[name]);
   const [bos, eos] = [mark('bos_token'), mark('eos_token')];

@@ -28,6 +28,8 @@ export const ADAPTER_FILES = [ADAPTER_CONFIG, ADAPTER_WEIGHTS] as const;
 export const ADAPTER_CHECKPOINT_FILES = [CONFIG, ...ADAPTER_FILES, MOMENTS, TRAINER_STATE] as const;
 
 export const TOKENIZER = 'tokenizer.json';
+/** A chat template in a file of its own. */
+export const CHAT_TEMPLATE = 'chat_template.jinja';
 /** All that tokenizers of Hugging Face's libraries, old ones too, read or write beside each other. */
 export const TOKENIZER_FILES: readonly string[] = [
   TOKENIZER,
@@ -35,7 +37,7 @@ export const TOKENIZER_FILES: readonly string[] = [
   'special_tokens_map.json',
   'added_tokens.json',
   'generation_config.json',
-  'chat_template.jinja',
+  CHAT_TEMPLATE,
   'vocab.json',
   'merges.txt',
   'vocab.txt',

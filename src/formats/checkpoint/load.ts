@@ -289,7 +289,8 @@ async function checkedTokenizer(
   folder: string,
   path: string,
 ): Promise<TokenizerFiles | undefined> {
-  await checkSums(files, folder, await tokenizerNames(files, folder));
+  const names = await tokenizerNames(files, folder);
+  await checkSums(files, folder, names.length === 0 ? [] : [CONFIG, ...names]);
   return tokenizerIn(files, folder, path);
 }
 

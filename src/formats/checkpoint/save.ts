@@ -154,7 +154,13 @@ async function writeFolder(
   const tensors = checkpointTensors(checkpoint);
   await files.makeFolder(folder);
   const summed = new SummedFolder(files, folder);
-  const hub = { ...config, architectures: [familyOf(config).architecture(config)], torch_dtype: 'float32' };
+  const hub = {
+    ...config,
+    // Others end a text by them; llama.cpp's own converter reads them nowhere else.
+    ...tokenizer?.modelIds,
+    architectures: [familyOf(config).architecture(config)],
+    torch_dtype: 'float32',
+  };
   await summed.writeText(CONFIG, `${JSON.stringify(hub, undefined, 2)}\n`);
   if (adapter) {
     const file = adapterConfigOf(adapter.info, config, adapter.base, adapter.revision);

@@ -8,6 +8,7 @@ import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
 import { finiteWeights } from '../checkpoint/finite.ts';
+import { CHAT_TEMPLATE } from '../checkpoint/folder.ts';
 import type { Shapes } from '../checkpoint.ts';
 import { elements } from '../safetensors-header.ts';
 import type { TokenizerFiles } from '../tokenizer-files.ts';
@@ -40,6 +41,8 @@ export interface GGUFModel {
   readonly folder: string;
   /** What an adapter brings along: it comes before what lies in the folder. */
   readonly tokenizer?: TokenizerFiles | undefined;
+  /** Of a run on bytes: it has no tokenizer's files to have it. It comes before what lies in the folder. */
+  readonly chatTemplate?: string | undefined;
 }
 
 export interface GGUFOptions {
@@ -47,6 +50,8 @@ export interface GGUFOptions {
   readonly type: TensorType;
   /** Whether a Modelfile is written into the same folder. */
   readonly modelfile: boolean;
+  /** For a Modelfile of bytes, which has no token that ends an answer: what a chat template writes behind one. @default not known */
+  readonly endOfTurns?: ((chatTemplate: string) => string | undefined) | undefined;
   /** Ends the writing, with nothing left of it. */
   readonly interrupted?: () => boolean;
 }
@@ -72,7 +77,7 @@ export async function exportGGUF(
   files: Files,
   out: string,
   model: GGUFModel,
-  { type, modelfile, interrupted = () => false }: GGUFOptions,
+  { type, modelfile, endOfTurns, interrupted = () => false }: GGUFOptions,
 ): Promise<GGUFSummary> {
   const [, folder = '', file = ''] = /^(.*?)([^/\\]*)$/s.exec(out) ?? [];
   const beside = join(folder, 'Modelfile');
@@ -83,7 +88,7 @@ export async function exportGGUF(
   const tensors = plan(model, type);
   const header = makeGGUFHeader(metadataOf(model, type, vocabulary), tensors);
   const bytes = tensors.reduce((sum, tensor) => sum + paddedBytes(tensor), header.length);
-  const modelfileText = modelfile ? modelfileOf(file, vocabulary) : undefined;
+  const modelfileText = modelfile ? modelfileOf(file, vocabulary, endOfTurns) : undefined;
   const free = await files.freeBytes?.(folderOf(out));
   if (free !== undefined && free < bytes) {
     throw new HoldfastError(
@@ -195,7 +200,7 @@ function sizeLabel(parameters: number): string {
 }
 
 /** Of an adapter that brings one along, or of the model's folder; of one without a tokenizer.json, the bytes. Errors: HoldfastError where neither is the model's. */
-async function vocabularyOf({ name, config, files, folder, tokenizer }: GGUFModel): Promise<Vocabulary> {
+async function vocabularyOf({ name, config, files, folder, tokenizer, ...model }: GGUFModel): Promise<Vocabulary> {
   const contents = new Map<string, Uint8Array>();
   for (const each of VOCABULARY_FILES) {
     const path = join(folder, each);
@@ -204,7 +209,11 @@ async function vocabularyOf({ name, config, files, folder, tokenizer }: GGUFMode
     else if ((await files.stat(path))?.kind === 'file') contents.set(each, await files.read(path));
   }
   if (contents.has('tokenizer.json')) return huggingFaceVocabulary(contents, name);
-  if (config.vocab_size === BYTE_VOCABULARY.tokens.length) return BYTE_VOCABULARY;
+  if (config.vocab_size === BYTE_VOCABULARY.tokens.length) {
+    const beside = contents.get(CHAT_TEMPLATE);
+    const chatTemplate = model.chatTemplate ?? (beside && new TextDecoder().decode(beside));
+    return { ...BYTE_VOCABULARY, ...(chatTemplate !== undefined && { chatTemplate }) };
+  }
   throw new HoldfastError(
     `${name}: there is no tokenizer.json, and ${config.vocab_size} tokens are not bytes; put the model's tokenizer.json beside its weights`,
   );

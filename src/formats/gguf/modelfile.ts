@@ -2,7 +2,7 @@
 // the marks in the model's own; of one that is not known Ollama reads the model's out of the file.
 
 import { HoldfastError } from '../../util/errors.ts';
-import type { Vocabulary } from './vocabulary/vocabulary.ts';
+import { BYTE_VOCABULARY, type Vocabulary } from './vocabulary/vocabulary.ts';
 
 interface ChatFormat {
   /** In the model's template, and in no other's. */
@@ -64,14 +64,28 @@ const FORMATS: readonly ChatFormat[] = [
   },
 ];
 
-/** `file`: its name, in the same folder. Errors: HoldfastError for a name that a Modelfile cannot have. */
-export function modelfileOf(file: string, { chatTemplate, specials, tokens }: Vocabulary): string {
+/**
+ * `file`: its name, in the same folder. `endOfTurns`: what a chat template writes behind an answer, where that is known. Errors:
+ * HoldfastError for a name that a Modelfile cannot have.
+ */
+export function modelfileOf(
+  file: string,
+  { chatTemplate, specials, tokens }: Vocabulary,
+  endOfTurns: (chatTemplate: string) => string | undefined = () => undefined,
+): string {
   if (/\p{Cc}/u.test(file))
     throw new HoldfastError(`${JSON.stringify(file)}: a Modelfile cannot name such a file; choose another`);
-  const format = FORMATS.find(({ mark }) => chatTemplate?.includes(mark));
+  // No byte ends an answer, the text behind it does.
+  const ofBytes = tokens === BYTE_VOCABULARY.tokens;
+  const end = ofBytes && chatTemplate !== undefined ? endOfTurns(chatTemplate) : undefined;
+  const format = FORMATS.find(
+    ({ mark, stops }) => chatTemplate?.includes(mark) && (!ofBytes || (end !== undefined && stops.includes(end))),
+  );
   // A model that was not taught to chat goes on with what it is given.
   const template = chatTemplate === undefined ? '{{ .Prompt }}' : format?.template;
-  const ends = [specials.eos, specials.eot].flatMap((id) => (id === undefined ? [] : [tokens[id]?.text ?? '']));
+  const ends = ofBytes
+    ? [end?.trim() ?? '']
+    : [specials.eos, specials.eot].flatMap((id) => (id === undefined ? [] : [tokens[id]?.text ?? '']));
   // What cannot be quoted, or is no word of a text, ends an answer by its id anyway.
   const stops = [...new Set([...(format?.stops ?? []), ...(chatTemplate === undefined ? [] : ends)])].filter((stop) =>
     /^[^"\\\p{Cc}]+$/u.test(stop),

@@ -1,7 +1,8 @@
 // A model out of a folder, whatever the folder holds: a model, a run, or an adapter, with the base that it names; and further
 // adapters to choose from when text is written. Not for training (start-weights.ts).
 
-import { besideAdapter, loadState } from '../../formats/checkpoint/load.ts';
+import { DEFAULT_TOKENIZER } from '../../data/tokenizer.ts';
+import { besideAdapter } from '../../formats/checkpoint/load.ts';
 import {
   checkWeights,
   type DescribedAdapter,
@@ -22,7 +23,7 @@ import type { Files } from '../../runtime/host.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
 import { collect, joined, restricted, sourceOf, type TensorSource, type Values } from '../../values/tensor-source.ts';
 import { baseStorage } from './base-dtype.ts';
-import { stateOf } from './saved-state.ts';
+import { settingsIn } from './saved-state.ts';
 import { checkAdapterTensors, outsideBody } from './start-weights.ts';
 
 /** A model, and its weights, those of its adapters among them. */
@@ -100,7 +101,10 @@ export async function withModel<T>(
     }
     const missing = alone.parameters.find(({ name }) => isOutside?.(name) && !low.has(name));
     if (missing) throw new HoldfastError(`${base}: there is no tensor ${missing.name}, nor in the adapter`);
-    const tokenizer = itself?.tokenizer ?? own;
+    // PEFT's libraries save a tokenizer with an adapter, and no config.json.
+    const tokenizer = itself?.tokenizer
+      ? { ...(own?.modelIds && { modelIds: own.modelIds }), ...itself.tokenizer }
+      : own;
     const ofBody = isOutside ? restricted(weights, (name) => !isOutside(name)) : weights;
     const all = low.size === 0 ? weights : joined(ofBody, sourceOf(low));
     const kept = withStored(model, baseStorage(model, isOutside ? ofNames(stored, ofBody) : stored, undefined));
@@ -136,6 +140,18 @@ export async function mergedModel({ model, weights, tokenizer }: OpenedModel): P
   };
 }
 
+/**
+ * The chat template that a run on bytes was taught with, for what is exported: it has no tokenizer's files to have it. Undefined for
+ * one that writes tokens of a tokenizer: bytes have none.
+ */
+export async function byteTemplateIn(files: Files, folder: string): Promise<string | undefined> {
+  const { tokenizer = DEFAULT_TOKENIZER, records } = (await settingsIn(files, folder)) ?? {};
+  if (tokenizer.kind !== 'byte' || !records?.template) return undefined;
+  const { text, bos = '', eos = '' } = records.template;
+  const needs = (mark: string, name: string) => mark !== '' && text.includes(name);
+  return needs(bos, 'bos_token') || needs(eos, 'eos_token') ? undefined : text;
+}
+
 /** Errors: HoldfastError where the base of the adapter in a folder is not named, or not there. */
 async function baseOf(
   files: Files,
@@ -144,22 +160,12 @@ async function baseOf(
   own: string | undefined,
 ): Promise<string> {
   // A run's adapter names its base by what others know it by; where its files are here, the run knows.
-  const from = given === undefined ? await startOf(files, folder) : undefined;
+  const from = given === undefined ? (await settingsIn(files, folder))?.from : undefined;
   if (from !== undefined && (await files.stat(from))) return from;
   const named = given ?? own;
   if (named !== undefined && (await files.stat(named))) return named;
   const problem = named === undefined ? 'names no base' : `belongs to ${shortened(named)}, which is not here`;
   throw new HoldfastError(`${folder}: its adapter ${problem}; name the folder of its model with --base`);
-}
-
-/** What a run started from; undefined where a folder is none of a run, or its state cannot be read. */
-async function startOf(files: Files, folder: string): Promise<string | undefined> {
-  try {
-    return stateOf(await loadState(files, folder)).settings.from;
-  } catch (error) {
-    if (error instanceof HoldfastError) return undefined;
-    throw error;
-  }
 }
 
 /** The model with an adapter of that name. Errors: HoldfastError naming the adapter's folder where it is none of this model. */

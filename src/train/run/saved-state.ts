@@ -12,7 +12,7 @@ import { differenceOf, type ModelConfig, parseConfig } from '../../formats/confi
 import { labelsIn } from '../../formats/families/index.ts';
 import { checkPreparation } from '../../formats/preprocessor.ts';
 import { LARGEST_SCALE, LEAST_SCALE, SCALER, STATE } from '../../kernels/step-control.ts';
-import { type Host, join } from '../../runtime/host.ts';
+import { type Files, type Host, join } from '../../runtime/host.ts';
 import { at } from '../../util/at.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import {
@@ -82,6 +82,16 @@ export async function savedSettings(host: Host, out: string): Promise<RunSetting
 /** What the latest checkpoint says of its run. */
 export async function savedState(host: Host, out: string): Promise<SavedState> {
   return stateOf(await loadState(host.files, out));
+}
+
+/** The settings of a run; undefined where a folder is none of a run, or its state cannot be read. */
+export async function settingsIn(files: Files, folder: string): Promise<RunSettings | undefined> {
+  try {
+    return stateOf(await loadState(files, folder)).settings;
+  } catch (error) {
+    if (error instanceof HoldfastError) return undefined;
+    throw error;
+  }
 }
 
 /**

@@ -3,6 +3,7 @@
 
 import { describe, expect, test } from 'vitest';
 import { ChatRenderer, type ChatTemplate } from '../../../src/data/records/chat-template.ts';
+import { endOfTurns } from '../../../src/data/records/turns.ts';
 import { modelfileOf } from '../../../src/formats/gguf/modelfile.ts';
 import { BYTE_VOCABULARY } from '../../../src/formats/gguf/vocabulary/vocabulary.ts';
 import { entry } from '../../entry.ts';
@@ -94,6 +95,20 @@ describe.each(Object.keys(CASES))('%s', (name) => {
   test('stops at what begins a turn and what ends one', () => {
     expect(written).toEqual(stops);
   });
+});
+
+test('of bytes, the text behind an answer ends it: where it is not known, no template is said to be the model’s', () => {
+  const ofBytes = (text: string) => {
+    const renderer = new ChatRenderer({ name: 'x', text, date: '2026-03-07' });
+    return partsOf(modelfileOf('m.gguf', { ...BYTE_VOCABULARY, chatTemplate: text }, () => endOfTurns(renderer)));
+  };
+  expect(ofBytes(CHATML)).toEqual(partsOf(modelfile(CHATML, '<|im_end|>')));
+  expect(ofBytes(LLAMA3)).toEqual(partsOf(modelfile(LLAMA3, '<|eot_id|>')));
+  // Its answers end with a token that bytes do not have.
+  expect(ofBytes(LLAMA2)).toEqual({ template: '', stops: [] });
+  const own = "{% for message in messages %}{{ '# ' + message['content'] + ' ##' }}{% endfor %}";
+  expect(ofBytes(own)).toEqual({ template: '', stops: ['##'] });
+  expect(modelfileOf('m.gguf', { ...BYTE_VOCABULARY, chatTemplate: CHATML })).toBe('FROM ./m.gguf\n');
 });
 
 test('a model without a chat template goes on with what it is given, and one that is not known keeps its own', () => {

@@ -5,6 +5,7 @@
 
 import { HoldfastError, shortened } from '../../../util/errors.ts';
 import { isObject, parseJSON, show } from '../../../util/json.ts';
+import { tokenIdsOf } from '../../token-ids.ts';
 import { preOf, stepsOf } from './pre-tokenizer.ts';
 import { ggufSpecials } from './specials.ts';
 import { TOKEN, type Vocabulary } from './vocabulary.ts';
@@ -59,7 +60,10 @@ export function huggingFaceVocabulary(contents: ReadonlyMap<string, Uint8Array>,
     tokenizer,
     chatTemplate,
     configs: [config, jsonIn(contents, 'special_tokens_map.json', from)],
-    ids: [jsonIn(contents, 'generation_config.json', from), jsonIn(contents, 'config.json', from)],
+    ids: {
+      generation: jsonIn(contents, 'generation_config.json', from),
+      model: tokenIdsOf(jsonIn(contents, 'config.json', from)),
+    },
   };
   const specials = ggufSpecials(
     sources,

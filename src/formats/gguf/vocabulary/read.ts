@@ -14,12 +14,14 @@ type Metadata = ReadonlyMap<string, GGUFValue>;
 
 const SPACE = '\u2581';
 
-/** Texts by the names of their files; none where the tokens are bytes. Errors: HoldfastError naming a key. */
+/** Texts by the names of their files; of bytes the chat template alone, if there is one. Errors: HoldfastError naming a key. */
 export function tokenizerFilesOf(metadata: Metadata, path: string): (readonly [name: string, text: string])[] {
   const keys = new VocabularyKeys(metadata, path);
   const tokens = keys.texts('tokens');
   const merges = keys.texts('merges', []);
-  if (merges.length === 0 && tokens.join('\n') === BYTE_CHARACTERS.join('\n')) return [];
+  const chatTemplate = metadata.get('tokenizer.chat_template');
+  const template = typeof chatTemplate === 'string' ? [['chat_template.jinja', chatTemplate] as const] : [];
+  if (merges.length === 0 && tokens.join('\n') === BYTE_CHARACTERS.join('\n')) return template;
   const kinds = keys.numbers(
     'token_type',
     tokens.map(() => TOKEN.normal),
@@ -44,7 +46,6 @@ export function tokenizerFilesOf(metadata: Metadata, path: string): (readonly [n
     return id === undefined ? undefined : tokens[id];
   };
   const ends = [keys.number('eos_token_id'), keys.number('eot_token_id')].filter((id) => id !== undefined);
-  const chatTemplate = metadata.get('tokenizer.chat_template');
   const config = {
     ...{ bos_token: named('bos'), eos_token: named('eos'), pad_token: named('padding'), unk_token: named('unknown') },
     add_bos_token: keys.flag('add_bos_token', addsBos),
@@ -54,7 +55,7 @@ export function tokenizerFilesOf(metadata: Metadata, path: string): (readonly [n
     ['tokenizer.json', JSON.stringify(tokenizer)],
     ['tokenizer_config.json', JSON.stringify(config)],
     ['generation_config.json', JSON.stringify({ eos_token_id: [...new Set(ends)] })],
-    ...(typeof chatTemplate === 'string' ? [['chat_template.jinja', chatTemplate] as const] : []),
+    ...template,
   ];
 }
 

@@ -4,6 +4,7 @@
 // Invariant: each is a token that there is.
 
 import { isObject } from '../../../util/json.ts';
+import { type ModelTokenIds, namedIds, type TokenIdField } from '../../token-ids.ts';
 import type { Specials } from './vocabulary.ts';
 
 type Json = Readonly<Record<string, unknown>>;
@@ -16,8 +17,8 @@ export interface SpecialSources {
   readonly tokenizer: Json;
   /** tokenizer_config.json and special_tokens_map.json, the first first. */
   readonly configs: readonly Json[];
-  /** generation_config.json and config.json. */
-  readonly ids: readonly Json[];
+  /** generation_config.json, and what config.json says of special tokens. */
+  readonly ids: { readonly generation: Json; readonly model: ModelTokenIds | undefined };
   readonly chatTemplate: string | undefined;
 }
 
@@ -34,12 +35,11 @@ export function ggufSpecials(
       const id = typeof text === 'string' ? idOf(text) : undefined;
       return id === undefined ? [] : [id];
     });
-  const numbered = (name: string): number[] =>
-    ids.flatMap((config) => [config[name]].flat()).filter((id): id is number => typeof id === 'number' && hasId(id));
-  const all = (name: string): number[] => [...spelled(`${name}_token`), ...numbered(`${name}_token_id`)];
+  const numbered = (name: TokenIdField): number[] =>
+    namedIds(name, ids).ids.filter((id): id is number => typeof id === 'number' && hasId(id));
   const { before, after } = templateOf(tokenizer['post_processor'], idOf);
-  const [bos = before] = all('bos');
-  const ends = all('eos');
+  const bos = spelled('bos_token')[0] ?? before ?? numbered('bos_token_id')[0];
+  const ends = [...spelled('eos_token'), ...numbered('eos_token_id')];
   const [eos = after] = ends;
   const named = (field: string): boolean | undefined =>
     configs.map((config) => config[field]).find((value) => typeof value === 'boolean');
@@ -47,7 +47,7 @@ export function ggufSpecials(
     bos,
     eos,
     eot: ENDS_OF_TURNS.map(idOf).find((id) => id !== undefined && ends.includes(id)),
-    pad: all('pad')[0],
+    pad: spelled('pad_token')[0] ?? numbered('pad_token_id')[0],
     unk: spelled('unk_token')[0],
     // A model whose chats begin with it is given it by what makes chats without that template, too.
     addBos:

@@ -3,6 +3,7 @@
 // space, Chinese characters beyond the first plane) is done here, what it only approximates is refused.
 
 import { ReplaceNormalizer } from '@huggingface/tokenizers';
+import { exponentialTime } from './backtracking.ts';
 import type { Part } from './part.ts';
 import { escaped, isLiteral, patternIn } from './patterns.ts';
 
@@ -68,13 +69,18 @@ function replace(part: Part): Normalizer {
   return { apply: (text) => normalizer.normalize(text), local, removes };
 }
 
-/** What the library cannot translate is the file's fault. */
-export function translated<T>(part: Part, make: () => T): T {
+/** What the library cannot translate is the file's fault, and so is what may take time without end. */
+export function translated<T extends { readonly pattern: RegExp | null }>(part: Part, make: () => T): T {
+  let made: T;
+  let reason: string | undefined;
   try {
-    return make();
+    made = make();
+    reason = made.pattern ? exponentialTime(made.pattern) : undefined;
   } catch (error) {
     return part.fail(`has a pattern that cannot be used (${(error as Error).message.split('\n')[0]?.slice(0, 200)})`);
   }
+  if (reason === undefined) return made;
+  return part.fail(`has a pattern that may take time exponential in a text's length, or its own: ${reason}`);
 }
 
 /** Character by character, as Rust's: a sigma at the end of a word is one like any other. */

@@ -116,6 +116,30 @@ describe('the shapes', () => {
     expect(shown.map(({ learned }) => learned)).toEqual(['d<|im_end|>']);
   });
 
+  const weighted = (weight: unknown) => [...chat('a', 'b').slice(0, 1), { role: 'assistant', content: 'b', weight }];
+  it('answers of weight 0 are not learned, whatever else is; those of 1, or without a weight, are', async () => {
+    const content = jsonl({ messages: [...weighted(0), ...chat('c', 'd')] }, { messages: weighted(1) });
+    const { shown } = await read(content);
+    expect(shown.map(({ learned }) => learned)).toEqual(['d<|im_end|>', 'b<|im_end|>']);
+    const all = (await read(content, { ...ANSWERS, trainOn: 'all' })).shown;
+    expect(all.map(({ text, learned }) => [text.length - learned.length, learned.includes('assistant\nb')])).toEqual([
+      ['<'.length + 'b<|im_end|>'.length, false],
+      [1, true],
+    ]);
+    const only = await read(jsonl({ messages: weighted(0) }, { messages: weighted(null) }));
+    expect([only.leftOut, only.shown.map(({ learned }) => learned)]).toEqual([1, ['b<|im_end|>']]);
+    const conversations = [0, 1].flatMap((weight) => [
+      { from: 'human', value: 'a', weight: 0 },
+      { from: 'gpt', value: `b${weight}`, weight },
+    ]);
+    expect((await read(jsonl({ conversations }))).shown[0]?.learned).toBe('b1<|im_end|>');
+  });
+
+  it.each([0.5, 2, -1, '0', true])('a weight of %o is refused', async (weight) => {
+    const message = await refusal(read(jsonl({ messages: chat('a', 'b') }, { messages: weighted(weight) })));
+    expect(message).toBe(`d.jsonl:2: messages[1].weight is ${JSON.stringify(weight)}; it must be one of 0, 1`);
+  });
+
   it('alpaca: an input stands below the instruction; without a template it is the prompt that it was published with', async () => {
     const record = { instruction: 'Add.', input: '2 3', output: '5' };
     expect((await read(jsonl(record))).shown[0]?.text).toBe(written('Add.\n2 3', '5'));

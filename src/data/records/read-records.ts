@@ -19,8 +19,8 @@ import type { TokenizingOptions } from '../tokenized-text.ts';
 import type { Tokenizer } from '../tokenizer.ts';
 import { ChatRenderer, type ChatTemplate, chatTemplateSchema } from './chat-template.ts';
 import { type FoundRecord, firstRecord, ownFilesOf, recordsOf } from './lines.ts';
-import { type Example, exampleOf, recordShape, SHAPE_NAMES, type ShapeName, shapeAt } from './shapes.ts';
-import { TurnFinder } from './turns.ts';
+import { type Example, exampleOf, recordShape, SHAPE_NAMES, type ShapeName, shapeAt, unlearnedIn } from './shapes.ts';
+import { type Span, TurnFinder } from './turns.ts';
 
 /** What is learned of a document that has answers. */
 export const TRAIN_ON = ['answers', 'all'] as const;
@@ -87,7 +87,7 @@ export interface ReadDocuments {
 }
 
 /** The number goes up where the same records become other documents than before. */
-const FORMAT = 'holdfast documents 4';
+const FORMAT = 'holdfast documents 5';
 
 type Figures = Pick<ReadDocuments, 'shapes' | 'leftOut'>;
 
@@ -184,7 +184,12 @@ class Writer {
     }
     try {
       const { messages, tools } = example;
-      if (this.#trainOn === 'all') return { text: this.#renderer.render(messages, { tools }) };
+      const unlearned = unlearnedIn(example);
+      if (this.#trainOn === 'all') {
+        if (unlearned.length === 0) return { text: this.#renderer.render(messages, { tools }) };
+        const { text, answers } = this.#turns.render(example, unlearned);
+        return { text, learned: between(answers, text.length) };
+      }
       const { text, answers } = this.#turns.render(example);
       return { text, learned: answers };
     } catch (error) {
@@ -192,4 +197,11 @@ class Writer {
       throw new HoldfastError(`${at}: ${messageOf(error)}`);
     }
   }
+}
+
+/** What is left of a text without some spans of it. */
+function between(spans: readonly Span[], length: number): Span[] {
+  const begins = [0, ...spans.map(({ end }) => end)];
+  const ends = [...spans.map(({ begin }) => begin), length];
+  return begins.map((begin, i) => ({ begin, end: ends[i] ?? length }));
 }

@@ -14,6 +14,8 @@ export interface Message {
   readonly role: string;
   /** What is said. */
   readonly content: string;
+  /** Of an answer: 0 where it is not to be learned. */
+  readonly weight?: 0 | 1 | null | undefined;
   /** What else a template may look at. */
   readonly [field: string]: unknown;
 }
@@ -29,6 +31,18 @@ export type Example =
       /** Answers before this message belong to the prompt. */
       readonly answersFrom: number;
     };
+
+type Conversation = Extract<Example, { kind: 'conversation' }>;
+
+/** The messages of a conversation that are learned, by index: answers, but for those of the prompt and those of weight 0. */
+export const learnedIn = ({ messages, answersFrom }: Conversation): number[] =>
+  answersIn(messages, ({ weight }, i) => i >= answersFrom && weight !== 0);
+
+/** The answers that are not to be learned whatever is, by index. */
+export const unlearnedIn = ({ messages }: Conversation): number[] => answersIn(messages, ({ weight }) => weight === 0);
+
+const answersIn = (messages: readonly Message[], fits: (message: Message, i: number) => boolean): number[] =>
+  messages.flatMap((message, i) => (message.role === 'assistant' && fits(message, i) ? [i] : []));
 
 interface ShapeReader {
   /** Fields that a record of the shape has. */
@@ -52,14 +66,17 @@ const content: Schema<string> = v.pipe(
 const filled = <T>(item: Schema<T>): Schema<T[]> =>
   v.pipe(list(item), v.minLength(1, 'a list of at least one message'));
 
-const messages = filled(object({ role: text, content: optional(content) }));
+/** As OpenAI's records have it, and ShareGPT's. */
+const weight = optional(v.nullable(oneOf([0, 1])));
+
+const messages = filled(object({ role: text, content: optional(content), weight }));
 const tools = object({ tools: optional(v.nullable(v.array(v.unknown(), 'a list')) as Schema<unknown[] | null>) });
 
 /** The list of messages in a field. */
 function messagesIn(value: Readonly<Record<string, unknown>>, field: string, at: string): Message[] {
   const checked = check(object({ [field]: messages }), value, at)[field] ?? [];
   const given = value[field] as Record<string, unknown>[];
-  return checked.map(({ role, content = '' }, i) => ({ ...given[i], role, content }));
+  return checked.map((message, i) => ({ ...given[i], content: '', ...message }));
 }
 
 const toolsIn = (value: unknown, at: string) => ({ tools: check(tools, value, at).tools ?? undefined });
@@ -76,7 +93,9 @@ const SPEAKERS = {
   },
 } as const;
 const conversations = object({
-  conversations: filled(object({ from: oneOf(Object.keys(SPEAKERS) as (keyof typeof SPEAKERS)[]), value: text })),
+  conversations: filled(
+    object({ from: oneOf(Object.keys(SPEAKERS) as (keyof typeof SPEAKERS)[]), value: text, weight }),
+  ),
 });
 
 /** The prompt that the Alpaca data was published with. */
@@ -99,7 +118,10 @@ const SHAPES = {
     fields: ['conversations'],
     read(value, at) {
       const turns = check(conversations, value, at).conversations;
-      const messages = turns.map(({ from, value }) => ({ role: SPEAKERS[from], content: value }));
+      const messages = turns.map(({ from, value, weight }) => ({
+        ...{ role: SPEAKERS[from], content: value },
+        ...(weight === 0 && { weight }),
+      }));
       return { kind: 'conversation', messages, answersFrom: 0 };
     },
   },

@@ -8,7 +8,7 @@
 
 import { HoldfastError, messageOf } from '../../util/errors.ts';
 import type { ChatRenderer } from './chat-template.ts';
-import type { Example, Message } from './shapes.ts';
+import { type Example, learnedIn, type Message } from './shapes.ts';
 
 /** Characters of a text, from `begin` up to `end`. */
 export interface Span {
@@ -67,12 +67,15 @@ export class TurnFinder {
     this.#unasked = unaskedHeader(renderer);
   }
 
-  /** Errors: HoldfastError, with the reason, where the template fails or does not show where answers begin and end. */
-  render(conversation: ConversationExample): Rendered {
+  /**
+   * `wanted`: the answers to find, by index, in order. Errors: HoldfastError, with the reason, where the template fails or
+   * does not show where they begin and end.
+   */
+  render(conversation: ConversationExample, wanted: readonly number[] = learnedIn(conversation)): Rendered {
     const text = this.#renderer.render(conversation.messages, { tools: conversation.tools });
     try {
       const marked = mark(conversation.messages);
-      const { answers, ...learned } = this.#learn(marked, conversation);
+      const { answers, ...learned } = this.#learn(marked, conversation.tools, wanted);
       const { written, moved } = replace(learned, marked.said);
       if (written !== text) throw new Unclear('it changes what is said');
       return { text, answers: answers.map(({ begin, end }) => ({ begin: moved(begin), end: moved(end) })) };
@@ -85,14 +88,14 @@ export class TurnFinder {
   }
 
   /** What is said does not matter to it, only where marks are. */
-  #learn(marked: Marked, { tools, answersFrom }: ConversationExample): Learned {
-    const form = JSON.stringify([marked.messages, tools, answersFrom]);
+  #learn(marked: Marked, tools: ConversationExample['tools'], wanted: readonly number[]): Learned {
+    const form = JSON.stringify([marked.messages, tools, wanted]);
     const known = this.#forms.get(form);
     if (known instanceof Unclear) throw known;
     if (known) return known;
     if (this.#forms.size >= MOST_FORMS) this.#forms.clear();
     try {
-      const learned = this.#around(marked, { tools, answersFrom });
+      const learned = this.#around(marked, tools, wanted);
       this.#forms.set(form, learned);
       return learned;
     } catch (error) {
@@ -103,7 +106,8 @@ export class TurnFinder {
 
   #around(
     { messages, last, pattern }: Marked,
-    { tools, answersFrom }: Pick<ConversationExample, 'tools' | 'answersFrom'>,
+    tools: ConversationExample['tools'],
+    wanted: readonly number[],
   ): Learned {
     const part = (count: number, addGenerationPrompt: boolean) => {
       const text = this.#renderer.render(messages.slice(0, count), { tools, addGenerationPrompt });
@@ -112,8 +116,7 @@ export class TurnFinder {
     const whole = part(messages.length, false);
     const places = new Map(whole.marks.map((mark) => [mark.number, mark]));
     const answers: Span[] = [];
-    for (const [i, { role }] of messages.entries()) {
-      if (role !== 'assistant' || i < answersFrom) continue;
+    for (const i of wanted) {
       const number = last[i];
       const said = number === undefined ? undefined : places.get(number);
       if (number === undefined || !said) throw new Unclear(`it leaves out the answer in message ${i + 1}`);

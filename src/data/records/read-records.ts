@@ -20,6 +20,7 @@ import type { Tokenizer } from '../tokenizer.ts';
 import { ChatRenderer, type ChatTemplate, chatTemplateSchema } from './chat-template.ts';
 import { type FoundRecord, firstRecord, ownFilesOf, recordsOf } from './lines.ts';
 import { type Example, exampleOf, recordShape, SHAPE_NAMES, type ShapeName, shapeAt, unlearnedIn } from './shapes.ts';
+import { checkToolCalls } from './tool-calls.ts';
 import { type Span, TurnFinder } from './turns.ts';
 
 /** What is learned of a document that has answers. */
@@ -184,6 +185,7 @@ class Writer {
     }
     try {
       const { messages, tools } = example;
+      checkToolCalls(this.#renderer, messages, tools);
       const unlearned = unlearnedIn(example);
       if (this.#trainOn === 'all') {
         if (unlearned.length === 0) return { text: this.#renderer.render(messages, { tools }) };

@@ -9,6 +9,7 @@
 import { HoldfastError, messageOf } from '../../util/errors.ts';
 import type { ChatRenderer } from './chat-template.ts';
 import { type Example, learnedIn, type Message } from './shapes.ts';
+import { callsTools, withNames } from './tool-calls.ts';
 
 /** Characters of a text, from `begin` up to `end`. */
 export interface Span {
@@ -46,7 +47,7 @@ interface Marked {
   readonly messages: readonly Message[];
   /** What each mark stands for, by number. */
   readonly said: readonly string[];
-  /** The number of each message's last mark; undefined where it has none. */
+  /** The number of each message's last mark, in what it says or in the calls behind it; undefined where it has none. */
   readonly last: readonly (number | undefined)[];
   readonly pattern: RegExp;
 }
@@ -120,7 +121,7 @@ export class TurnFinder {
       const number = last[i];
       const said = number === undefined ? undefined : places.get(number);
       if (number === undefined || !said) throw new Unclear(`it leaves out the answer in message ${i + 1}`);
-      const ending = endOfTurn(part(i + 1, false), number, i, this.#unasked);
+      const ending = endOfTurn(part(i + 1, false), number, i, this.#unasked, messages[i]);
       const span = {
         begin: this.#behindHeader(() => part(i, true), whole.text, places, i),
         end: said.end + ending.length,
@@ -172,7 +173,13 @@ export function endOfTurns(renderer: ChatRenderer): string | undefined {
   const { messages, last, pattern } = mark(conversation);
   try {
     const text = renderer.render(messages);
-    const end = endOfTurn({ text, marks: marksIn(text, pattern) }, last.at(-1) ?? -1, 1, unaskedHeader(renderer));
+    const end = endOfTurn(
+      { text, marks: marksIn(text, pattern) },
+      last.at(-1) ?? -1,
+      1,
+      unaskedHeader(renderer),
+      undefined,
+    );
     return end.trim() || end;
   } catch (error) {
     if (error instanceof Unclear || error instanceof HoldfastError) return undefined;
@@ -194,13 +201,14 @@ function unaskedHeader(renderer: ChatRenderer): string {
 
 /**
  * What stands behind an answer that ends a text, but for the header of the next: its first word, with space in front;
- * space alone where that is all.
+ * space alone where that is all. Behind the name of a call, all: the call has not ended there.
  */
 function endOfTurn(
   { text, marks }: { text: string; marks: readonly Mark[] },
   number: number,
   i: number,
   unasked: string,
+  message: Message | undefined,
 ): string {
   const said = marks.find((mark) => mark.number === number);
   if (!said) throw new Unclear(`it leaves out the answer in message ${i + 1}`);
@@ -208,7 +216,7 @@ function endOfTurn(
   const behind = all.length > unasked.length && all.endsWith(unasked) ? all.slice(0, all.length - unasked.length) : all;
   if (behind === '')
     throw new Unclear(`it writes nothing behind message ${i + 1}, so that nothing would end an answer`);
-  return /^\s*\S+/.exec(behind)?.[0] ?? behind;
+  return (message && callsTools(message) ? behind.trimEnd() : /^\s*\S+/.exec(behind)?.[0]) || behind;
 }
 
 /** Puts marks in place of what is said; space around it and tags in it stay, for templates that look at them. */
@@ -217,7 +225,8 @@ function mark(messages: readonly Message[]): Marked {
   const said: string[] = [];
   const last: (number | undefined)[] = [];
   const marked = messages.map((message) => {
-    const isAnswer = message.role === 'assistant';
+    const calls = callsTools(message);
+    const isAnswer = message.role === 'assistant' && !calls;
     const copy: Record<string, unknown> = { ...message };
     for (const field of SPOKEN) {
       const whole = message[field];
@@ -226,7 +235,7 @@ function mark(messages: readonly Message[]): Marked {
       copy[field] = parts
         .map((part, i) => {
           const core = part.trim();
-          // An answer ends with a mark, even where nothing is said.
+          // An answer ends with a mark, even where nothing is said, or with its calls.
           const needed = isAnswer && field === 'content' && i === parts.length - 1;
           if (i % 2 === 1 || (core === '' && !needed)) return part;
           const begin = core === '' ? part.length : part.indexOf(core);
@@ -236,7 +245,12 @@ function mark(messages: readonly Message[]): Marked {
         .join('');
       if (field === 'content') last.push(copy[field] === whole ? undefined : said.length - 1);
     }
-    return copy as Message;
+    if (!calls) return copy as Message;
+    last[last.length - 1] = undefined;
+    return withNames(copy as Message, (name) => {
+      last[last.length - 1] = said.push(name) - 1;
+      return `${open}${said.length - 1}${close}`;
+    });
   });
   return { messages: marked, said, last, pattern: new RegExp(`${open}(\\d+)${close}`, 'gu') };
 }

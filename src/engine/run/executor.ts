@@ -21,7 +21,7 @@ import type { Ranks } from '../ranks/ranks.ts';
 import type { Bindings } from './binding.ts';
 import type { ChunkCopies } from './copies.ts';
 import { Exchanges } from './exchanges.ts';
-import { HostOptimizer, type HostUpdater } from './host-optimizer.ts';
+import { HostOptimizer, type HostUpdating } from './host-optimizer.ts';
 import { Link, type LinkLedger, type Placed, type StoreOptions } from './link.ts';
 import { MovedActivations } from './moved-activations.ts';
 import { ScheduledReads } from './scheduled-reads.ts';
@@ -30,17 +30,13 @@ import type { Slots } from './slots.ts';
 import type { Staging } from './staging.ts';
 import type { Storage } from './storage.ts';
 
-export interface ExecutorOptions {
+export interface ExecutorOptions extends HostUpdating {
   /** Chunks whose reading from disk begins before they are needed. */
   readonly readAhead: number;
   /** Counts on where the executor before this one ended. */
   readonly ledger: LinkLedger;
   /** For passes with collectives. @default there is one rank */
   readonly ranks?: Ranks['step'] | undefined;
-  /** Updates chunks below the GPU. */
-  readonly updater: HostUpdater;
-  /** Whether it does so while the GPU goes on: below there is room for all values at once. */
-  readonly updatesAside: boolean;
 }
 
 export class Executor {

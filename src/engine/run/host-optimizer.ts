@@ -26,8 +26,9 @@ export interface HostUpdater {
 }
 
 export interface HostUpdating {
+  /** Updates chunks below the GPU. */
   readonly updater: HostUpdater;
-  /** Whether what follows is encoded while it works. */
+  /** Whether it does so while the GPU goes on: below there is room for all values at once. */
   readonly updatesAside: boolean;
 }
 

@@ -211,7 +211,7 @@ export class Link {
     this.#unsentDown += chunks.length;
     const behind = [...this.#stores].filter(
       (older) =>
-        isOfSame(older.chunks, chunks) ||
+        haveCommon(older.chunks, chunks) ||
         (sequence !== undefined && older.sequence !== undefined && older.sequence !== sequence),
     );
     const ended = this.recorder?.transfer('d2h', chunks);
@@ -248,7 +248,7 @@ export class Link {
     work: () => Promise<void> | void,
     { known, arrived, after }: ChangeOptions,
   ): Change {
-    const behind = [...this.#stores].filter((older) => older === after || isOfSame(older.chunks, chunks));
+    const behind = [...this.#stores].filter((older) => older === after || haveCommon(older.chunks, chunks));
     this.#copies.send(chunks);
     const none = { buffers: [], bytes: [], sequence: undefined, ended: undefined, done: undefined };
     const store: Store = { chunks, behind, known, take: work, arrived, ...none };
@@ -385,5 +385,5 @@ export class Link {
   }
 }
 
-const isOfSame = (chunks: readonly number[], others: readonly number[]): boolean =>
+const haveCommon = (chunks: readonly number[], others: readonly number[]): boolean =>
   chunks.some((chunk) => others.includes(chunk));

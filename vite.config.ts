@@ -53,6 +53,7 @@ export default defineConfig({
   server: { host: '127.0.0.1' },
   test: {
     testTimeout: TIMEOUT,
+    expect: { poll: { timeout: TIMEOUT } },
     hookTimeout: TIMEOUT,
     // A worker waits for the adapter about as long as it computes, and compiles each of its shaders itself.
     maxWorkers: Math.min(4, Math.max(2, os.availableParallelism())),

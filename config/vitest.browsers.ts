@@ -23,7 +23,8 @@ const browserHost: Plugin = {
   },
 };
 
-const timeouts = { testTimeout: 300_000, hookTimeout: 300_000 };
+/** What is polled may take as long as a test may: a busy machine is no wrong page. */
+const timeouts = { testTimeout: 300_000, hookTimeout: 300_000, expect: { poll: { timeout: 300_000 } } };
 
 export default defineConfig({
   test: {
@@ -59,8 +60,6 @@ export default defineConfig({
       {
         test: {
           ...timeouts,
-          // As long as a test may take: a busy machine is no wrong page.
-          expect: { poll: { timeout: timeouts.testTimeout } },
           name: 'pages',
           // A page waits more than it computes.
           maxWorkers: 2,

@@ -284,7 +284,7 @@ test('a second tab is told that a run is open, and gets it when the first is clo
   await first.close();
   // waitForFunction takes a promise itself for an answer.
   const isOpen = () => second.evaluate(async () => (await window.holdfast.trainer.runs())[0]?.open);
-  await expect.poll(isOpen, { timeout: 100_000 }).toBe('no');
+  await expect.poll(isOpen).toBe('no');
   await second.evaluate((id) => window.holdfast.trainer.resume(id, { steps: 20 }), id);
   await event(second, 'ended');
 });

@@ -191,7 +191,7 @@ test('the host updates while the GPU goes on: a step is told before its paramete
   const trainer = await openTrainer(device, work, { choices, threads });
   const first = await trainer.start(one);
   const next = trainer.start(two);
-  await vi.waitFor(() => expect(held.length).toBeGreaterThan(0));
+  await expect.poll(() => held.length).toBeGreaterThan(0);
   isHeld = false;
   for (const post of held) post();
   const steps = [first, await next];

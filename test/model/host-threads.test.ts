@@ -1,6 +1,6 @@
 // Threads of the optimizer on the host: the same bits however many there are; one that dies is one clear error.
 
-import { afterEach, expect, test, vi } from 'vitest';
+import { afterEach, expect, test } from 'vitest';
 import { HostThreads } from '../../src/engine/run/host-threads.ts';
 import type { ThreadWork } from '../../src/kernels/adamw-thread.ts';
 import { type HostValues, hostAdamWReference } from '../../src/kernels/host-adamw.ts';
@@ -88,7 +88,7 @@ test('a thread keeps the process alive until it has done all that it was given',
   open = new HostThreads(watched, heap);
   const values = [1, 2, 3].map(() => valuesIn((bytes) => heap.allocate(bytes)));
   await Promise.all(values.map((each) => open?.update(each, { size: SIZE, firstBlock: 0 }, scalars)));
-  await vi.waitFor(() => expect(told.at(-1)).toEqual([false, 0]));
+  await expect.poll(() => told.at(-1)).toEqual([false, 0]);
   for (const [isAlive, works] of told) if (!isAlive) expect(works).toBe(0);
 });
 

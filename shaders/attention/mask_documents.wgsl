@@ -1,8 +1,9 @@
 // needs: p
 // gives: seen, last_token, last_tokens, first_keys, lowest_key, first_query, end_of_queries
-// Causal within documents: a query sees its own token and those before in the same document. See mask_causal.wgsl.
+// Causal within documents: a query sees its own token and those before in the same document, or the nearest of these alone
+// (a window): those from its operand on. See mask_causal.wgsl.
 
-@group(0) @binding(7) var<storage, read> documentStarts: array<u32>;  // (batch * seq): the first key of each query's document, never falling in a row
+@group(0) @binding(7) var<storage, read> documentStarts: array<u32>;  // (batch * seq): the first key that each query sees, never falling in a row
 
 fn seen(base: u32, keys: vec4u, firsts: vec4u, lasts: vec4u) -> vec4<bool> { return (keys >= firsts) & (keys <= lasts); }
 

@@ -8,6 +8,7 @@
 
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { isObject, show } from '../util/json.ts';
+import type { ModelShape } from './families/family.ts';
 import { Fields } from './families/fields.ts';
 import { FAMILIES, FAMILY_NAMES, type ModelConfig, shapeOf } from './families/index.ts';
 
@@ -21,8 +22,7 @@ export function parseConfig(json: unknown, name: string): ModelConfig {
   const fields = new Fields(json, name);
   const family = FAMILIES[fields.only('model_type', FAMILY_NAMES)];
   const config = family.parse(fields);
-  const { context, headSize } = shapeOf(config);
-  refuseOthers(fields, context, headSize);
+  refuseOthers(fields, shapeOf(config), family.writes);
   refusePackings(fields);
   fields.refuseUnread([...family.harmless, ...OF_BITSANDBYTES]);
   return config;
@@ -71,7 +71,6 @@ export function dropoutIn(json: unknown): readonly string[] {
  * were most likely trained with it.
  */
 const NEUTRAL: Readonly<Record<string, readonly unknown[]>> = {
-  is_causal: [true],
   is_encoder_decoder: [false],
   add_cross_attention: [false],
   tie_encoder_decoder: [false],
@@ -120,9 +119,12 @@ function refusePackings(fields: Fields): void {
 }
 
 /** Errors: HoldfastError for a field that would make attention or anything else compute what it does not here. */
-function refuseOthers(fields: Fields, positions: number, headSize: number): void {
+function refuseOthers(fields: Fields, { context: positions, headSize }: ModelShape, writes: boolean): void {
   const neutral = {
     ...NEUTRAL,
+    is_causal: [writes],
+    // Of a model that writes text, it says that the model may read another's states as well, which others do.
+    is_decoder: writes ? [false, true] : [false],
     attention_multiplier: [headSize ** -0.5],
     query_pre_attn_scalar: [headSize],
   };

@@ -13,19 +13,27 @@ import { type Arrays, type Dispatch, type Operands, read } from './kernel.ts';
 /**
  * - causal: a query sees its own token and every one before.
  * - none: every token of its row (and, over a cache, every one before the row).
- * - documents: its own token and those before in the same document. The operand `documentStarts` (batch * seq) holds
- *   for each query the first key of its document; along a row it never falls.
+ * - documents: its own token and those before in the same document, with a `window` the `window - 1` nearest of these. The
+ *   operand `documentStarts` (batch * seq) holds for each query the first key that it sees; along a row it never falls.
  * - padding: every token of its row that is no padding, its own if it is none. The operand `keyMask` (batch * seq) holds 0
  *   for those that are; keys are those of the row, not of a cache.
  * - window: its own token and the `window - 1` before.
  */
-export type AttentionMask = 'causal' | 'none' | 'documents' | 'padding' | { readonly window: number };
+export type AttentionMask =
+  | 'causal'
+  | 'none'
+  | 'documents'
+  | 'padding'
+  | { readonly window: number; readonly documents?: true };
 
 /** A problem's mask. */
 export interface Masked {
   /** @default 'causal' */
   mask?: AttentionMask;
 }
+
+const readsStarts = (mask?: AttentionMask): mask is 'documents' | { window: number; documents: true } =>
+  mask === 'documents' || (typeof mask === 'object' && mask.documents === true);
 
 /** The text that every attention shader is completed with, and its constants. */
 export function maskShader({ mask = 'causal' }: Masked): Pick<Dispatch, 'shader' | 'constants'> {
@@ -34,11 +42,13 @@ export function maskShader({ mask = 'causal' }: Masked): Pick<Dispatch, 'shader'
     return { shader: texts[mask], constants: {} };
   }
   assert(Number.isInteger(mask.window) && mask.window >= 1, `attention over a window of ${mask.window} tokens`);
+  // Its operand holds what the window leaves.
+  if (mask.documents) return { shader: documentsText, constants: {} };
   return { shader: windowText, constants: { WINDOW: mask.window } };
 }
 
 export function maskOperands({ mask }: Masked, rows: number): Operands {
-  if (mask === 'documents') return { documentStarts: read(rows, 'u32') };
+  if (readsStarts(mask)) return { documentStarts: read(rows, 'u32') };
   return mask === 'padding' ? { keyMask: read(rows, 'i32') } : {};
 }
 
@@ -67,7 +77,7 @@ export function keysSeen(
   if (mask === 'none') return whole();
   if (mask === 'padding') return whole().filter((key) => keyMask?.[row - query + key] !== 0);
   if (mask === 'causal') return range(0, own);
-  if (mask === 'documents') return range(Math.min(documentStarts?.[row] ?? 0, own), own);
+  if (readsStarts(mask)) return range(Math.min(documentStarts?.[row] ?? 0, own), own);
   return range(Math.max(0, own - mask.window + 1), own);
 }
 
@@ -78,12 +88,17 @@ export function pairsSeen(mask: AttentionMask = 'causal', seq: number): number {
   return (window * (window + 1)) / 2 + (seq - window) * window;
 }
 
-/** For each token of rows of `seq` tokens, where its document begins: the operand of the rule 'documents'. */
-export function documentStarts(documents: ArrayLike<number>, seq: number): Uint32Array<ArrayBuffer> {
+/**
+ * For each token of rows of `seq` tokens, the first that it sees, by its place in the row: where its document begins, or the
+ * `window` of tokens that it ends. The operand of the rule 'documents'. Equal numbers side by side are one document.
+ */
+export function documentStarts(documents: ArrayLike<number>, seq: number, window = seq): Uint32Array<ArrayBuffer> {
   const starts = new Uint32Array(documents.length);
+  let begin = 0;
   for (let i = 0; i < documents.length; i++) {
     const t = i % seq;
-    starts[i] = t > 0 && documents[i] === documents[i - 1] ? starts[i - 1]! : t;
+    if (t === 0 || documents[i] !== documents[i - 1]) begin = t;
+    starts[i] = Math.max(begin, t - window + 1);
   }
   return starts;
 }

@@ -14,8 +14,7 @@ import { headNorm, rmsnorm } from '../graph/operators/norm.ts';
 import { makeConstant, type Tensor } from '../graph/program.ts';
 import { ropeTable } from '../kernels/rope.ts';
 import { at } from '../util/at.ts';
-import { HoldfastError } from '../util/errors.ts';
-import { packedDocuments, seenBy, tokenIds } from './inputs.ts';
+import { packedDocuments, tokenIds } from './inputs.ts';
 import type { Initial, Model, Parameter } from './model.ts';
 import { languageModel } from './objective.ts';
 
@@ -67,14 +66,9 @@ export function decoder(config: Extract<ModelConfig, DecoderConfig>, design: Dec
     shape,
     objective: languageModel,
     // Of positions, rope sees only differences: those of a row serve each document in it.
-    inputs(seq, packed = false) {
-      if (!packed) return tokenIds(V, seq);
-      refuseWindows(config, design, seq);
-      return [...tokenIds(V, seq), ...packedDocuments(seq)];
-    },
+    inputs: (seq, packed = false) => [...tokenIds(V, seq), ...(packed ? packedDocuments(seq) : [])],
     forward(g, inputs, w, { caches, observe } = {}) {
       const tokens = inputs.tokens('ids');
-      const seen = seenBy(inputs);
       // Without caches, rows begin at position 0.
       const longest = caches ? Math.max(...caches.flat().map(({ capacity }) => capacity)) : tokens.seq;
       const positions = Math.min(S, longest);
@@ -88,7 +82,7 @@ export function decoder(config: Extract<ModelConfig, DecoderConfig>, design: Dec
       observe?.('embed', x);
       for (let i = 0; i < layers; i++) {
         const l = `model.layers.${i}`;
-        const { window = S, rope: rotation } = design.attention(i);
+        const { window, rope: rotation } = design.attention(i);
         const table = tables.of(rotation, positions);
         g.block(l, () => {
           const attended = norm(x, `${l}.input_layernorm`);
@@ -104,8 +98,8 @@ export function decoder(config: Extract<ModelConfig, DecoderConfig>, design: Dec
             headNorm(g, qkv, w(`${l}.self_attn.k_norm.weight`), { heads: kvHeads, offset: heads * headSize }, norms);
           }
           rope(g, qkv, tokens, table, here);
-          // In rows of several documents a window is as long as the row.
-          const mask = window < S && !inputs.documentStarts ? { window } : seen;
+          // One as long as the context hides nothing.
+          const mask = inputs.seen(window !== undefined && window < S ? window : undefined);
           const options = { caches: caches?.[i], mask, scale: design.attentionScale } as const;
           const y = attention(g, qkv, tokens, here, `${l}.self_attn`, options); // (B, T, NH HS)
           x = toStream(y, `${l}.self_attn.o_proj`, `${l}.post_attention_layernorm`);
@@ -127,18 +121,6 @@ export function decoder(config: Extract<ModelConfig, DecoderConfig>, design: Dec
       return { hidden, head: { weight: head, softcap } };
     },
   };
-}
-
-/** Errors: HoldfastError for a window that hides tokens of a row: no mask is of windows and of documents at once. */
-function refuseWindows(config: ModelConfig, design: DecoderDesign, seq: number): void {
-  for (let i = 0; i < shapeOf(config).layers; i++) {
-    const { window = seq } = design.attention(i);
-    if (window >= seq) continue;
-    throw new HoldfastError(
-      `rows of ${seq} tokens with several documents: layer ${i} of this ${config.model_type} has a window of ${window}, and ` +
-        `windows within documents are not supported; use rows of at most ${window} tokens (--context), or one document each (--pack no)`,
-    );
-  }
 }
 
 /** The tables of a model's rotations: one for all layers that turn alike, in all programs of as many positions. */

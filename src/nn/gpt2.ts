@@ -9,7 +9,7 @@ import { embedding } from '../graph/operators/embedding.ts';
 import { linear } from '../graph/operators/linear.ts';
 import { layernorm } from '../graph/operators/norm.ts';
 import { at } from '../util/at.ts';
-import { packedDocuments, seenBy, tokenIds } from './inputs.ts';
+import { packedDocuments, tokenIds } from './inputs.ts';
 import type { Initial, Model, Parameter } from './model.ts';
 import { languageModel } from './objective.ts';
 
@@ -59,7 +59,7 @@ export function gpt2(config: GPT2Config): Model {
     inputs: (seq, packed = false) => [...tokenIds(V, seq), ...(packed ? packedDocuments(seq, S) : [])],
     forward(g, inputs, w, { caches, observe } = {}) {
       const tokens = inputs.tokens('ids');
-      const mask = seenBy(inputs);
+      const mask = inputs.seen();
       const { positions } = inputs;
       let x = positions
         ? add(g, embedding(g, tokens, w('wte.weight')), embedding(g, positions, w('wpe.weight')))

@@ -27,7 +27,7 @@ export interface InputSpec {
   readonly otherwise?: number;
   /** Whether an embedding looks it up: for its gradient, rows come grouped by number. */
   readonly embedded?: boolean;
-  /** Whether it numbers documents: programs read where the one of each token begins. */
+  /** Whether it numbers documents: programs read where what each token sees begins. */
   readonly documents?: boolean;
 }
 
@@ -65,12 +65,14 @@ export interface ModelInputs {
   tensor(name: string): Tensor;
   /** The place of each token, as what is looked up, where it does not go by the row alone. */
   readonly positions?: Tokens | undefined;
-  /** Where the document of each token begins (B, T), in rows of several. */
-  readonly documentStarts?: Tensor | undefined;
+  /**
+   * What a token of a language model sees: its own and all before it, of a `window` that ends with it where there is one, in
+   * rows of several documents those of its document.
+   */
+  seen(window?: number): Mask;
 }
 
-/** What a token of a language model sees: all before it, in rows of several documents those of its own. */
-export const seenBy = ({ documentStarts }: ModelInputs): Mask => (documentStarts ? { documentStarts } : 'causal');
+const seenInRow = (window: number | undefined): Mask => (window === undefined ? 'causal' : { window });
 
 /**
  * The token ids of a language model by themselves: to write text, or to look inside. `positions`: those of the tokens, as what is
@@ -79,6 +81,7 @@ export const seenBy = ({ documentStarts }: ModelInputs): Mask => (documentStarts
 export const onlyTokens = (tokens: Tokens, positions?: Tokens): ModelInputs => ({
   tokens: () => tokens,
   positions,
+  seen: seenInRow,
   tensor(name) {
     throw new Error(`internal: ${name} is read where there are token ids alone`);
   },
@@ -91,16 +94,18 @@ export class BatchInputs implements ModelInputs {
   readonly #specs: readonly InputSpec[];
   readonly #tokens = new Map<string, Tokens>();
   readonly #tensors = new Map<string, Tensor>();
-  /** See ModelInputs. */
-  readonly documentStarts: Tensor | undefined;
+  readonly #isPacked: boolean;
+  /** In rows of several documents, where what each token sees begins: by window, those that programs have asked for. */
+  readonly #starts = new Map<number | undefined, Tensor>();
 
   constructor(specs: readonly InputSpec[], batch: number, seq: number) {
     this.#batch = batch;
     this.#seq = seq;
     this.#specs = specs;
+    this.#isPacked = specs.some(({ documents }) => documents);
     for (const { name, type, row, embedded, documents } of specs) {
-      if (documents) this.documentStarts = makeTensor('document starts', [batch, ...row], 'persistent', 'u32');
-      else if (embedded) this.#tokens.set(name, makeTokens(batch, seq, name));
+      if (documents) continue;
+      if (embedded) this.#tokens.set(name, makeTokens(batch, seq, name));
       else this.#tensors.set(name, makeTensor(name, [batch, ...row], 'persistent', type));
     }
   }
@@ -121,7 +126,16 @@ export class BatchInputs implements ModelInputs {
     return tensor;
   }
 
-  /** What `values` speaks of. */
+  seen(window?: number): Mask {
+    if (!this.#isPacked) return seenInRow(window);
+    const hiding = window !== undefined && window < this.#seq ? window : undefined;
+    const name = hiding === undefined ? 'document starts' : `document starts within ${hiding}`;
+    const documentStarts = this.#starts.get(hiding) ?? makeTensor(name, [this.#batch, this.#seq], 'persistent', 'u32');
+    this.#starts.set(hiding, documentStarts);
+    return { documentStarts, ...(hiding !== undefined && { window: hiding }) };
+  }
+
+  /** What `values` speaks of, for the programs that have been traced. */
   get all(): Tensor[] {
     const indices = [...this.#tokens.values()].flatMap(({ ids, index }) => [
       ids,
@@ -129,7 +143,7 @@ export class BatchInputs implements ModelInputs {
       index.starts,
       index.order,
     ]);
-    return [...indices, ...this.#tensors.values(), ...(this.documentStarts ? [this.documentStarts] : [])];
+    return [...indices, ...this.#tensors.values(), ...this.#starts.values()];
   }
 
   /** Errors: HoldfastError for a batch of other than `rows` rows, of another shape, or with numbers that are none of an input's. */
@@ -140,7 +154,7 @@ export class BatchInputs implements ModelInputs {
         `a batch of ${batch} x ${seq} tokens: this trainer was made for ${this.#batch} x ${this.#seq} (batch, seq)`,
       );
     }
-    if (given['documents'] !== undefined && !this.documentStarts) {
+    if (given['documents'] !== undefined && !this.#isPacked) {
       throw new HoldfastError(
         'a batch of packed documents: this trainer was made for rows of one document, see `packed`',
       );
@@ -180,7 +194,9 @@ export class BatchInputs implements ModelInputs {
       const { name, type, row, documents, otherwise } = spec;
       const isLeftOut = otherwise !== undefined && given[name] === undefined;
       const values = isLeftOut ? new Int32Array(given.batch * sizeOf(row)).fill(otherwise) : arrayOf(given, name, type);
-      if (documents && this.documentStarts) return [[this.documentStarts, documentStarts(values, this.#seq)]];
+      if (documents) {
+        return Array.from(this.#starts, ([window, tensor]) => [tensor, documentStarts(values, this.#seq, window)]);
+      }
       const tokens = this.#tokens.get(name);
       if (!tokens) return [[this.tensor(name), values]];
       const index = tokenIndex(values as Int32Array);

@@ -42,8 +42,8 @@ beforeAll(async () => {
 });
 
 /** Nats of the token behind a text, in float64. */
-async function reference() {
-  const { config, weights } = await loadWeights(files, 'base');
+async function reference(folder: string) {
+  const { config, weights } = await loadWeights(files, folder);
   const model = makeModel(config);
   const { vocabulary } = model.shape;
   const values = await collect(weights);
@@ -70,7 +70,7 @@ async function reference() {
 }
 
 test('the loss of text is that of a float64 computation, token by token, for any stride', async () => {
-  const nats = await reference();
+  const nats = await reference('base');
   const bytes = new TextEncoder().encode(TEXT);
   for (const stride of [1, 4, CONTEXT]) {
     // Which window a token is scored in: the first one that has it.
@@ -150,19 +150,42 @@ test('of records, the answers count, or all of them', async () => {
   );
 });
 
-test('a model that writes no text is refused', async () => {
-  const config = parseConfig(
-    {
-      ...{ model_type: 'bert', vocab_size: 256, hidden_size: 8, num_hidden_layers: 1, num_attention_heads: 2 },
-      ...{ intermediate_size: 8, max_position_embeddings: 8, architectures: ['BertForMaskedLM'] },
-    },
-    'test',
-  );
+/** A model of its initial weights, as a folder. */
+async function save(folder: string, json: object): Promise<void> {
+  const config = parseConfig(json, 'test');
   const model = makeModel(config);
   const shapes = new Map(model.parameters.map(({ name, shape }) => [name, shape]));
   const weights = initialWeights(model, 1);
-  const state = { config, weights, shapes, moment1: weights, moment2: weights, state: {} };
-  await saveCheckpoint(files, 'masked', 1, state);
+  await saveCheckpoint(files, folder, 1, { config, weights, shapes, moment1: weights, moment2: weights, state: {} });
+}
+
+test('records in layers with windows, shorter than a record, which lie several in a row', async () => {
+  await save('windowed', {
+    ...{ model_type: 'gemma3_text', vocab_size: 256, hidden_size: 16, intermediate_size: 24, num_hidden_layers: 2 },
+    ...{ num_attention_heads: 2, num_key_value_heads: 1, head_dim: 8, max_position_embeddings: CONTEXT },
+    ...{ sliding_window: 2, sliding_window_pattern: 2, initializer_range: 0.3 },
+  });
+  const nats = await reference('windowed');
+  const [o, n] = new TextEncoder().encode('on') as unknown as [number, number];
+  const losses = Array.from({ length: 9 }, (_, i) => {
+    const prompt = [...new TextEncoder().encode(`${i}:`)];
+    return (nats(prompt, o) + nats([...prompt, o], n)) / 2;
+  });
+  const found = JSON.parse(await done(files, ['eval', 'windowed', '--json', '--data', 'pairs.jsonl']));
+  // Two records a row.
+  expect(found).toMatchObject({ tokens: 18, records: 9, windows: 5 });
+  expect(Math.abs(found.loss - losses.reduce((sum, loss) => sum + loss, 0) / 9)).toBeLessThan(1e-5);
+  const few = ['--steps', '3', '--lr', '0.01', '--warmup', '0', '--sample-tokens', '0', '--eval-every', '0'];
+  await done(files, ['finetune', 'windowed', '--data', 'pairs.jsonl', ...few, '--out', 'tuned']);
+  const tuned = JSON.parse(await done(files, ['eval', 'tuned', '--json', '--data', 'pairs.jsonl']));
+  expect(tuned.loss).toBeLessThan(found.loss - 0.1);
+});
+
+test('a model that writes no text is refused', async () => {
+  await save('masked', {
+    ...{ model_type: 'bert', vocab_size: 256, hidden_size: 8, num_hidden_layers: 1, num_attention_heads: 2 },
+    ...{ intermediate_size: 8, max_position_embeddings: 8, architectures: ['BertForMaskedLM'] },
+  });
   for (const args of [['eval', '--data', 'other.txt'], ['generate']]) {
     const [command = '', ...rest] = args;
     const { status, said } = await inProcess(files, [command, 'masked', ...rest]);

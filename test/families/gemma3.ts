@@ -12,4 +12,5 @@ export const decoders = { gemma3: GEMMA3 };
 
 export const models: Record<string, SmallModel> = {
   'gemma3 with lora': { config: GEMMA3, lora: { rank: 2, alpha: 1 } },
+  'gemma3, in rows of several documents': { config: { ...GEMMA3, sliding_window: 2 }, packed: true },
 };

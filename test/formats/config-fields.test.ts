@@ -5,69 +5,18 @@ import { describe, expect, test } from 'vitest';
 import { run } from '../../src/cli/run.ts';
 import { dropoutIn, parseConfig } from '../../src/formats/config.ts';
 import { FAMILIES, FAMILY_NAMES } from '../../src/formats/families/index.ts';
+import { sizeOf } from '../../src/nn/size.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { published, QUICK, REVIEWS } from '../cli/published-bert.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
-
-/** As they are published. */
-const PUBLISHED = {
-  gpt2: {
-    activation_function: 'gelu_new',
-    architectures: ['GPT2LMHeadModel'],
-    attn_pdrop: 0.1,
-    bos_token_id: 50256,
-    embd_pdrop: 0.1,
-    eos_token_id: 50256,
-    initializer_range: 0.02,
-    layer_norm_epsilon: 1e-5,
-    model_type: 'gpt2',
-    n_ctx: 1024,
-    n_embd: 768,
-    n_head: 12,
-    n_layer: 12,
-    n_positions: 1024,
-    resid_pdrop: 0.1,
-    summary_activation: null,
-    summary_first_dropout: 0.1,
-    summary_proj_to_labels: true,
-    summary_type: 'cls_index',
-    summary_use_proj: true,
-    task_specific_params: { 'text-generation': { do_sample: true, max_length: 50 } },
-    vocab_size: 50257,
-  },
-  'SmolLM2-135M': {
-    architectures: ['LlamaForCausalLM'],
-    attention_bias: false,
-    attention_dropout: 0.0,
-    bos_token_id: 0,
-    eos_token_id: 0,
-    hidden_act: 'silu',
-    hidden_size: 576,
-    initializer_range: 0.041666666666666664,
-    intermediate_size: 1536,
-    is_llama_config: true,
-    max_position_embeddings: 8192,
-    model_type: 'llama',
-    num_attention_heads: 9,
-    num_hidden_layers: 30,
-    num_key_value_heads: 3,
-    pretraining_tp: 1,
-    rms_norm_eps: 1e-5,
-    rope_interleaved: false,
-    rope_scaling: null,
-    rope_theta: 100000,
-    tie_word_embeddings: true,
-    torch_dtype: 'bfloat16',
-    transformers_version: '4.40.1',
-    use_cache: true,
-    vocab_size: 49152,
-  },
-};
+import { PUBLISHED, type PublishedConfig, WHOLE_DUMP } from './published-configs.ts';
 
 const tiny = { gpt2: { n_embd: 4, n_head: 2 }, llama: { hidden_size: 8, num_attention_heads: 2 } };
 
-test.each(Object.entries(PUBLISHED))('%s as it is published', (_, fields) => {
-  expect(parseConfig(fields, 'config.json')).toMatchObject({ model_type: fields.model_type });
+test.each(Object.entries<PublishedConfig>(PUBLISHED))('%s as it is published', (_, { json, config, parameters }) => {
+  const parsed = parseConfig(json, 'config.json');
+  expect(parsed).toMatchObject({ model_type: json['model_type'], ...config });
+  expect(sizeOf(parsed).parameters).toBe(parameters);
 });
 
 describe.each(FAMILY_NAMES)('%s', (family) => {
@@ -95,9 +44,58 @@ describe.each(FAMILY_NAMES)('%s', (family) => {
     expect(() => parse({ [field]: value })).toThrow(`config.json: ${message}`);
   });
 
+  test('takes every field that Transformers writes of a model of any kind, at its default', () => {
+    const { tie_word_embeddings: tied, ...dump } = WHOLE_DUMP;
+    expect(parse(dump)).toEqual(parse({}));
+    // Of some, it is another than the family's own.
+    expect(parse(WHOLE_DUMP)).toEqual(parse({ tie_word_embeddings: tied }));
+  });
+
+  test.each([
+    ['is_encoder_decoder', true],
+    ['add_cross_attention', true],
+    ['tie_encoder_decoder', true],
+    ['cross_attention_hidden_size', 8],
+    ['is_causal', !FAMILIES[family].writes],
+  ])('refuses %s where it would change what is computed', (field, value) => {
+    expect(() => parse({ ...WHOLE_DUMP, [field]: value })).toThrow(`config.json: ${field} is ${value}; supported: `);
+  });
+
+  test('takes is_decoder true where that is what it is', () => {
+    const decoding = () => parse({ is_decoder: true });
+    if (FAMILIES[family].writes) expect(decoding()).toEqual(parse({}));
+    else expect(decoding).toThrow('config.json: is_decoder is true; supported: false, null');
+  });
+
   test('takes a field that is null: it has no value', () => {
     expect(parse({ residual_scale: null, pruned_heads: {} })).toEqual(parse({}));
   });
+});
+
+test.each([
+  [{ model_type: 'gpt2', n_special: 4 }, 'n_special is 4; supported: 0, null'],
+  [{ model_type: 'gpt2', hidden_size: 512 }, 'hidden_size is 512; supported: 768, null'],
+  [{ model_type: 'gpt2', max_position_embeddings: 512 }, 'max_position_embeddings is 512; supported: 1024, null'],
+  [{ model_type: 'vit', _num_labels: 5 }, '_num_labels is 5; supported: 2, null'],
+  [{ model_type: 'vit', num_labels: 5, _num_labels: 2 }, '_num_labels is 2; supported: 5, null'],
+  [
+    { model_type: 'vit', id2label: { 0: 'a', 1: 'b' }, label2id: { a: 1, b: 0 } },
+    'label2id does not say what id2label says',
+  ],
+  [{ model_type: 'vit', id2label: { 0: 'a', 1: 'a' }, label2id: { a: 2 } }, 'label2id does not say what id2label says'],
+  [{ model_type: 'bert', tie_word_embeddings: false }, 'tie_word_embeddings is false; supported: true'],
+  [{ model_type: 'mistral', max_sequence_length: 8 }, 'max_sequence_length is 8; this field is not known here'],
+  [{ model_type: 'gemma2' }, 'model_type is "gemma2"; supported: "gpt2", '],
+])('refuses %j', (json, message) => {
+  expect(() => parseConfig(json, 'config.json')).toThrow(HoldfastError);
+  expect(() => parseConfig(json, 'config.json')).toThrow(`config.json: ${message}`);
+});
+
+test('says how a field that changes nothing is left out, also of a model that is not at hand', () => {
+  expect(() => parseConfig({ model_type: 'llama', nova: 1 }, 'hf://org/name/config.json')).toThrow(
+    'hf://org/name/config.json: nova is 1; this field is not known here and may change what the model computes: remove it ' +
+      'if it does not (a model from elsewhere: download its folder, remove it there and give that folder)',
+  );
 });
 
 test('fields inside an object are fields too', () => {
@@ -110,8 +108,8 @@ test('fields inside an object are fields too', () => {
 
 describe('rates of dropout, which training here does not have', () => {
   test('are told of where they are above 0', () => {
-    expect(dropoutIn(PUBLISHED.gpt2)).toEqual(['attn_pdrop 0.1', 'embd_pdrop 0.1', 'resid_pdrop 0.1']);
-    expect(dropoutIn(PUBLISHED['SmolLM2-135M'])).toEqual([]);
+    expect(dropoutIn(PUBLISHED.gpt2.json)).toEqual(['attn_pdrop 0.1', 'embd_pdrop 0.1', 'resid_pdrop 0.1']);
+    expect(dropoutIn(PUBLISHED['SmolLM2 135M'].json)).toEqual([]);
     expect(dropoutIn({ attention_dropout: 0.25, hidden_dropout: 0, classifier_dropout: null })).toEqual([
       'attention_dropout 0.25',
     ]);
@@ -120,8 +118,8 @@ describe('rates of dropout, which training here does not have', () => {
   const files = new MemoryFiles({
     ...published('BertForSequenceClassification').files,
     'r.jsonl': REVIEWS,
-    'published/config.json': JSON.stringify(PUBLISHED.gpt2),
-    'smol/config.json': JSON.stringify(PUBLISHED['SmolLM2-135M']),
+    'published/config.json': JSON.stringify(PUBLISHED.gpt2.json),
+    'smol/config.json': JSON.stringify(PUBLISHED['SmolLM2 135M'].json),
   });
   /** What is said before a device is asked for. */
   async function begun(...args: string[]): Promise<string> {

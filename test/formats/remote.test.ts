@@ -251,6 +251,21 @@ describe('from a server', () => {
     expect(server.requests.filter((request) => request.includes('safetensors'))).toEqual([]);
   });
 
+  test('a field that is not known is taken out in a folder of one’s own: in the cache, it comes back', async () => {
+    const encoded = (json: object) => new TextEncoder().encode(JSON.stringify(json));
+    server.files.set('m/config.json', encoded({ ...config, nova: 1 }));
+    const advice = /config\.json: nova is 1; .* download its folder, remove it there and give that folder/;
+    expect(await refusal(fetched())).toMatch(advice);
+    const cached = path.join(host.cacheFolder, 'models', urlFolder(`${address}/m/`).cacheName);
+    writeFileSync(path.join(cached, 'config.json'), encoded(config));
+    expect(await refusal(fetched())).toMatch(advice);
+    const own = path.join(root, 'own');
+    mkdirSync(own);
+    for (const [name, content] of Object.entries({ ...MODEL, 'm/config.json': encoded(config) }))
+      writeFileSync(path.join(own, path.basename(name)), content);
+    expect(await collect((await loadWeights(host.files, own)).weights)).toEqual(values);
+  });
+
   test.each(['model.safetensors', 'model.gguf', 'run.ZIP'])(
     '%s may be large, and what is beside weights may not',
     async (large) => {

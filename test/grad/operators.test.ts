@@ -121,6 +121,13 @@ const masks: Record<
       starts: [starts, documentStarts([1, 1, 1, 1, 0, 2, 2, 2].slice(0, batch * seq), seq)],
     };
   },
+  'documents within a window': (batch, seq) => {
+    const starts = makeTensor('document starts', [batch, seq], 'persistent', 'u32');
+    return {
+      mask: { documentStarts: starts, window: 2 },
+      starts: [starts, documentStarts([1, 1, 1, 1, 0, 2, 2, 2].slice(0, batch * seq), seq, 2)],
+    };
+  },
 };
 
 test('patches behind a row of their own, at their positions, and the first row of what comes of them', () => {

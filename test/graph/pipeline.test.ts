@@ -3,7 +3,7 @@
 
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import type { TokenBatch } from '../../src/data/batches.ts';
+import type { Batch, TokenBatch } from '../../src/data/batches.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { withActivations } from '../../src/graph/activations.ts';
 import { liveBytes } from '../../src/graph/liveness.ts';
@@ -17,6 +17,7 @@ import { traceStep } from '../../src/train/step/step-programs.ts';
 import { at } from '../../src/util/at.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect } from '../../src/values/tensor-source.ts';
+import { QWEN3 } from '../families/qwen3.ts';
 import { EVERY_CASE } from '../host.ts';
 import { Memory } from '../interpret.ts';
 
@@ -27,11 +28,17 @@ const gpt2 = (n_layer: number, tie_word_embeddings = false): Model => {
 
 const SEQ = 4;
 
-const batchesOf = (count: number): TokenBatch[] => {
+const batchesOf = (count: number, packed = false): TokenBatch[] => {
   const random = new Random(3, 'stages');
   const tokens = () => Int32Array.from({ length: SEQ }, () => random.below(11));
-  return Array.from({ length: count }, () => ({ ids: tokens(), targets: tokens(), batch: 1, seq: SEQ }));
+  // In each row the second document begins elsewhere.
+  const documents = (row: number) => Int32Array.from({ length: SEQ }, (_, i) => Number(i > row % SEQ));
+  return Array.from({ length: count }, (_, row) => ({
+    ...{ ids: tokens(), targets: tokens(), ...(packed && { documents: documents(row) }), batch: 1, seq: SEQ },
+  }));
 };
+
+const isPacked = (batches: readonly TokenBatch[]): boolean => (at(batches, 0) as Batch)['documents'] !== undefined;
 
 /** Of all micro-batches: the gradients by name, and the sum of the losses. */
 interface Computed {
@@ -40,7 +47,7 @@ interface Computed {
 }
 
 async function alone(model: Model, batches: readonly TokenBatch[]): Promise<Computed> {
-  const traced = traceStep(model, 1, SEQ);
+  const traced = traceStep(model, 1, SEQ, { packed: isPacked(batches) });
   const memory = new Memory();
   for (const [name, values] of await collect(initialWeights(model, 1)))
     memory.set(traced.parameters.get(name) as Tensor, values);
@@ -62,7 +69,7 @@ interface Stage {
 
 async function stageAt(model: Model, batches: readonly TokenBatch[], rank: number, size: number): Promise<Stage> {
   const place = { rank, size };
-  const traced = traceStep(model, 1, SEQ, { place });
+  const traced = traceStep(model, 1, SEQ, { place, packed: isPacked(batches) });
   const first = withActivations(traced.first, () => 'recompute');
   const next = withActivations(traced.next, () => 'light');
   const ids = { inputs: traced.inputs.all, tied: traced.tied };
@@ -158,6 +165,23 @@ it('has the gradients and the loss of the whole model in any number of stages, t
     }),
     { seed: 9, numRuns: EVERY_CASE ? 60 : 8 },
   );
+});
+
+it('has those of rows of several documents, where the layers of a stage have windows and those of another none', async () => {
+  const types = ['sliding_attention', 'sliding_attention', 'full_attention'];
+  const sizes = { num_hidden_layers: 3, layer_types: types, sliding_window: 2, max_position_embeddings: 6 };
+  const model = makeModel(parseConfig({ ...QWEN3, ...sizes, use_sliding_window: true }, 'qwen3'));
+  const batches = batchesOf(5, true);
+  const whole = await alone(model, batches);
+  for (const size of [2, 3]) {
+    const stages = await Promise.all(Array.from({ length: size }, (_, rank) => stageAt(model, batches, rank, size)));
+    runInAnyOrder(stages, new Random(1, 'turns'));
+    for (const { gradients, memory } of stages) {
+      for (const [name, tensor] of gradients) expect(memory.of(tensor), name).toEqual(whole.gradients.get(name));
+    }
+    const { memory, lossSum } = at(stages, size - 1);
+    expect(at(memory.of(lossSum), 0)).toBe(whole.loss);
+  }
 });
 
 it('adds up the gradient of a table that both ends have: the bits of one micro-batch, near those of several', async () => {

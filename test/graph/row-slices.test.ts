@@ -27,7 +27,7 @@ const modelOf = (config: object) => makeModel(parseConfig({ ...config }, 'test')
 const long = (config: object) => modelOf({ ...config, max_position_embeddings: 400, num_hidden_layers: 2 });
 
 /** Sequences, and tokens of each: slices of several sequences, of which the last has fewer, and of rows of a single one. */
-const CASES: readonly (readonly [name: string, model: Model, batch: number, seq: number])[] = [
+const CASES: [name: string, model: Model, batch: number, seq: number, packed?: boolean][] = [
   ['gpt2', modelOf(GPT2), 5, 32],
   ['gpt2', modelOf(GPT2), 3, 96],
   ['gpt2', modelOf(GPT2), 1, 300],
@@ -35,18 +35,22 @@ const CASES: readonly (readonly [name: string, model: Model, batch: number, seq:
   ['llama', long(LLAMA), 1, 160],
   ['qwen3', long(QWEN3), 5, 32],
   ['gemma3', long(GEMMA3), 5, 32],
+  ['gemma3, several documents in a row', long(GEMMA3), 5, 32, true],
   ['gpt2 with lora', withLora(modelOf(GPT2), { rank: 2, alpha: 3, dropout: 0.25 }), 5, 32],
 ];
 
-describe.each(CASES)('%s', (_, model, batch, seq) => {
-  const traced = traceStep(model, batch, seq);
+describe.each(CASES)('%s', (_, model, batch, seq, packed = false) => {
+  const traced = traceStep(model, batch, seq, { packed });
   const random = new Random(3, 'slices test');
   const weights = [...traced.parameters.values()].map((tensor): [Tensor, Float64Array] => [
     tensor,
     Float64Array.from({ length: tensor.size }, () => 0.5 * random.normal()),
   ]);
   const ids = Int32Array.from({ length: batch * seq }, () => random.below(11));
-  const tokens = { ids, targets: ids.map((_id, i) => (i === 4 ? -100 : random.below(11))), batch, seq };
+  const targets = ids.map((_id, i) => (i === 4 ? -100 : random.below(11)));
+  // Other lengths in each row.
+  const documents = packed && { documents: ids.map((_id, i) => Math.floor((i % seq) / (3 + Math.floor(i / seq)))) };
+  const tokens = { ids, targets, ...documents, batch, seq };
 
   /** Loss and gradients after two micro-batches and an evaluation. */
   function results(...programs: Program[]): number[][] {

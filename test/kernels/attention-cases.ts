@@ -45,6 +45,11 @@ export const attentions: AttentionBackwardProblem[] = [
   { batch: 5, seq: 37, heads: 1, kvHeads: 1, headSize: 12, mask: 'documents' },
   { batch: 3, seq: 101, heads: 4, kvHeads: 2, headSize: 16, mask: 'documents' },
   { batch: 4, seq: 67, heads: 3, kvHeads: 1, headSize: 5, mask: 'documents' },
+  // The same within windows: of one token, up to a tile's border and past it.
+  { batch: 2, seq: 37, heads: 2, kvHeads: 2, headSize: 8, mask: { window: 1, documents: true } },
+  { batch: 5, seq: 37, heads: 1, kvHeads: 1, headSize: 12, mask: { window: 6, documents: true } },
+  { batch: 3, seq: 101, heads: 4, kvHeads: 2, headSize: 16, mask: { window: 33, documents: true } },
+  { batch: 4, seq: 67, heads: 3, kvHeads: 1, headSize: 5, mask: { window: 32, documents: true } },
   // In the first row no padding, in the second one token alone, in the third holes, in the others any length.
   { batch: 3, seq: 1, heads: 2, kvHeads: 1, headSize: 8, mask: 'padding' },
   { batch: 5, seq: 37, heads: 1, kvHeads: 1, headSize: 12, mask: 'padding' },
@@ -89,7 +94,8 @@ export function maskInputs(p: AttentionProblem, random: Draws): Inputs {
     });
     return { keyMask };
   }
-  if (p.mask !== 'documents') return {};
+  const { window = undefined, documents: within = false } = typeof p.mask === 'object' ? p.mask : {};
+  if (p.mask !== 'documents' && !within) return {};
   const position = positionOf(p);
   if (position > 0) {
     const begins = Array.from({ length: p.batch }, () => random.integer(0, position + 1));
@@ -101,7 +107,7 @@ export function maskInputs(p: AttentionProblem, random: Draws): Inputs {
     if (row === 1 || (row > 1 && random.uniform() < 0.1)) document++;
     return document;
   });
-  return { documentStarts: documentStarts(documents, p.seq) };
+  return { documentStarts: documentStarts(documents, p.seq, window) };
 }
 
 /** The packed rows, a gradient, and what the forward pass leaves for the backward one. */

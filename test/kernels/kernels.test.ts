@@ -8,6 +8,7 @@ import { ACTIVATION_NAMES, ACTIVATIONS } from '../../src/kernels/activations.ts'
 import { adamw } from '../../src/kernels/adamw.ts';
 import { attention } from '../../src/kernels/attention.ts';
 import { attentionBackwardKV } from '../../src/kernels/attention-backward.ts';
+import type { AttentionMask } from '../../src/kernels/attention-mask.ts';
 import { crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
 import { tokenIndex } from '../../src/kernels/embedding.ts';
 import { geglu, gegluBackward, swiglu, swigluBackward } from '../../src/kernels/gated.ts';
@@ -116,14 +117,23 @@ describe('a choice of variant', () => {
     const other = (change: object) => keyOf(attention, { ...problem, ...change }, attention.variants);
     expect(other({ qStride: 4, vOffset: 8 })).toBe(key);
     expect(other({ seq: 64, kvRows: 33, mask: { window: 64 } })).toBe(key);
-    for (const change of [{ seq: 65 }, { mask: { window: 65 } }, { mask: 'none' }, { mask: 'documents' }]) {
+    const within = (window: number) => ({ mask: { window, documents: true } });
+    for (const change of [{ seq: 65 }, { mask: { window: 65 } }, { mask: 'none' }, { mask: 'documents' }, within(33)]) {
       expect(other(change)).not.toBe(key);
     }
+    expect(other(within(33))).not.toBe(other({ mask: 'documents' }));
     // What runs have recorded is still found.
     const { mask: _, ...causal } = problem;
     expect(keyOf(attention, causal, [{ name: 'quads' }, { name: 'lanes' }])).toBe(
       'attention batch=1 seq=64 heads=8 kvHeads=2 headSize=8 kvRows=64 quads|lanes',
     );
+  });
+
+  it('reckons with the pairs that a window leaves, in rows of several documents as well', () => {
+    const flops = (mask: AttentionMask) =>
+      attention.flops(packed({ ...{ batch: 1, seq: 37, heads: 1, kvHeads: 1, headSize: 8 }, mask }));
+    expect(flops({ window: 5, documents: true })).toBe(flops({ window: 5 }));
+    expect(flops({ window: 5, documents: true })).toBeLessThan(flops('documents') / 3);
   });
 
   it('is refused for a field that is not declared', () => {

@@ -8,6 +8,7 @@ import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../src/graph/activations.ts';
 import { roomOf } from '../../src/memory/tiers/shares.ts';
+import type { Model } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step/step-programs.ts';
 import { trainingWorkload } from '../../src/train/step/training-workload.ts';
 import { HoldfastError, messageOf } from '../../src/util/errors.ts';
@@ -31,12 +32,21 @@ const isDeno = 'Deno' in globalThis;
 const modesFor = (n: number): readonly ActivationMode[] =>
   EVERY_CASE ? ACTIVATION_MODES : ACTIVATION_MODES.filter((_, i) => (i + n) % (isDeno ? 4 : 8) === 0);
 
-describe.each(SAMPLED_MODELS.map(([name, model], n) => ({ name, model, n })))('$name', ({ model, n }) => {
-  const work: Work = { model, batch: 3, seq: 7, accumulate: 2, steps: 3 };
+/** With windows, in some layers of one. */
+const PACKED = SAMPLED_MODELS.filter(([name]) => /mistral|gemma3/.test(name)).map(
+  ([name, model]) => [`${name}, in packed rows`, model, true] as const,
+);
+const CASES: (readonly [name: string, model: Model, packed?: boolean])[] = [...SAMPLED_MODELS, ...PACKED];
+
+describe.each(CASES.map(([name, model, packed = false], n) => ({ name, model, packed, n })))('$name', (given) => {
+  const { model, packed, n } = given;
+  const work: Work = { model, batch: 3, seq: 7, accumulate: 2, steps: 3, packed };
   let device: Device;
   let wanted: Outcome;
   const workload = (activations: ActivationMode | 'auto') =>
-    trainingWorkload(model, traceStep(model, work.batch, work.seq), work.accumulate, undefined, { activations });
+    trainingWorkload(model, traceStep(model, work.batch, work.seq, { packed }), work.accumulate, undefined, {
+      activations,
+    });
 
   beforeAll(async () => {
     chooseVariants(3);

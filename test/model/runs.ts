@@ -83,6 +83,8 @@ export interface Work {
   readonly seq: number;
   readonly accumulate: number;
   readonly steps: number;
+  /** Whether rows hold several documents; of a model without positions to learn. @default false */
+  readonly packed?: boolean;
   /** What happens between steps: each changes what is on the GPU, and nothing else. */
   readonly between?: boolean;
   /** @default 'gpu' */
@@ -115,9 +117,10 @@ export function workloadOf(work: Work): Workload<TrainingPasses> {
   if (known) return known;
   const { batch, seq, accumulate, between = false, optimizerDevice = 'gpu', activationDtype } = work;
   const model = optimizedOn(work.model, optimizerDevice, work.optimizerSplit);
-  const { update = 'at-end', clip = 1 } = work;
+  const { packed = false, update = 'at-end', clip = 1 } = work;
   const generation = between ? traceGeneration(model, seq) : undefined;
   const programs = traceStep(model, batch, seq, {
+    packed,
     activationDtype,
     passes: backwardPassesOf(update, { clip }),
   });
@@ -165,11 +168,16 @@ export const memoryDisk = (wrap: (file: BlockFile) => BlockFile = (file) => file
 export type Micros = [TokenBatch, ...TokenBatch[]];
 
 /** The batches of every step. */
-export function batchesOf({ model, batch, seq, accumulate, steps }: Work): Micros[] {
+export function batchesOf({ model, batch, seq, accumulate, steps, packed = false }: Work): Micros[] {
   const random = new Random(7, 'batches');
   const { vocabulary } = model.shape;
   const tokens = () => Int32Array.from({ length: batch * seq }, () => random.below(vocabulary));
-  const next = (): TokenBatch => ({ ids: tokens(), targets: tokens(), batch, seq });
+  let document = 0;
+  const begins = (t: number) => t === 0 || random.below(4) === 0;
+  const documents = () => Int32Array.from({ length: batch * seq }, (_, i) => (begins(i % seq) ? ++document : document));
+  const next = (): TokenBatch => ({
+    ...{ ids: tokens(), targets: tokens(), ...(packed && { documents: documents() }), batch, seq },
+  });
   return Array.from({ length: steps }, () => [next(), ...Array.from({ length: accumulate - 1 }, next)]);
 }
 
@@ -193,6 +201,7 @@ export async function openTrainer(
     batch,
     seq,
     accumulate,
+    packed: work.packed ?? false,
     optimizerDevice,
     optimizerSplit: work.optimizerSplit,
     activationDtype: work.activationDtype ?? 'f32',

@@ -5,12 +5,15 @@ import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import type { Batch } from '../../src/data/batches.ts';
 import { parseConfig } from '../../src/formats/config.ts';
+import type { Mask } from '../../src/graph/operators/attention.ts';
 import { tokenIndex } from '../../src/kernels/embedding.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { BatchInputs, type InputSpec, textInputs, tokenIds } from '../../src/nn/inputs.ts';
 import { languageModel } from '../../src/nn/objective.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { GEMMA3 } from '../families/gemma3.ts';
+import { MISTRAL } from '../families/mistral.ts';
 
 const PIXELS: InputSpec = { name: 'pixels', type: 'f32', row: [3, 2, 2] };
 const LABEL: InputSpec = { name: 'label', type: 'i32', row: [], below: 10, ignored: -100 };
@@ -106,13 +109,43 @@ it('counts the labels of a batch, whole or part by part', () => {
   fc.assert(counted, { seed: 3, numRuns: 60 });
 });
 
-it('refuses rows of several documents where a window hides tokens of a row', () => {
-  const { inputs } = makeModel(parseConfig(GEMMA3, 'test'));
-  expect(() => inputs(4, true)).toThrow(HoldfastError);
-  expect(() => inputs(4, true)).toThrow(
-    'rows of 4 tokens with several documents: layer 0 of this gemma3_text has a window of 3, and windows within documents ' +
-      'are not supported; use rows of at most 3 tokens (--context), or one document each (--pack no)',
-  );
+it('says where what a token sees begins, for each window that hides some of a row and for none', () => {
+  const { config, inputs, objective } = makeModel(parseConfig(GEMMA3, 'test'));
   expect(inputs(4).map(({ name }) => name)).toEqual(['ids']);
-  expect(inputs(3, true).map(({ name }) => name)).toEqual(['ids', 'documents']);
+  expect(inputs(4, true).map(({ name }) => name)).toEqual(['ids', 'documents']);
+  expect(config).toMatchObject({ sliding_window: 3 });
+  const packed = (seq: number) => new BatchInputs([...inputs(seq, true), ...objective.labels(11, seq)], 2, seq);
+  const rows = packed(7);
+  const [whole, within] = [rows.seen(), rows.seen(3)];
+  expect([whole, within]).toEqual([
+    { documentStarts: expect.anything() },
+    { documentStarts: expect.anything(), window: 3 },
+  ]);
+  // One tensor for all layers that see alike.
+  expect([rows.seen(), rows.seen(3), rows.seen(7), rows.seen(99)]).toEqual([whole, within, whole, whole]);
+  const batch = {
+    ids: new Int32Array(14),
+    targets: new Int32Array(14),
+    documents: Int32Array.of(5, 5, 5, 5, 5, 2, 2, /**/ 2, 2, 2, 2, 0, 1, 1),
+    ...{ batch: 2, seq: 7 },
+  };
+  rows.check(batch);
+  const held = new Map(rows.values(batch));
+  const startsOf = (mask: Mask) =>
+    typeof mask === 'object' && 'documentStarts' in mask && Array.from(held.get(mask.documentStarts) ?? []);
+  expect(startsOf(whole)).toEqual([0, 0, 0, 0, 0, 5, 5, /**/ 0, 0, 0, 0, 4, 5, 5]);
+  expect(startsOf(within)).toEqual([0, 0, 0, 1, 2, 5, 5, /**/ 0, 0, 0, 1, 4, 5, 5]);
+  expect(rows.all.filter(({ name }) => name.startsWith('document starts')).map(({ name }) => name)).toEqual([
+    'document starts',
+    'document starts within 3',
+  ]);
+  // In rows of one document there is nothing to say.
+  const plain = new BatchInputs(inputs(7), 2, 7);
+  expect([plain.seen(), plain.seen(3)]).toEqual(['causal', { window: 3 }]);
+});
+
+it('makes no operand that no layer reads', () => {
+  const { inputs } = traceStep(makeModel(parseConfig(MISTRAL, 'test')), 1, 7, { packed: true });
+  const names = inputs.all.map(({ name }) => name).filter((name) => name.startsWith('document'));
+  expect(names).toEqual(['document starts within 3']);
 });

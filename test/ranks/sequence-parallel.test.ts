@@ -100,6 +100,7 @@ const COMPUTED: [string, Model, packed?: boolean][] = [
   ['gpt2, several documents in a row', MODELS['gpt2, untied'], true],
   ['llama', MODELS['llama, grouped heads']],
   ['gemma3', MODELS['gemma3, every switch']],
+  ['gemma3, several documents in a row', MODELS['gemma3, every switch'], true],
   ['qwen2, low-rank updates', withLora(MODELS['qwen2, biases'], { rank: 3 })],
   [
     'gpt2, a vocabulary that ranks do not divide',

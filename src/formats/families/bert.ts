@@ -31,10 +31,11 @@ const ARCHITECTURES = ['BertForMaskedLM', 'BertForSequenceClassification', 'Bert
 const CLASSIFIER = 'BertForSequenceClassification';
 
 function parseBert(fields: Fields): BertConfig {
-  fields.only('is_decoder', [false], false);
   fields.only('position_embedding_type', ['absolute'], 'absolute');
   const [found = 'BertForMaskedLM'] = fields.items('architectures', ARCHITECTURES) ?? [];
   const architecture = found === 'BertForPreTraining' ? 'BertForMaskedLM' : found;
+  // Of the one head over tokens: others are tied to nothing, whatever the file says.
+  fields.only('tie_word_embeddings', architecture === 'BertForMaskedLM' ? [true] : [true, false], true);
   return {
     model_type: 'bert',
     architectures: [architecture],
@@ -42,7 +43,7 @@ function parseBert(fields: Fields): BertConfig {
     max_position_embeddings: fields.count('max_position_embeddings', 512),
     type_vocab_size: fields.count('type_vocab_size', 2),
     ...parseEncoder(fields),
-    tie_word_embeddings: fields.only('tie_word_embeddings', [true], true),
+    tie_word_embeddings: true,
     ...(architecture === CLASSIFIER && parseLabels(fields)),
   };
 }

@@ -18,19 +18,19 @@ const HARMLESS: readonly string[] = [
   ...['unsloth_fixed', 'unsloth_version', 'finetuning_task', 'task_specific_params', 'tokenizer_class', 'prefix'],
   // The type that it was saved in: the file's own header says it of every tensor.
   ...['torch_dtype', 'dtype', 'use_bfloat16'],
-  ...['_attn_implementation', '_attn_implementation_autoset', 'attn_implementation'],
+  ...['_attn_implementation', '_attn_implementation_autoset', 'attn_implementation', '_flash_attn_2_enabled'],
   ...['use_cache', 'return_dict', 'use_return_dict', 'output_attentions', 'output_hidden_states', 'output_past'],
-  ...['torchscript', 'tf_legacy_loss', 'gradient_checkpointing', 'chunk_size_feed_forward'],
-  ...['bos_token_id', 'eos_token_id', 'pad_token_id', 'sep_token_id', 'decoder_start_token_id'],
+  ...['torchscript', 'tf_legacy_loss', 'gradient_checkpointing', 'chunk_size_feed_forward', 'xla_device'],
+  ...['bos_token_id', 'eos_token_id', 'eos_token_ids', 'pad_token_id', 'sep_token_id', 'decoder_start_token_id'],
   // Classes of a head for classification, which a family with one reads.
-  ...['id2label', 'label2id', 'num_labels', 'problem_type', 'classifier_dropout'],
+  ...['id2label', 'label2id', 'num_labels', '_num_labels', 'problem_type', 'classifier_dropout'],
   ...['attention_dropout', 'hidden_dropout'],
   // How text is written: generation_config.json has it now.
   ...['max_length', 'min_length', 'do_sample', 'early_stopping', 'num_beams', 'num_beam_groups', 'diversity_penalty'],
   ...['temperature', 'top_k', 'top_p', 'typical_p', 'repetition_penalty', 'length_penalty', 'no_repeat_ngram_size'],
   ...['encoder_no_repeat_ngram_size', 'bad_words_ids', 'num_return_sequences', 'return_dict_in_generate'],
   ...['output_scores', 'forced_bos_token_id', 'forced_eos_token_id', 'remove_invalid_values', 'suppress_tokens'],
-  ...['begin_suppress_tokens', 'exponential_decay_length_penalty'],
+  ...['begin_suppress_tokens', 'exponential_decay_length_penalty', 'cache_implementation'],
 ];
 
 export class Fields {
@@ -64,7 +64,7 @@ export class Fields {
       if (this.#read.has(field)) this.#read.get(field)?.refuseUnread(harmless);
       else {
         this.refuse(
-          `${shortened(field)} is ${show(value)}; this field is not known here and may change what the model computes: remove it if it does not`,
+          `${shortened(field)} is ${show(value)}; this field is not known here and may change what the model computes: remove it if it does not (a model from elsewhere: download its folder, remove it there and give that folder)`,
         );
       }
     }

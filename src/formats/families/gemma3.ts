@@ -76,8 +76,7 @@ export const GEMMA3 = decoderFamily<Gemma3Config>({
       final_logit_softcapping: softcap,
     };
   },
-  // How generation lays its cache out.
-  harmless: ['is_decoder', 'cache_implementation'],
+  harmless: [],
   design(config) {
     const { sliding_window: window, sliding_window_pattern: pattern, layer_types } = config;
     const isFull = (i: number) => (layer_types ? layer_types[i] === 'full_attention' : (i + 1) % pattern === 0);

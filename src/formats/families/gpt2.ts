@@ -34,17 +34,25 @@ export interface GPT2Config {
 function parseGPT2(fields: Fields): GPT2Config {
   fields.only('scale_attn_weights', [true], true);
   fields.only('scale_attn_by_inverse_layer_idx', [false], false);
-  fields.only('add_cross_attention', [false], false);
+  fields.neutral('n_special', [0]);
   const n_embd = fields.count('n_embd', 768);
   const n_head = fields.count('n_head', 12);
   fields.divides('n_head', n_head, 'n_embd', n_embd);
-  return {
-    model_type: 'gpt2',
-    vocab_size: fields.count('vocab_size', 50257),
+  const sizes = {
     n_positions: fields.count('n_positions', 1024),
     n_embd,
     n_layer: fields.count('n_layer', 12),
     n_head,
+  };
+  // As other families call them: Transformers takes either name.
+  fields.neutral('max_position_embeddings', [sizes.n_positions]);
+  fields.neutral('hidden_size', [n_embd]);
+  fields.neutral('num_hidden_layers', [sizes.n_layer]);
+  fields.neutral('num_attention_heads', [n_head]);
+  return {
+    model_type: 'gpt2',
+    vocab_size: fields.count('vocab_size', 50257),
+    ...sizes,
     n_inner: fields.count('n_inner', 4 * n_embd),
     activation_function: fields.only('activation_function', ['gelu_new', 'gelu_pytorch_tanh'], 'gelu_new'),
     layer_norm_epsilon: fields.positive('layer_norm_epsilon', 1e-5),
@@ -60,7 +68,9 @@ export const GPT2: Family<GPT2Config> = {
   groupedHeads: false,
   parse: parseGPT2,
   harmless: [
-    ...['n_ctx', 'is_decoder', 'reorder_and_upcast_attn', 'attn_pdrop', 'embd_pdrop', 'resid_pdrop'],
+    ...['n_ctx', 'reorder_and_upcast_attn', 'attn_pdrop', 'embd_pdrop', 'resid_pdrop'],
+    // Of a first training with tokens of its own, which `n_special` counts.
+    'predict_special_tokens',
     // Of a head that sums a sequence up.
     ...['summary_type', 'summary_use_proj', 'summary_activation', 'summary_first_dropout', 'summary_proj_to_labels'],
   ],

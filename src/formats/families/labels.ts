@@ -1,7 +1,7 @@
 // The classes of a classifier, as Hugging Face's configurations name them: `id2label` and `label2id`. Not the classes of a
 // data set (data/classes.ts), which are held against these.
 
-import { isObject, show } from '../../util/json.ts';
+import { show } from '../../util/json.ts';
 import type { Fields } from './fields.ts';
 
 /** Names of classes by their numbers from 0 on, and the other way round. */
@@ -47,6 +47,8 @@ function namedLabels(fields: Fields): Labels {
   const named = fields.object('id2label');
   const entries = Object.entries(named ?? {});
   const count = named ? entries.length : fields.count('num_labels', 2);
+  // Of an earlier head, where there are names beside it: Transformers goes by those.
+  if (!named) fields.neutral('_num_labels', [count]);
   if (count > MOST_CLASSES)
     fields.refuse(`${named ? 'id2label' : 'num_labels'} is of ${count} classes; supported: ${MOST_CLASSES} at most`);
   if (!named) return labelsOf(unnamedLabels(count));
@@ -61,7 +63,10 @@ function namedLabels(fields: Fields): Labels {
   if (names.length === 0) fields.refuse('id2label is empty; give the name of each class');
   const labels = labelsOf(names);
   const back = fields.object('label2id');
-  if (isObject(back) && Object.keys(labels.label2id).some((name) => back[name] !== labels.label2id[name]))
+  if (!back) return labels;
+  // Of classes with one name (ImageNet has two cranes), either may be the one.
+  const label2id = Object.fromEntries(Object.keys(labels.label2id).map((name) => [name, Number(back[name])]));
+  if (Object.entries(label2id).some(([name, i]) => names[i] !== name))
     fields.refuse('label2id does not say what id2label says; remove it');
-  return labels;
+  return { ...labels, label2id };
 }

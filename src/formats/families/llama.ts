@@ -24,8 +24,9 @@ export const LLAMA = decoderFamily<LlamaConfig>({
     });
     return { model_type: 'llama', ...decoder, hidden_act: fields.only('hidden_act', ['silu'], 'silu') };
   },
-  // `pretraining_tp` cuts products into parts, `max_window_layers` belongs to a window: with one, it is refused.
-  harmless: ['pretraining_tp', 'is_decoder', 'is_llama_config', 'max_window_layers'],
+  // `pretraining_tp` cuts products into parts, `max_window_layers` belongs to a window: with one, it is refused. Of the first
+  // Llamas, `max_sequence_length` is what a training's rows had.
+  harmless: ['pretraining_tp', 'is_llama_config', 'max_window_layers', 'max_sequence_length'],
   design: (config) => ({ attention: () => ({ rope: ropeOf(config) }) }),
   fromShape: (shape) => ({ ...newDecoder(shape), rms_norm_eps: 1e-5 }),
   gguf: GGUF,

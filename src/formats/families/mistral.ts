@@ -31,7 +31,7 @@ export const MISTRAL = decoderFamily<MistralConfig>({
       sliding_window: fields.countOrNull('sliding_window', 4096),
     };
   },
-  harmless: ['pretraining_tp', 'is_decoder'],
+  harmless: ['pretraining_tp'],
   design: (config) => ({
     attention: () => ({ window: config.sliding_window ?? undefined, rope: ropeOf(config) }),
   }),

@@ -74,7 +74,7 @@ export const QWEN2 = decoderFamily<Qwen2Config>({
       ...parseQwenWindow(fields, decoder.num_hidden_layers),
     };
   },
-  harmless: ['is_decoder'],
+  harmless: [],
   design: (config) => ({
     qkvBiases: true,
     attention: (i) => ({ window: qwenWindow(config, i), rope: ropeOf(config) }),

@@ -28,7 +28,7 @@ export const QWEN3 = decoderFamily<Qwen3Config>({
       ...parseQwenWindow(fields, decoder.num_hidden_layers),
     };
   },
-  harmless: ['is_decoder'],
+  harmless: [],
   design: (config) => ({
     headNorms: true,
     attention: (i) => ({ window: qwenWindow(config, i), rope: ropeOf(config) }),

@@ -58,6 +58,8 @@ export const VIT: Family<ViTConfig> = {
   parse: parseViT,
   harmless: [
     ...['hidden_dropout_prob', 'attention_probs_dropout_prob'],
+    // Of a head over tokens.
+    'tie_word_embeddings',
     // Of a pooler and of a masked image's decoder, which this head has no use for.
     ...['encoder_stride', 'pooler_act', 'pooler_output_size'],
   ],

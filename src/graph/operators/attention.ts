@@ -32,14 +32,14 @@ export interface Cache {
 /**
  * Which tokens a query sees. 'causal': its own and every one before; 'none': every token of its row (BERT, ViT);
  * `window`: its own and the `window - 1` before (Mistral); `documentStarts`: its own and those before in the same
- * document, where (B, T) u32 holds for each token the position at which its document begins; `keyMask`: every token of its
- * row that is no padding, where (B, T) i32 holds 0 for those that are.
+ * document, where (B, T) u32 holds for each token the position of the first that it sees, with a `window` too the first in
+ * both; `keyMask`: every token of its row that is no padding, where (B, T) i32 holds 0 for those that are.
  */
 export type Mask =
   | 'causal'
   | 'none'
   | { readonly window: number }
-  | { readonly documentStarts: Tensor }
+  | { readonly documentStarts: Tensor; readonly window?: number }
   | { readonly keyMask: Tensor };
 
 export interface AttentionOptions {
@@ -53,11 +53,17 @@ export interface AttentionOptions {
 
 const packedWidth = ({ heads, kvHeads, headSize }: Heads) => (heads + 2 * kvHeads) * headSize;
 
-/** The field of a kernel's problem; none for the causal rule, so that its recorded choices of variants are found. */
-function ruleOf(mask: Mask): { mask?: AttentionMask } {
-  if (mask === 'causal') return {};
-  if (typeof mask === 'string' || 'window' in mask) return { mask };
-  return { mask: 'keyMask' in mask ? 'padding' : 'documents' };
+/**
+ * A mask's field of a kernel's problem, and its operands. No field for the causal rule, so that its recorded choices of
+ * variants are found.
+ */
+function ruleOf(mask: Mask): { rule: { mask?: AttentionMask }; masks: { documentStarts?: Tensor; keyMask?: Tensor } } {
+  if (mask === 'causal') return { rule: {}, masks: {} };
+  if (typeof mask === 'string') return { rule: { mask }, masks: {} };
+  if ('keyMask' in mask) return { rule: { mask: 'padding' }, masks: mask };
+  if (!('documentStarts' in mask)) return { rule: { mask }, masks: {} };
+  const { window, ...masks } = mask;
+  return { rule: { mask: window === undefined ? 'documents' : { window, documents: true } }, masks };
 }
 
 /** Rotates q and k of qkv (B, T, packed) in place, by the table (positions, headSize) of cosines and sines. */
@@ -97,8 +103,8 @@ export function attention(
   const rows = batch * seq;
   const y = g.activation(label, [batch, seq, heads * headSize], [qkv]);
   const lse = g.activation(`${label} lse`, [rows, heads, 2]);
-  const rule = { ...ruleOf(mask), ...(scale !== undefined && { scale }) };
-  const masks = typeof mask === 'string' || 'window' in mask ? {} : mask;
+  const { rule: seen, masks } = ruleOf(mask);
+  const rule = { ...seen, ...(scale !== undefined && { scale }) };
   const q = { batch, seq, heads, kvHeads, headSize, qStride: stride, qOffset: 0, ...rule };
   const kOffset = heads * headSize;
   const vOffset = (heads + kvHeads) * headSize;

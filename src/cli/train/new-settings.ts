@@ -4,7 +4,8 @@
 import { imageFacts } from '../../data/images.ts';
 import { tokenizerFrom } from '../../data/open-tokenizer.ts';
 import { findChatTemplate, type TemplateSources } from '../../data/records/find-template.ts';
-import { holdRecords, type RecordSettings } from '../../data/records/read-records.ts';
+import type { RecordSettings } from '../../data/records/read-records.ts';
+import { holdRecords } from '../../data/records/record-files.ts';
 import { isSynthetic } from '../../data/synthetic.ts';
 import { DEFAULT_TOKENIZER, identityOf } from '../../data/tokenizer.ts';
 import {

@@ -280,6 +280,12 @@ test('random values where a record is expected are examples, or refused in one l
     'output',
     'text',
     'tools',
+    'system',
+    'history',
+    'chat_template_kwargs',
+    'images',
+    'label',
+    'chosen',
   ];
   const value = fc.letrec((tie) => ({
     any: fc.oneof(

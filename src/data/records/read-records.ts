@@ -20,7 +20,7 @@ import type { Tokenizer } from '../tokenizer.ts';
 import { ChatRenderer, type ChatTemplate, chatTemplateSchema } from './chat-template.ts';
 import { type FoundRecord, recordsOf } from './lines.ts';
 import { type Example, exampleOf, SHAPE_NAMES, type ShapeName, shapeAt, unlearnedIn } from './shapes.ts';
-import { checkToolCalls } from './tool-calls.ts';
+import { checkToolCalls, checkTools } from './tool-calls.ts';
 import { type Span, TurnFinder } from './turns.ts';
 
 /** What is learned of a document that has answers. */
@@ -57,7 +57,7 @@ export interface ReadDocuments {
 }
 
 /** The number goes up where the same records become other documents than before. */
-const FORMAT = 'holdfast documents 5';
+const FORMAT = 'holdfast documents 6';
 
 type Figures = Pick<ReadDocuments, 'shapes' | 'leftOut'>;
 
@@ -153,11 +153,13 @@ class Writer {
       );
     }
     try {
-      const { messages, tools } = example;
-      checkToolCalls(this.#renderer, messages, tools);
+      const { messages, tools, variables } = example;
+      const input = { tools, variables };
+      checkTools(this.#renderer, messages, input);
+      checkToolCalls(this.#renderer, messages, input);
       const unlearned = unlearnedIn(example);
       if (this.#trainOn === 'all') {
-        if (unlearned.length === 0) return { text: this.#renderer.render(messages, { tools }) };
+        if (unlearned.length === 0) return { text: this.#renderer.render(messages, input) };
         const { text, answers } = this.#turns.render(example, unlearned);
         return { text, learned: between(answers, text.length) };
       }

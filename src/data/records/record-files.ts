@@ -7,6 +7,7 @@
 import type { Files, Host } from '../../runtime/host.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
 import { filesOf, type SourceFile } from '../corpus.ts';
+import { liesBeside, RECORDS } from './file-names.ts';
 import { beginsLikeRecords, firstRecord } from './lines.ts';
 import { recordShape } from './shapes.ts';
 
@@ -16,13 +17,8 @@ export interface RecordFile {
   readonly bytes: number;
 }
 
-/** Names of files that are records whatever is in them. */
-const RECORDS = /\.(?:jsonl|ndjson)$/i;
 /** Names of files that may be records, or any other value. */
 const JSON_FILE = /\.json$/i;
-const HIDDEN = /^\./;
-/** What data sets are published with, beside their records. */
-const DESCRIPTION = /^(?:(?:README|LICEN[CS]E|CHANGELOG|CITATION|NOTICE)(?:\.[^.]*)?|.*\.md|dataset_infos?\.json)$/i;
 const HEAD_BYTES = 4096;
 
 /**
@@ -34,8 +30,8 @@ export async function* ownFilesOf(
   sources: readonly string[],
 ): AsyncGenerator<SourceFile> {
   for await (const file of filesOf(files, sources)) {
-    const { path, name, isFound, folders, kind, bytes } = file;
-    if (isFound && ([...folders, name].some((name) => HIDDEN.test(name)) || DESCRIPTION.test(name))) continue;
+    const { path, isFound, kind, bytes } = file;
+    if (isFound && liesBeside(file)) continue;
     if (!isFound || kind !== 'file') yield file;
     else if (bytes > 0 && !(await files.readRange(path, 0, Math.min(bytes, HEAD_BYTES))).includes(0)) yield file;
   }

@@ -1,32 +1,21 @@
-// Splits of a data set: which files of a folder of records are to train on, to validate on and to test with, by their names, as
-// mlx-lm (train.jsonl, valid.jsonl, test.jsonl) and the datasets library (train, validation and test, in names or folders) have them.
+// Splits of a data set: which files of a folder of records are to train on, to validate on and to test with. Which split a file is of
+// is told by its name (file-names.ts).
 //
-// Invariant: no file that is named for one split is used for another where its folder is a source; a source without splits, and a
-// file that is named itself, is used as it is.
+// Invariant: of a folder that is a source, no file that is named to validate on or to test with is trained on; a source without
+// splits, and a file that is named itself, is used as it is.
 
 import type { Files } from '../../runtime/host.ts';
 import { firstFew, shortened } from '../../util/errors.ts';
 import type { SourceFile } from '../corpus.ts';
+import { type InSplits, inSplits, SPLIT_NAMES, type SplitName } from './file-names.ts';
 import { ownFilesOf } from './record-files.ts';
 
 type ReadFiles = Pick<Files, 'stat' | 'list' | 'readRange'>;
 
-/** Words of names, in small letters. */
-const SPLITS = {
-  train: /^train(?:ing)?(?:set|data)?$/,
-  validation: /^(?:val(?:id(?:ation)?)?|eval(?:uation)?|dev(?:elopment)?)(?:set|data)?$/,
-  test: /^test(?:ing)?(?:set|data)?$/,
-} as const;
-
-type SplitName = keyof typeof SPLITS;
-const NAMES = Object.keys(SPLITS) as SplitName[];
-const NO_LETTERS = /[^a-z]+/;
-
-/** The files of a folder that has splits. */
+/** A folder that has splits. */
 interface SplitFolder {
   readonly source: string;
-  /** Those of each split, and those that are named for none. */
-  readonly files: Readonly<Record<SplitName | 'other', readonly SourceFile[]>>;
+  readonly files: InSplits<SourceFile>;
 }
 
 /** A source, in splits or as it is. */
@@ -98,19 +87,12 @@ async function heldOut(files: ReadFiles, validationFile: string): Promise<string
 async function splitsOf(files: ReadFiles, sources: readonly string[]): Promise<Source[]> {
   const found: Source[] = [];
   for (const source of sources) {
-    const own: Record<SplitName | 'other', SourceFile[]> = { train: [], validation: [], test: [], other: [] };
-    for await (const file of ownFilesOf(files, [source])) if (file.isFound) own[splitOf(file) ?? 'other'].push(file);
-    const hasSplits = own.train.length > 0 && own.validation.length + own.test.length > 0;
-    found.push(hasSplits ? { source, files: own } : source);
+    const own: SourceFile[] = [];
+    for await (const file of ownFilesOf(files, [source])) if (file.isFound) own.push(file);
+    const splits = inSplits(own);
+    found.push(splits ? { source, files: splits } : source);
   }
   return found;
-}
-
-/** By its own name, or else by that of the innermost folder that says one. */
-function splitOf({ name, folders }: Pick<SourceFile, 'name' | 'folders'>): SplitName | undefined {
-  const isWord = (word: string) => NAMES.find((split) => SPLITS[split].test(word));
-  const words = name.toLowerCase().split(NO_LETTERS);
-  return [...words, ...folders.map((folder) => folder.toLowerCase()).toReversed()].map(isWord).find(Boolean);
 }
 
 const pathsIn = (source: Source, split: SplitName): string[] =>
@@ -130,10 +112,10 @@ function describe(
   const { files } = source;
   const shown = (some: readonly SourceFile[]) =>
     firstFew(some.map(({ name, folders }) => [...folders, name].join('/')));
-  const used = NAMES.flatMap((split) =>
+  const used = SPLIT_NAMES.flatMap((split) =>
     uses[split] !== undefined && files[split].length > 0 ? `${shown(files[split])} ${uses[split]}` : [],
   );
-  const others = [...NAMES, 'other' as const].flatMap((split) => (uses[split] === undefined ? files[split] : []));
+  const others = [...SPLIT_NAMES, 'other' as const].flatMap((split) => (uses[split] === undefined ? files[split] : []));
   return [
     [
       `${shortened(source.source)}: ${used.join('; ')}`,

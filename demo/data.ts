@@ -4,6 +4,7 @@
 
 import {
   type ChosenFile,
+  filesToTrain,
   formatBytes,
   type NewRun,
   type RecordChoice,
@@ -32,6 +33,8 @@ const SHAPES: Readonly<Record<ShapeName, string>> = {
 };
 const RECORD_FILE = /\.(jsonl|ndjson)$/i;
 
+const NO_RECORD = 'Its first record is damaged, or of no shape that is known: mend it, or choose other files.';
+
 type Recognise = (text: Blob) => Promise<ShapeName | undefined>;
 
 export class DataPanel {
@@ -48,6 +51,8 @@ export class DataPanel {
   readonly #template = byId('template', HTMLSelectElement);
   readonly #pack = byId('pack', HTMLInputElement);
   #chosen: readonly File[] = [];
+  /** Names of what was chosen with them, to validate on or to test with. */
+  #leftOut = '';
   #images: readonly ChosenFile[] = [];
   /** Another one whenever the data may be another. */
   version = 0;
@@ -67,7 +72,7 @@ export class DataPanel {
     this.#kinds.addEventListener('change', () => this.#show());
     this.#paste.addEventListener('input', () => this.#show());
     this.#files.addEventListener('change', () => {
-      void this.take([...(this.#files.files ?? [])]);
+      void this.take([...(this.#files.files ?? [])].map((file) => ({ path: file.name, file })));
       this.#files.value = '';
     });
     const folder = byId('image-folder', HTMLInputElement);
@@ -93,13 +98,15 @@ export class DataPanel {
     return this.kind === 'task' ? (this.#task.value as TaskName) : undefined;
   }
 
-  /** Takes files as the text, in the order of their names; those that are no text are left out, and named. */
-  async take(files: readonly File[]): Promise<void> {
-    const checked = await Promise.all(files.map(async (file) => ({ file, problem: await problemOf(file) })));
+  /** Takes files as the text, in the order of their names; those that are no text, or no part of a folder's that trains, are left out, and named. */
+  async take(given: readonly ChosenFile[]): Promise<void> {
+    const { files, leftOut } = filesToTrain(given);
+    const checked = await Promise.all(files.map(async ({ file }) => ({ file, problem: await problemOf(file) })));
     const texts = checked.filter(({ problem }) => problem === undefined).map(({ file }) => file);
     const refused = checked.flatMap(({ file, problem }) => (problem ? [`${file.name} ${problem}`] : []));
     if (texts.length > 0) {
       this.#chosen = texts.sort((a, b) => (a.name < b.name ? -1 : 1));
+      this.#leftOut = leftOut.map(({ file }) => file.name).join(', ');
       this.#images = [];
       this.#checkOwn();
     }
@@ -173,12 +180,18 @@ export class DataPanel {
     // A tenth validates, and a window needs one token more than the context.
     const least = 10 * (context + 1);
     if (text.size === 0) throw new Error('There is no text yet: paste one, or choose files.');
+    if (this.#shape === undefined && !hasClasses && this.#areRecords) throw new Error(NO_RECORD);
     if (this.#shape === undefined && !hasClasses && text.size < least) {
       throw new Error(
         `The text has ${whole(text.size)} bytes; a context of ${context} needs ${whole(least)}. Add text, or set a shorter context.`,
       );
     }
     return text;
+  }
+
+  /** Whether some of the files are records by their names. */
+  get #areRecords(): boolean {
+    return this.#chosen.some(({ name }) => RECORD_FILE.test(name));
   }
 
   /** Records end with their line. */
@@ -209,7 +222,9 @@ export class DataPanel {
     const bytes =
       files.length > 0 ? files.reduce((sum, { size }) => sum + size, 0) : new Blob([this.#paste.value]).size;
     const names = this.#images.length > 0 ? `${whole(files.length)} files` : files.map(({ name }) => name).join(', ');
-    const what = kind === 'own' && bytes > 0 ? [names, formatBytes(bytes)].filter(Boolean).join(': ') : '';
+    const own = [names, formatBytes(bytes)].filter(Boolean).join(': ');
+    const isPart = this.#chosen.length > 0 && this.#leftOut !== '';
+    const what = kind === 'own' && bytes > 0 ? own + (isPart ? ` (not ${this.#leftOut})` : '') : '';
     setText(this.#note, what);
     this.#shape = undefined;
     this.#records.hidden = true;
@@ -226,8 +241,7 @@ export class DataPanel {
     this.#shape = shape;
     this.#records.hidden = shape === undefined || shape === 'text';
     if (shape !== undefined) setText(this.#note, `${what}, ${SHAPES[shape]}`);
-    else if (this.#chosen.some(({ name }) => RECORD_FILE.test(name)))
-      this.problem(`${what}. Its first record is of no shape that is known: it would be learned as text.`);
+    else if (this.#areRecords) this.problem(`${what}. ${NO_RECORD}`);
     this.#changed();
   }
 }

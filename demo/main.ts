@@ -94,11 +94,10 @@ buttons.step.addEventListener('click', () => attempt(async () => training?.step(
 buttons.stop.addEventListener('click', () => attempt(async () => training?.stop()));
 takeDrops((files, what) =>
   attempt(async () => {
-    const alone = files.map(({ file }) => file);
-    if (what === 'text') await data.take(alone);
+    if (what === 'text') await data.take(files);
     else if (what === 'images') data.takeImages(files);
     else if (what === 'model' || (await own.isAdapterZip(files))) await own.take(files);
-    else await runs.import(alone);
+    else await runs.import(files.map(({ file }) => file));
   }),
 );
 

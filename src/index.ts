@@ -8,7 +8,8 @@ export { type Corpus, defaultCorpus, loadCorpus, split, type TextSource } from '
 export { tokenizerFrom } from './data/open-tokenizer.ts';
 export type { ChatTemplate } from './data/records/chat-template.ts';
 export { findChatTemplate } from './data/records/find-template.ts';
-export { holdRecords, type RecordSettings } from './data/records/read-records.ts';
+export type { RecordSettings } from './data/records/read-records.ts';
+export { holdRecords } from './data/records/record-files.ts';
 export type { Message } from './data/records/shapes.ts';
 export { type StrideOptions, stridedWindows } from './data/strided-windows.ts';
 export type { TaskName } from './data/tasks.ts';

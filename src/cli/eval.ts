@@ -6,7 +6,9 @@ import { type Batch, checkTokens } from '../data/batches.ts';
 import { openText, type TextIdentity } from '../data/corpus.ts';
 import { tokenizerOf } from '../data/open-tokenizer.ts';
 import { Pieces } from '../data/packing.ts';
-import { holdRecords, readDocuments, TRAIN_ON, type TrainOn } from '../data/records/read-records.ts';
+import { readDocuments, TRAIN_ON, type TrainOn } from '../data/records/read-records.ts';
+import { holdRecords } from '../data/records/record-files.ts';
+import { recordsToTest } from '../data/records/splits.ts';
 import { readStridedWindows, windowCount } from '../data/strided-windows.ts';
 import { runBehind } from '../data/token-run.ts';
 import { tokenizedText } from '../data/tokenized-text.ts';
@@ -47,6 +49,8 @@ interface EvaluationData {
   readonly packed: boolean;
   /** For JSON: how it was cut. */
   readonly facts: Readonly<Record<string, number | string>>;
+  /** What its files are for, a line each. @default none */
+  readonly notes?: readonly string[];
   /** Tokens a byte, where every token counts. */
   readonly tokensPerByte?: number;
   batches(): AsyncIterable<Batch>;
@@ -93,7 +97,8 @@ export function evalCommand(host: Host): Command {
             tokenizer,
           })
         : await writersData(host, flags, tokenizer, seq, own);
-      const { packed } = data;
+      const { packed, notes = [] } = data;
+      for (const note of notes) host.terminal[flags.json ? 'warn' : 'write'](`data: ${note}\n`);
       const [adapter] = named;
       const batch = Math.min(flags.batch, data.rows);
       checkTokens('batch', batch, data.seq);
@@ -173,9 +178,9 @@ async function classData(
   if (isImage && given('context'))
     throw new HoldfastError('--context: an image is as long as its patches say; leave the flag out');
   const { seq } = sources;
-  const { identity, word, count, batch } = await examplesToTest(host, sources);
+  const { identity, word, count, batch, notes } = await examplesToTest(host, sources);
   return {
-    ...{ identity, word, rows: count, seq, packed: false, facts: {} },
+    ...{ identity, word, rows: count, seq, packed: false, facts: {}, notes },
     async *batches() {
       for (let row = 0; row < count; row += flags.batch)
         yield await batch(Array.from({ length: Math.min(flags.batch, count - row) }, (_, i) => row + i));
@@ -227,7 +232,8 @@ async function recordData(
 ): Promise<EvaluationData> {
   const template = await findTemplateFor(host, { ...own, name: flags.chatTemplate });
   const settings = { trainOn: flags.trainOn, ...(template && { template }) };
-  const { documents, identity, longer } = await readDocuments(host, flags.data, tokenizer, settings);
+  const { sources, notes } = await recordsToTest(host.files, flags.data);
+  const { documents, identity, longer } = await readDocuments(host, sources, tokenizer, settings);
   const all = Array.from({ length: documents.count }, (_, i) => i);
   const pieces = new Pieces(documents, all, { seq, pack: true, longer });
   const rows = pieces.rows();
@@ -240,6 +246,7 @@ async function recordData(
       rows: rows.length,
       seq,
       packed: true,
+      notes,
       facts: { records: documents.count, trainOn: flags.trainOn },
     },
     async *batches() {

@@ -74,8 +74,12 @@ export function textIn(text: string | Blob): TextSource {
 /** A file among the sources. */
 export interface SourceFile {
   readonly path: string;
+  /** Its own, without folders. */
+  readonly name: string;
   /** Found in a folder, not named itself: what is no text is passed over. */
   readonly isFound: boolean;
+  /** The names of the folders that it was found in, below the one that is a source. */
+  readonly folders: readonly string[];
   readonly kind: 'file' | 'pipe' | 'input' | 'other';
   /** Of a file; what a system makes when it is read says 0. */
   readonly bytes: number;
@@ -86,24 +90,29 @@ export async function* filesOf(
   files: Pick<Files, 'stat' | 'list'>,
   sources: readonly string[],
 ): AsyncGenerator<SourceFile> {
-  /** `above`: the ids of the folder itself and of those that it lies in. */
-  async function* inFolder(folder: string, above: readonly (string | undefined)[]): AsyncGenerator<SourceFile> {
+  /** `above`: the ids of the folder itself and of those that it lies in; `folders`: as of the files there. */
+  async function* inFolder(
+    folder: string,
+    above: readonly (string | undefined)[],
+    folders: readonly string[],
+  ): AsyncGenerator<SourceFile> {
     for (const name of await files.list(folder)) {
       const path = join(folder, name);
       const { kind, id, bytes = 0 } = (await files.stat(path)) ?? {};
       const leadsUp = id !== undefined && above.includes(id);
-      if (kind === 'folder' && !leadsUp) yield* inFolder(path, [...above, id]);
-      else yield { path, isFound: true, kind: kind === 'file' ? kind : 'other', bytes };
+      if (kind === 'folder' && !leadsUp) yield* inFolder(path, [...above, id], [...folders, name]);
+      else yield { path, name, isFound: true, folders, kind: kind === 'file' ? kind : 'other', bytes };
     }
   }
+  const named = (path: string) => ({ path, name: path.replace(/^.*[/\\]/s, ''), isFound: false, folders: [] });
   for (const source of sources) {
     if (source === '-') {
-      yield { path: source, isFound: false, kind: 'input', bytes: 0 };
+      yield { ...named(source), kind: 'input', bytes: 0 };
       continue;
     }
     const { kind, id, bytes = 0 } = (await files.stat(source)) ?? {};
-    if (kind === 'folder') yield* inFolder(source, [id]);
-    else if (kind === 'file' || kind === 'pipe') yield { path: source, isFound: false, kind, bytes };
+    if (kind === 'folder') yield* inFolder(source, [id], []);
+    else if (kind === 'file' || kind === 'pipe') yield { ...named(source), kind, bytes };
     else {
       const what = kind ? 'a device, a socket or a link to itself is' : 'nothing is';
       throw new HoldfastError(

@@ -7,7 +7,7 @@
 import type { ImageSize } from '../formats/families/family.ts';
 import { MOST_CLASSES } from '../formats/families/labels.ts';
 import { checkPrepared, type ImagePreparation, type PictureSize } from '../formats/preprocessor.ts';
-import { type FolderReader, join, type ReadingHost } from '../runtime/host.ts';
+import type { FolderReader, ReadingHost } from '../runtime/host.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { sortedNames } from './classes.ts';
@@ -72,21 +72,11 @@ export async function findImageFolder(
 ): Promise<ImageFolder | undefined> {
   const found: FoundImage[] = [];
   let other: string | undefined;
-  for (const source of sources) {
-    // As paths of what lies in it begin.
-    const folder = join(source, '').replace(/\/+$/, '');
-    for await (const { path, kind, bytes } of filesOf(host.files, [source])) {
-      const folders = path
-        .slice(path === source ? 0 : folder.length)
-        .split(/[/\\]/)
-        .filter(Boolean);
-      const name = folders.pop() ?? '';
-      if (path === source) folders.length = 0;
-      // What macOS leaves beside files is called as they are, behind a dot.
-      if (kind !== 'file' || name.startsWith('.')) continue;
-      if (PNG.test(name)) found.push({ path, bytes, folders });
-      else if (OTHER_IMAGES.test(name)) other ??= path;
-    }
+  for await (const { path, name, folders, kind, bytes } of filesOf(host.files, sources)) {
+    // What macOS leaves beside files is called as they are, behind a dot.
+    if (kind !== 'file' || name.startsWith('.')) continue;
+    if (PNG.test(name)) found.push({ path, bytes, folders });
+    else if (OTHER_IMAGES.test(name)) other ??= path;
   }
   if (found.length === 0) {
     if (other === undefined) return undefined;

@@ -13,7 +13,7 @@ import { wholeNumber } from '../util/range.ts';
 import { piecesOf, type TextIdentity } from './corpus.ts';
 import { type Encoder, type EncodingTokenizer, encoderFor } from './encoding-threads.ts';
 import { MarkedTexts, MarkedTextsWriter, markedBytes } from './marked-texts.ts';
-import { type RecordFile, recordFilesOf } from './records/lines.ts';
+import { type RecordFile, recordFilesOf } from './records/record-files.ts';
 import { PART } from './text-parts.ts';
 import { type CachedBytes, heldOrKept, TokenFile } from './token-files.ts';
 import { cachedRun } from './token-run.ts';

@@ -329,6 +329,11 @@ test('a text that is none, or too short, is refused in words', async () => {
   await says(page, /^The text has 9 bytes; a context of 16 needs 170/);
   await drop(page, 'b.txt', new TextEncoder().encode(TEXT));
   await page.locator('#text-note', { hasText: 'b.txt: ' }).waitFor();
+  await drop(page, 'typo.jsonl', new TextEncoder().encode('{"text": "a" "b"}\n{"text": "b"}\n'.repeat(99)));
+  const damaged = 'Its first record is damaged, or of no shape that is known';
+  await page.locator('#text-note.problem', { hasText: damaged }).waitFor();
+  await page.click('#train');
+  await says(page, new RegExp(`^${damaged}`));
 });
 
 test('every control has a name, and headings are in order', async () => {

@@ -1,12 +1,11 @@
-// Files of records: the shapes that people have, what each becomes, which files hold them, and every kind of damage, each
-// refused in one line with its place.
+// Files of records: the shapes that people have, what each becomes, and every kind of damage, each refused in one line with
+// its place.
 
 import fc from 'fast-check';
 import { describe, expect, it, test } from 'vitest';
 import { encodeDocument } from '../../src/data/documents.ts';
-import { holdLabelled, recordClasses } from '../../src/data/records/labelled.ts';
 import { linesOf, recordsOf } from '../../src/data/records/lines.ts';
-import { holdRecords, type RecordSettings, readDocuments } from '../../src/data/records/read-records.ts';
+import { type RecordSettings, readDocuments } from '../../src/data/records/read-records.ts';
 import { exampleOf, recordShape } from '../../src/data/records/shapes.ts';
 import { ByteTokenizer } from '../../src/data/tokenizer.ts';
 import type { OpenFile } from '../../src/runtime/host.ts';
@@ -15,6 +14,7 @@ import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { TEMPLATES } from './chat-templates.ts';
 import { listed } from './held-documents.ts';
+import { refusal } from './refusal.ts';
 import { type Json, llama2, made } from './tokenizers.ts';
 
 const tokenizer = new ByteTokenizer();
@@ -33,18 +33,6 @@ async function read(
     learned: tokenizer.decode(ids.filter((_, t) => learned[t])),
   }));
   return { ...found, shown };
-}
-
-async function refusal(work: Promise<unknown>): Promise<string> {
-  const error = await work.then(
-    () => undefined,
-    (reason: unknown) => reason,
-  );
-  expect(error).toBeInstanceOf(HoldfastError);
-  const { message } = error as Error;
-  expect(message).not.toContain('\n');
-  expect(message.length).toBeLessThan(600);
-  return message;
 }
 
 const chat = (asked: string, answer: string) => [
@@ -292,6 +280,12 @@ test('random values where a record is expected are examples, or refused in one l
     'output',
     'text',
     'tools',
+    'system',
+    'history',
+    'chat_template_kwargs',
+    'images',
+    'label',
+    'chosen',
   ];
   const value = fc.letrec((tie) => ({
     any: fc.oneof(
@@ -322,70 +316,6 @@ test('random values where a record is expected are examples, or refused in one l
   });
   fc.assert(property, { seed: 3, numRuns: EVERY_CASE ? 10_000 : 2000 });
   expect(read).toBeGreaterThan(20);
-});
-
-describe('files of records are known by what is in them', () => {
-  const host = memoryHost(
-    new MemoryFiles({
-      'a.txt': jsonl({ text: 'x' }),
-      'b.txt': 'x y z',
-      'c.json': JSON.stringify([{ text: 'x' }], null, 1),
-      'd.json': '{"a": 1}',
-      'e.jsonl': 'no JSON at all',
-      'all/1.jsonl': jsonl({ text: 'x' }),
-      'all/2.json': JSON.stringify([{ prompt: 'x', completion: 'y' }]),
-      'left/.DS_Store': Uint8Array.of(0, 0, 0, 1),
-      'left/1.jsonl': jsonl({ text: 'xy', label: 'a' }),
-      'left/2.jsonl.swp': Uint8Array.of(98, 0),
-      'left/below/._1.jsonl': 'hidden',
-      'left/below/1.jsonl': jsonl({ text: 'yz', label: 'b' }),
-      'described/README.md': '# Two records',
-      'described/LICENSE': 'as you like',
-      'described/1.jsonl': jsonl({ text: 'xy' }),
-      'described/below/1.jsonl': jsonl({ text: 'yz' }),
-      'described/below/card.MD': 'more of them',
-      'prose/README.md': '# Prose',
-      'prose/more.md': 'and no records',
-      'code/1.jsonl': jsonl({ text: 'x' }),
-      'code/2.ts': 'const a = 1;',
-    }),
-  );
-  it.each([
-    [['a.txt'], true],
-    [['b.txt'], false],
-    [['c.json'], true],
-    [['d.json'], false],
-    [['e.jsonl'], true],
-    [['a.txt', 'c.json'], true],
-    [['all'], true],
-    [['left'], true],
-    [['described'], true],
-    [['prose'], false],
-    [['code'], false],
-    [[], false],
-    [['-'], false],
-  ])('%s: %s', async (sources, wanted) => {
-    expect(await holdRecords(host, sources)).toBe(wanted);
-  });
-
-  it('what systems leave in a folder is not among them', async () => {
-    const { documents, names } = await readDocuments(host, ['left'], tokenizer, ANSWERS);
-    expect([documents.count, names]).toEqual([2, ['left/1.jsonl', 'left/below/1.jsonl']]);
-    expect(await holdLabelled(host, ['left'])).toBe(true);
-    expect(await recordClasses(host, ['left'])).toMatchObject({ names: ['a', 'b'] });
-  });
-
-  it('what describes the records of a folder is not among them, and is read where it is named', async () => {
-    const { names } = await readDocuments(host, ['described'], tokenizer, ANSWERS);
-    expect(names).toEqual(['described/1.jsonl', 'described/below/1.jsonl']);
-    expect(await refusal(holdRecords(host, ['described', 'described/README.md']))).toContain(
-      'text in described/README.md',
-    );
-  });
-
-  it('refuses records beside text', async () => {
-    expect(await refusal(holdRecords(host, ['a.txt', 'b.txt']))).toContain('records in a.txt and text in b.txt');
-  });
 });
 
 test('long files say how far they are, and can be ended', async () => {

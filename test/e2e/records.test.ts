@@ -29,6 +29,11 @@ beforeAll(() => {
   writeFileSync(at('held.jsonl'), lines.slice(0, 3).join('\n'));
   writeFileSync(at('broken.jsonl'), `${lines[0]}\n\n${JSON.stringify({ messages: [{ role: 'user', content: 1 }] })}`);
   writeFileSync(at('plain.txt'), 'no records here. '.repeat(100));
+  mkdirSync(at('typo'));
+  writeFileSync(at('typo/train.jsonl'), [lines[0]?.replace(',', ''), ...lines].join('\n'));
+  mkdirSync(at('mixed'));
+  writeFileSync(at('mixed/chats.jsonl'), lines.join('\n'));
+  writeFileSync(at('mixed/notes.txt'), 'no records here. '.repeat(100));
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
@@ -89,6 +94,12 @@ describe('refused in one line, with exit status 2', () => {
       'records beside text',
       ['--data', 'plain.txt', 'chats.txt'],
       'the data is records in chats.txt and text in plain.txt',
+    ],
+    ['a folder whose first record is no JSON', ['--data', 'typo'], 'typo/train.jsonl:1: not JSON'],
+    [
+      'records beside text in a folder',
+      ['--data', 'mixed'],
+      'the data is records in mixed/chats.jsonl and text in mixed/notes.txt; name the files of the one or the other',
     ],
     [
       'a share that is none',

@@ -150,23 +150,48 @@ test('preprocessor_config.json', async () => {
   expectBoth(await tryAll('preprocessor_config', COUNT, inJSON(says), use));
 });
 
+/** Writes calls. */
+const CALLS = {
+  ...TEMPLATES.chatml,
+  text: TEMPLATES.chatml.text.replace(
+    'message.content +',
+    `message.content + (message.tool_calls | tojson if message.tool_calls else '') +`,
+  ),
+};
+
 test('records, a line each', async () => {
   const talk = [
     { role: 'user', content: 'Hi' },
     { role: 'assistant', content: 'Hello é' },
   ];
+  const rain = { name: 'rain', parameters: { type: 'object' } };
   const files: unknown[][] = [
     [{ text: 'abc' }, { text: 'de', id: 1 }],
     [
-      { prompt: 'a', completion: 'b' },
-      { prompt: 'c', completion: 'd' },
+      { prompt: 'a', completion: 'b', label: true },
+      { prompt: 'c', completion: 'd', system: null, chosen: null },
     ],
-    [{ messages: talk }, { messages: [...talk, ...talk] }],
-    [{ instruction: 'do', input: 'it', output: 'done' }],
+    [
+      { messages: talk, system: 'Be brief. It may rain.', tools: [rain], chat_template_kwargs: { a: { b: [1] } } },
+      { messages: [...talk, ...talk], images: [] },
+    ],
+    [{ instruction: 'do', input: 'it', output: 'done', history: [['a', 'b']], system: 'Be brief.' }],
     [
       {
         conversations: [
           { from: 'human', value: 'Hi' },
+          { from: 'gpt', value: 'Ho', weight: 1, train: true },
+        ],
+        system: 'It may rain.',
+        tools: JSON.stringify([rain]),
+      },
+    ],
+    [
+      {
+        conversations: [
+          { from: 'human', value: 'Hi' },
+          { from: 'function_call', value: JSON.stringify({ name: 'rain', arguments: { a: 1 } }) },
+          { from: 'observation', value: 'yes' },
           { from: 'gpt', value: 'Ho' },
         ],
       },
@@ -188,7 +213,7 @@ test('records, a line each', async () => {
   const tokenizer = new ByteTokenizer();
   const use = async (bytes: Bytes) => {
     const host = memoryHost(new MemoryFiles({ 'd.jsonl': bytes }));
-    const how = { trainOn: 'answers', template: TEMPLATES.chatml } as const;
+    const how = { trainOn: 'answers', template: CALLS } as const;
     const { documents, identity } = await readDocuments(host, ['d.jsonl'], tokenizer, how);
     expect(documents.count).toBeGreaterThan(0);
     expect(identity.bytes).toBe(bytes.length);

@@ -122,7 +122,10 @@ export function addTrainingOptions(command: Command, defaults: TrainDefaults, da
         .default('yes'),
     )
     .option('--chat-template <name>', 'of conversations: chatml, a file or a folder (default: the model’s)')
-    .option('--validation <what>', 'a file to validate on, or the share of the data to hold back (default: 0.1)');
+    .option(
+      '--validation <what>',
+      'a file to validate on, or the share of the data to hold back (default: the valid*.jsonl of a folder, else 0.1)',
+    );
   count('--batch <n>', 'sequences in a micro-batch', 'batch');
   count('--accumulate <n>', 'micro-batches in a step', 'accumulate');
   count('--steps <n>', 'training steps', 'steps')

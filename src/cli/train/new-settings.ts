@@ -4,7 +4,9 @@
 import { imageFacts } from '../../data/images.ts';
 import { tokenizerFrom } from '../../data/open-tokenizer.ts';
 import { findChatTemplate, type TemplateSources } from '../../data/records/find-template.ts';
-import { holdRecords, type RecordSettings } from '../../data/records/read-records.ts';
+import type { RecordSettings } from '../../data/records/read-records.ts';
+import { holdRecords } from '../../data/records/record-files.ts';
+import { recordsToTrain } from '../../data/records/splits.ts';
 import { isSynthetic } from '../../data/synthetic.ts';
 import { DEFAULT_TOKENIZER, identityOf } from '../../data/tokenizer.ts';
 import {
@@ -42,7 +44,7 @@ export const FALLBACK_TEMPLATE = 'chatml';
 /** What a new run is to do. */
 export interface NewSettings {
   readonly settings: RunSettings;
-  /** What its model's files say and training here does otherwise: a line each. */
+  /** What its model's files say and training here does otherwise, and which files of the data are for what: a line each. */
   readonly notes: readonly string[];
 }
 
@@ -130,7 +132,12 @@ export async function newSettings(
     ...(flags.update === 'in-backward' && { update: flags.update }),
     ...bestFromFlags(flags),
   });
-  const notes = dropout ? [`dropout: none; the model’s config.json has ${dropout.join(', ')}`] : [];
+  const isOfRecords = records !== undefined || (!seesImages && labelsIn(config) !== undefined);
+  const uses = isOfRecords ? (await recordsToTrain(host.files, data, settings)).notes : [];
+  const notes = [
+    ...(dropout ? [`dropout: none; the model’s config.json has ${dropout.join(', ')}`] : []),
+    ...uses.map((use) => `data: ${use}`),
+  ];
   return { settings, notes };
 }
 

@@ -7,7 +7,7 @@
 import { Environment, Interpreter, parse, tokenize } from '@huggingface/jinja';
 import { HoldfastError, messageOf, shortened } from '../../util/errors.ts';
 import { object, optional, type Schema, text } from '../../util/json.ts';
-import type { Message } from './shapes.ts';
+import type { Message, TemplateInput } from './shapes.ts';
 
 /** A template and what it is run with, as plain JSON: saved with a run. */
 export interface ChatTemplate {
@@ -80,10 +80,9 @@ function sizeOf({ value }: Value): number {
   return value instanceof Map ? value.size : 1;
 }
 
-export interface RenderOptions {
+export interface RenderOptions extends TemplateInput {
   /** Ends with the header of an answer, for a model to go on from. @default false */
   readonly addGenerationPrompt?: boolean;
-  readonly tools?: readonly unknown[] | undefined;
 }
 
 /** A template, parsed. */
@@ -104,8 +103,14 @@ export class ChatRenderer {
     return this.#template.bos ?? '';
   }
 
-  /** The text of a conversation. Errors: HoldfastError where the template fails, refuses, or does not end. */
-  render(messages: readonly Message[], { addGenerationPrompt = false, tools }: RenderOptions = {}): string {
+  /**
+   * The text of a conversation. Errors: HoldfastError where the template fails, refuses, or does not end, and for a variable
+   * by a name that templates are given.
+   */
+  render(
+    messages: readonly Message[],
+    { addGenerationPrompt = false, tools, variables = {} }: RenderOptions = {},
+  ): string {
     const { bos = '', eos = '', date } = this.#template;
     const environment = new Environment();
     const globals = {
@@ -118,8 +123,11 @@ export class ChatRenderer {
       },
       strftime_now: (format: unknown) => formatDate(String(format), date),
     };
+    const taken = Object.keys(variables).find((name) => Object.hasOwn(globals, name));
+    if (taken !== undefined)
+      throw new HoldfastError(`chat_template_kwargs.${taken}: a template has its own; leave it out`);
     return this.#try(() => {
-      for (const [name, value] of Object.entries(globals)) environment.set(name, value);
+      for (const [name, value] of Object.entries({ ...globals, ...variables })) environment.set(name, value);
       const { value } = new BoundedInterpreter(environment).run(this.#program);
       return String(value);
     });

@@ -9,7 +9,8 @@ import type { ReadingHost } from '../../runtime/host.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
 import { check, isObject, object, type Schema, show, text } from '../../util/json.ts';
 import { type DataClasses, type Label, sortedNames } from '../classes.ts';
-import { firstRecord, type LineOptions, ownFilesOf, recordFilesOf, recordsOf } from './lines.ts';
+import { firstRecord, type LineOptions, recordsOf } from './lines.ts';
+import { ownFilesOf, recordFilesOf } from './record-files.ts';
 
 /** A record as it is read. */
 export interface LabelledRecord {

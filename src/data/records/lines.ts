@@ -8,7 +8,6 @@ import type { Files } from '../../runtime/host.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { parseJSON } from '../../util/json.ts';
-import { filesOf, type SourceFile } from '../corpus.ts';
 
 /** A value as it lies in a file. */
 export interface FoundRecord {
@@ -30,44 +29,6 @@ export interface LineOptions {
   readonly mostBytes?: number;
   /** Told of all bytes of the file, in order, as they are read. */
   readonly onBytes?: (bytes: Uint8Array) => void;
-}
-
-/** A file that records are read from. */
-export interface RecordFile {
-  readonly path: string;
-  readonly bytes: number;
-}
-
-const HIDDEN = /(?:^|[/\\])\.[^/\\]*$/;
-/** What data sets are published with, beside their records. */
-const DESCRIPTION = /(?:^|[/\\])(?:(?:README|LICEN[CS]E|CHANGELOG|CITATION|NOTICE)(?:\.[^/\\]*)?|[^/\\]*\.md)$/i;
-const HEAD_BYTES = 4096;
-
-/**
- * The files that sources stand for, without what else lies in folders of records: what describes them, and what systems leave
- * there, hidden files and those that begin as binary ones.
- */
-export async function* ownFilesOf(
-  files: Pick<Files, 'stat' | 'list' | 'readRange'>,
-  sources: readonly string[],
-): AsyncGenerator<SourceFile> {
-  for await (const file of filesOf(files, sources)) {
-    const { path, isFound, kind, bytes } = file;
-    if (isFound && (HIDDEN.test(path) || DESCRIPTION.test(path))) continue;
-    const head = isFound && kind === 'file' && (await files.readRange(path, 0, Math.min(bytes, HEAD_BYTES)));
-    if (!head || head.indexOf(0) < 0) yield file;
-  }
-}
-
-/** The files of records that sources stand for, in order. Errors: HoldfastError for what is none. */
-export async function* recordFilesOf(
-  files: Pick<Files, 'stat' | 'list' | 'readRange'>,
-  sources: readonly string[],
-): AsyncGenerator<RecordFile> {
-  for await (const { path, kind, bytes } of ownFilesOf(files, sources)) {
-    if (kind !== 'file') throw new HoldfastError(`${path}: records are read from files; write them into one`);
-    yield { path, bytes };
-  }
 }
 
 /** The lines of a file, without their ends, from 1. Errors: HoldfastError for a longer line than is allowed. */
@@ -158,6 +119,20 @@ export async function firstRecord(files: Pick<Files, 'open' | 'read'>, path: str
     if (!(error instanceof HoldfastError)) throw error;
   }
   return undefined;
+}
+
+/** A list of objects; or an object, and behind a line that no JSON value goes on after, another. */
+const BEGINS_LIKE_RECORDS = /^\s*(?:\[\s*\{|\{.*[^\s[{,:][^\S\n]*\n\s*\{)/;
+
+/** Whether a file begins as a list of objects does, or as lines that are an object each; whole or not. */
+export async function beginsLikeRecords(files: Pick<Files, 'open'>, path: string): Promise<boolean> {
+  const file = await files.open(path);
+  try {
+    const head = withoutMark(await file.readRange(0, Math.min(file.bytes, PIECE_BYTES)));
+    return BEGINS_LIKE_RECORDS.test(new TextDecoder().decode(head));
+  } finally {
+    await file.close();
+  }
 }
 
 const isSpace = (byte: number): boolean => byte === 0x20 || (byte >= 0x09 && byte <= 0x0d);

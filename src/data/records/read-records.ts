@@ -1,5 +1,5 @@
 // Files of records as documents: each record read, written down by the chat template where it is a conversation, and
-// encoded. What holds records is seen from its content. How documents become batches is packing.ts.
+// encoded. Which files hold records is record-files.ts, how documents become batches packing.ts.
 //
 // Invariant: the same files and options give the same documents in the same order; a record that cannot be used ends the
 // reading with its place, and nothing is left out but what has nothing to learn, which is counted. What was read once is kept
@@ -18,9 +18,9 @@ import { PART_SIZES, type RecordEncoding, readRecords } from '../record-cache.ts
 import type { TokenizingOptions } from '../tokenized-text.ts';
 import type { Tokenizer } from '../tokenizer.ts';
 import { ChatRenderer, type ChatTemplate, chatTemplateSchema } from './chat-template.ts';
-import { type FoundRecord, firstRecord, ownFilesOf, recordsOf } from './lines.ts';
-import { type Example, exampleOf, recordShape, SHAPE_NAMES, type ShapeName, shapeAt, unlearnedIn } from './shapes.ts';
-import { checkToolCalls } from './tool-calls.ts';
+import { type FoundRecord, recordsOf } from './lines.ts';
+import { type Example, exampleOf, SHAPE_NAMES, type ShapeName, shapeAt, unlearnedIn } from './shapes.ts';
+import { checkToolCalls, checkTools } from './tool-calls.ts';
 import { type Span, TurnFinder } from './turns.ts';
 
 /** What is learned of a document that has answers. */
@@ -44,37 +44,6 @@ export const recordSettingsSchema: Schema<RecordSettings> = object({
   template: optional(chatTemplateSchema),
 });
 
-/** Names of files that are records whatever is in them. */
-const RECORD_FILE = /\.(jsonl|ndjson)$/i;
-
-/**
- * Whether the sources are files of records: each begins with a record of a known shape. Folders are records where all of
- * their files are, but for what describes them (README, LICENSE, *.md) and what systems leave there. Errors: HoldfastError where some sources are records and some are text.
- */
-export async function holdRecords(host: Host, sources: readonly string[]): Promise<boolean> {
-  let text: string | undefined;
-  let records: string | undefined;
-  let isMixedFolder = false;
-  for await (const { path, isFound, kind } of ownFilesOf(host.files, sources)) {
-    const isRecords = kind === 'file' && ((!isFound && RECORD_FILE.test(path)) || (await beginsWithRecord(host, path)));
-    if (isRecords) records ??= path;
-    else {
-      text ??= path;
-      isMixedFolder ||= isFound;
-    }
-  }
-  if (records === undefined || text === undefined) return records !== undefined;
-  if (isMixedFolder) return false;
-  throw new HoldfastError(
-    `the data is records in ${shortened(records)} and text in ${shortened(text)}; train on the one or the other`,
-  );
-}
-
-async function beginsWithRecord({ files }: Host, path: string): Promise<boolean> {
-  const first = await firstRecord(files, path);
-  return first !== undefined && recordShape(first.value) !== undefined;
-}
-
 export interface ReadDocuments {
   readonly documents: Documents;
   /** Of all files, joined. */
@@ -88,7 +57,7 @@ export interface ReadDocuments {
 }
 
 /** The number goes up where the same records become other documents than before. */
-const FORMAT = 'holdfast documents 5';
+const FORMAT = 'holdfast documents 6';
 
 type Figures = Pick<ReadDocuments, 'shapes' | 'leftOut'>;
 
@@ -184,11 +153,13 @@ class Writer {
       );
     }
     try {
-      const { messages, tools } = example;
-      checkToolCalls(this.#renderer, messages, tools);
+      const { messages, tools, variables } = example;
+      const input = { tools, variables };
+      checkTools(this.#renderer, messages, input);
+      checkToolCalls(this.#renderer, messages, input);
       const unlearned = unlearnedIn(example);
       if (this.#trainOn === 'all') {
-        if (unlearned.length === 0) return { text: this.#renderer.render(messages, { tools }) };
+        if (unlearned.length === 0) return { text: this.#renderer.render(messages, input) };
         const { text, answers } = this.#turns.render(example, unlearned);
         return { text, learned: between(answers, text.length) };
       }

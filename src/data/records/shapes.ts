@@ -5,8 +5,9 @@
 
 import * as v from 'valibot';
 import { HoldfastError } from '../../util/errors.ts';
-import { check, isObject, list, object, oneOf, optional, type Schema, show, text } from '../../util/json.ts';
+import { check, isObject, list, namesTo, object, oneOf, optional, type Schema, show, text } from '../../util/json.ts';
 import type { FoundRecord } from './lines.ts';
+import { checkMessageFields, checkNone, checkRecordFields, says } from './other-fields.ts';
 
 /** A message, as a chat template gets it: its other fields too. */
 export interface Message {
@@ -20,17 +21,24 @@ export interface Message {
   readonly [field: string]: unknown;
 }
 
+/** What a chat template gets beside messages. */
+export interface TemplateInput {
+  /** That may be called. */
+  readonly tools?: readonly unknown[] | undefined;
+  /** Of the template's own, by name, such as enable_thinking. */
+  readonly variables?: Readonly<Record<string, unknown>> | undefined;
+}
+
 /** What there is to learn from. */
 export type Example =
   | { readonly kind: 'text'; readonly text: string }
   | { readonly kind: 'completion'; readonly prompt: string; readonly completion: string }
-  | {
+  | ({
       readonly kind: 'conversation';
       readonly messages: readonly Message[];
-      readonly tools?: readonly unknown[] | undefined;
       /** Answers before this message belong to the prompt. */
       readonly answersFrom: number;
-    };
+    } & TemplateInput);
 
 type Conversation = Extract<Example, { kind: 'conversation' }>;
 
@@ -44,11 +52,13 @@ export const unlearnedIn = ({ messages }: Conversation): number[] => answersIn(m
 const answersIn = (messages: readonly Message[], fits: (message: Message, i: number) => boolean): number[] =>
   messages.flatMap((message, i) => (message.role === 'assistant' && fits(message, i) ? [i] : []));
 
+type Fields = Readonly<Record<string, unknown>>;
+
 interface ShapeReader {
   /** Fields that a record of the shape has. */
   readonly fields: readonly string[];
   /** `chat`: whether conversations can be written down. */
-  read(value: Readonly<Record<string, unknown>>, at: string, chat: boolean): Example;
+  read(value: Fields, at: string, chat: boolean): Example;
 }
 
 const isContent = (value: unknown): boolean =>
@@ -63,40 +73,118 @@ const content: Schema<string> = v.pipe(
   v.transform((value) => (Array.isArray(value) ? value.map((part) => part.text).join('') : (value ?? ''))),
 );
 
+/** A field that may be absent, or null. */
+const maybe = <T>(schema: Schema<T>) => optional(v.nullable(schema) as Schema<T | null>);
+
 const filled = <T>(item: Schema<T>): Schema<T[]> =>
   v.pipe(list(item), v.minLength(1, 'a list of at least one message'));
 
 /** As OpenAI's records have it, and ShareGPT's. */
-const weight = optional(v.nullable(oneOf([0, 1])));
+const weight = maybe(oneOf([0, 1]));
 
 const messages = filled(object({ role: text, content: optional(content), weight }));
-const tools = object({ tools: optional(v.nullable(v.array(v.unknown(), 'a list')) as Schema<unknown[] | null>) });
 
 /** The list of messages in a field. */
-function messagesIn(value: Readonly<Record<string, unknown>>, field: string, at: string): Message[] {
+function messagesIn(value: Fields, field: string, at: string): Message[] {
   const checked = check(object({ [field]: messages }), value, at)[field] ?? [];
-  const given = value[field] as Record<string, unknown>[];
-  return checked.map((message, i) => ({ ...given[i], content: '', ...message }));
+  const given = value[field] as Fields[];
+  return checked.map((message, i) => {
+    checkMessageFields(given[i] ?? {}, message.role, `${at}: ${field}[${i}]`);
+    return { ...given[i], content: '', ...message };
+  });
 }
 
-const toolsIn = (value: unknown, at: string) => ({ tools: check(tools, value, at).tools ?? undefined });
+/** A JSON value; undefined for what is none. */
+function parsed(json: string): unknown {
+  try {
+    return JSON.parse(json);
+  } catch {
+    return undefined;
+  }
+}
+
+/** A list, or the JSON text of one; undefined for anything else. */
+function listIn(value: unknown): unknown[] | undefined {
+  if (value === '') return [];
+  const list = typeof value === 'string' ? parsed(value) : value;
+  return Array.isArray(list) ? list : undefined;
+}
+
+const tools: Schema<unknown[]> = v.pipe(
+  v.custom((value) => listIn(value) !== undefined, 'a list, or the JSON text of one'),
+  v.transform((value) => listIn(value) ?? []),
+);
+const templateInput = object({ tools: maybe(tools), chat_template_kwargs: maybe(namesTo(v.unknown())) });
+
+/** As a template gets them: some data has a function's name and parameters alone. */
+const asTool = (tool: unknown): unknown =>
+  isObject(tool) && typeof tool['name'] === 'string' && !says(tool['function'])
+    ? { type: 'function', function: tool }
+    : tool;
+
+/** What a record has for the chat template beside its messages. */
+function templateInputIn(value: Fields, at: string): TemplateInput {
+  const { tools, chat_template_kwargs: variables } = check(templateInput, value, at);
+  return { ...(tools && { tools }), ...(variables && says(variables) && { variables }) };
+}
+
+const system = object({ system: maybe(text) });
+
+/** Messages behind the record's own system message, where it has one. */
+function behindSystem(value: Fields, at: string, messages: readonly Message[]): Message[] {
+  const content = check(system, value, at).system ?? '';
+  const [first] = messages;
+  if (content === '' || (first?.role === 'system' && first.content === content)) return [...messages];
+  if (first?.role === 'system')
+    throw new HoldfastError(`${at}: system is ${show(content)}, and the first message another; leave one of them out`);
+  return [{ role: 'system', content }, ...messages];
+}
+
+/** A conversation of which all answers may be learned. */
+const conversation = (value: Fields, at: string, messages: readonly Message[]): Conversation => ({
+  ...{ kind: 'conversation', messages: behindSystem(value, at, messages), answersFrom: 0 },
+  ...templateInputIn(value, at),
+});
 
 const SPEAKERS = {
   ...{ system: 'system', human: 'user', user: 'user', gpt: 'assistant', assistant: 'assistant', chatgpt: 'assistant' },
-  ...{
-    bing: 'assistant',
-    bard: 'assistant',
-    model: 'assistant',
-    tool: 'tool',
-    function_response: 'tool',
-    observation: 'tool',
-  },
+  ...{ bing: 'assistant', bard: 'assistant', model: 'assistant', function_call: 'assistant' },
+  ...{ tool: 'tool', function_response: 'tool', observation: 'tool' },
 } as const;
 const conversations = object({
   conversations: filled(
     object({ from: oneOf(Object.keys(SPEAKERS) as (keyof typeof SPEAKERS)[]), value: text, weight }),
   ),
 });
+/** Fields of a turn that a template may look at. */
+const OF_TURNS = ['name', 'tool_calls', 'tool_call_id', 'function_call', 'reasoning_content', 'thinking'] as const;
+
+/** The turns of a ShareGPT record, as messages. */
+function turnsIn(value: Fields, at: string): Message[] {
+  const turns = check(conversations, value, at).conversations;
+  const given = value['conversations'] as Fields[];
+  return turns.map(({ from, value, weight }, i) => {
+    const [turn = {}, place, role] = [given[i], `${at}: conversations[${i}]`, SPEAKERS[from]];
+    checkMessageFields(turn, role, place);
+    return {
+      ...Object.fromEntries(OF_TURNS.flatMap((field) => (says(turn[field]) ? [[field, turn[field]]] : []))),
+      ...{ role, content: value },
+      ...(from === 'function_call' && { content: '', tool_calls: callsIn(value, place) }),
+      ...(weight === 0 && { weight }),
+    };
+  });
+}
+
+/** The calls in what such a turn says. */
+function callsIn(value: string, at: string): unknown[] {
+  const found = parsed(value);
+  const calls = Array.isArray(found) ? found : [found];
+  if (calls.length > 0 && calls.every((call) => isObject(call) && typeof call['name'] === 'string'))
+    return calls.map(asTool);
+  throw new HoldfastError(
+    `${at}.value is ${show(value)}; it must be a call in JSON, {"name": ..., "arguments": ...}, or a list of them`,
+  );
+}
 
 /** The prompt that the Alpaca data was published with. */
 const alpacaPrompt = (instruction: string, input: string): string =>
@@ -104,49 +192,56 @@ const alpacaPrompt = (instruction: string, input: string): string =>
     ? `Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n### Instruction:\n${instruction}\n\n### Response:\n`
     : `Below is an instruction that describes a task, paired with an input that provides further context. Write a response that appropriately completes the request.\n\n### Instruction:\n${instruction}\n\n### Input:\n${input}\n\n### Response:\n`;
 
-const alpaca = object({ instruction: text, input: optional(text), output: text, system: optional(text) });
+const asked = (content: string, answer: string): Message[] => [
+  { role: 'user', content },
+  { role: 'assistant', content: answer },
+];
+const turn: Schema<[string, string]> = v.custom<[string, string]>(
+  (value) => Array.isArray(value) && value.length === 2 && value.every((said) => typeof said === 'string'),
+  'an instruction and its response, two texts',
+);
+const alpaca = object({ instruction: text, input: maybe(text), output: text, history: maybe(list(turn)) });
 
 const SHAPES = {
   messages: {
     fields: ['messages'],
-    read: (value, at) => ({
-      ...{ kind: 'conversation', messages: messagesIn(value, 'messages', at), answersFrom: 0 },
-      ...toolsIn(value, at),
-    }),
+    read(value, at) {
+      checkNone(value, at, ['history'], 'give its turns as messages');
+      return conversation(value, at, messagesIn(value, 'messages', at));
+    },
   },
   sharegpt: {
     fields: ['conversations'],
     read(value, at) {
-      const turns = check(conversations, value, at).conversations;
-      const messages = turns.map(({ from, value, weight }) => ({
-        ...{ role: SPEAKERS[from], content: value },
-        ...(weight === 0 && { weight }),
-      }));
-      return { kind: 'conversation', messages, answersFrom: 0 };
+      checkNone(value, at, ['history'], 'give its turns as conversations');
+      const { tools, ...rest } = conversation(value, at, turnsIn(value, at));
+      return { ...rest, ...(says(tools) && { tools: tools?.map(asTool) }) };
     },
   },
   'prompt/completion': {
     fields: ['prompt', 'completion'],
     read(value, at) {
+      checkNone(value, at, ['history', 'suffix'], 'a prompt has all that is in front; give it as a part of the prompt');
       if (!Array.isArray(value['prompt']) && !Array.isArray(value['completion'])) {
+        checkNone(value, at, ['system', 'tools'], 'a prompt of text is all that is in front; give it as messages');
         return { kind: 'completion', ...check(object({ prompt: text, completion: text }), value, at) };
       }
-      const prompt = messagesIn(value, 'prompt', at);
+      const prompt = behindSystem(value, at, messagesIn(value, 'prompt', at));
       const all = [...prompt, ...messagesIn(value, 'completion', at)];
-      return { kind: 'conversation', messages: all, answersFrom: prompt.length, ...toolsIn(value, at) };
+      return { kind: 'conversation', messages: all, answersFrom: prompt.length, ...templateInputIn(value, at) };
     },
   },
   alpaca: {
     fields: ['instruction', 'output'],
     read(value, at, chat) {
-      const { instruction, input = '', output, system = '' } = check(alpaca, value, at);
-      if (!chat) return { kind: 'completion', prompt: alpacaPrompt(instruction, input), completion: output };
-      const messages = [
-        ...(system === '' ? [] : [{ role: 'system', content: system }]),
-        { role: 'user', content: input === '' ? instruction : `${instruction}\n${input}` },
-        { role: 'assistant', content: output },
-      ];
-      return { kind: 'conversation', messages, answersFrom: 0 };
+      const { instruction, input, output, history } = check(alpaca, value, at);
+      if (!chat) {
+        const why = 'the prompt of Alpaca has no place for it; name a chat template (chatml comes along)';
+        checkNone(value, at, ['system', 'history', 'tools'], why);
+        return { kind: 'completion', prompt: alpacaPrompt(instruction, input ?? ''), completion: output };
+      }
+      const turns = (history ?? []).flatMap(([content, answer]) => asked(content, answer));
+      return conversation(value, at, [...turns, ...asked(input ? `${instruction}\n${input}` : instruction, output)]);
     },
   },
   text: { fields: ['text'], read: (value, at) => ({ kind: 'text', ...check(object({ text }), value, at) }) },
@@ -170,6 +265,7 @@ export function recordShape(value: unknown): ShapeName | undefined {
 export function shapeAt({ at, value }: FoundRecord): ShapeName {
   const shape = recordShape(value);
   if (shape) return shape;
+  if (isObject(value)) checkRecordFields(value, at, false);
   const known = Object.values(READERS).map(({ fields }) => fields.join(' and '));
   const found = isObject(value) ? `fields ${show(Object.keys(value).join(', '))}` : show(value);
   throw new HoldfastError(`${at} has ${found}: no record that is known; it must have ${known.join(', or ')}`);
@@ -186,5 +282,6 @@ export function exampleOf({ at, value }: FoundRecord, shape: ShapeName, chat: bo
   }
   if (!isObject(value))
     throw new HoldfastError(`${at} is ${show(value)}; it must be an object with ${fields.join(', ')}`);
+  checkRecordFields(value, at, shape !== 'text');
   return read(value, at, chat);
 }

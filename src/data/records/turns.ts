@@ -8,7 +8,7 @@
 
 import { HoldfastError, messageOf } from '../../util/errors.ts';
 import type { ChatRenderer } from './chat-template.ts';
-import { type Example, learnedIn, type Message } from './shapes.ts';
+import { type Example, learnedIn, type Message, type TemplateInput } from './shapes.ts';
 import { callsTools, withNames } from './tool-calls.ts';
 
 /** Characters of a text, from `begin` up to `end`. */
@@ -73,10 +73,12 @@ export class TurnFinder {
    * does not show where they begin and end.
    */
   render(conversation: ConversationExample, wanted: readonly number[] = learnedIn(conversation)): Rendered {
-    const text = this.#renderer.render(conversation.messages, { tools: conversation.tools });
+    const { messages, tools, variables } = conversation;
+    const input = { tools, variables };
+    const text = this.#renderer.render(messages, input);
     try {
-      const marked = mark(conversation.messages);
-      const { answers, ...learned } = this.#learn(marked, conversation.tools, wanted);
+      const marked = mark(messages);
+      const { answers, ...learned } = this.#learn(marked, input, wanted);
       const { written, moved } = replace(learned, marked.said);
       if (written !== text) throw new Unclear('it changes what is said');
       return { text, answers: answers.map(({ begin, end }) => ({ begin: moved(begin), end: moved(end) })) };
@@ -89,14 +91,14 @@ export class TurnFinder {
   }
 
   /** What is said does not matter to it, only where marks are. */
-  #learn(marked: Marked, tools: ConversationExample['tools'], wanted: readonly number[]): Learned {
-    const form = JSON.stringify([marked.messages, tools, wanted]);
+  #learn(marked: Marked, input: TemplateInput, wanted: readonly number[]): Learned {
+    const form = JSON.stringify([marked.messages, input, wanted]);
     const known = this.#forms.get(form);
     if (known instanceof Unclear) throw known;
     if (known) return known;
     if (this.#forms.size >= MOST_FORMS) this.#forms.clear();
     try {
-      const learned = this.#around(marked, tools, wanted);
+      const learned = this.#around(marked, input, wanted);
       this.#forms.set(form, learned);
       return learned;
     } catch (error) {
@@ -105,15 +107,13 @@ export class TurnFinder {
     }
   }
 
-  #around(
-    { messages, last, pattern }: Marked,
-    tools: ConversationExample['tools'],
-    wanted: readonly number[],
-  ): Learned {
-    const part = (count: number, addGenerationPrompt: boolean) => {
-      const text = this.#renderer.render(messages.slice(0, count), { tools, addGenerationPrompt });
+  #around({ messages, last, pattern }: Marked, input: TemplateInput, wanted: readonly number[]): Learned {
+    const part = (count: number, addGenerationPrompt: boolean, given = input) => {
+      const text = this.#renderer.render(messages.slice(0, count), { ...given, addGenerationPrompt });
       return { text, marks: marksIn(text, pattern) };
     };
+    // A variable may change the header of an answer to come, and not of those before it: Qwen 3's enable_thinking.
+    const inputs = input.variables ? [input, { tools: input.tools }] : [input];
     const whole = part(messages.length, false);
     const places = new Map(whole.marks.map((mark) => [mark.number, mark]));
     const answers: Span[] = [];
@@ -123,7 +123,12 @@ export class TurnFinder {
       if (number === undefined || !said) throw new Unclear(`it leaves out the answer in message ${i + 1}`);
       const ending = endOfTurn(part(i + 1, false), number, i, this.#unasked, messages[i]);
       const span = {
-        begin: this.#behindHeader(() => part(i, true), whole.text, places, i),
+        begin: this.#behindHeader(
+          inputs.map((given) => () => part(i, true, given)),
+          whole.text,
+          places,
+          i,
+        ),
         end: said.end + ending.length,
       };
       if (span.begin > said.begin) throw new Unclear(`it puts the header of message ${i + 1} behind it`);
@@ -137,27 +142,29 @@ export class TurnFinder {
     return { ...whole, answers };
   }
 
-  /** What is in front of an answer is what a model goes on from, behind what was said last. */
+  /** What is in front of an answer is what a model goes on from, behind what was said last; in the first way that is so. */
   #behindHeader(
-    before: () => { text: string; marks: readonly Mark[] },
+    ways: readonly (() => { text: string; marks: readonly Mark[] })[],
     text: string,
     places: ReadonlyMap<number, Mark>,
     i: number,
   ): number {
-    let prompt: ReturnType<typeof before>;
-    try {
-      prompt = before();
-    } catch (error) {
-      if (i > 0) throw error;
-      throw new Unclear(`the conversation begins with an answer, and it writes no header alone (${messageOf(error)})`);
+    for (const before of ways) {
+      let prompt: ReturnType<typeof before>;
+      try {
+        prompt = before();
+      } catch (error) {
+        if (i > 0) throw error;
+        throw new Unclear(
+          `the conversation begins with an answer, and it writes no header alone (${messageOf(error)})`,
+        );
+      }
+      const anchor = prompt.marks.at(-1);
+      const from = anchor ? places.get(anchor.number)?.end : 0;
+      const header = prompt.text.slice(anchor?.end ?? 0);
+      if (from !== undefined && text.startsWith(header, from)) return from + header.length;
     }
-    const anchor = prompt.marks.at(-1);
-    const from = anchor ? places.get(anchor.number)?.end : 0;
-    const header = prompt.text.slice(anchor?.end ?? 0);
-    if (from === undefined || !text.startsWith(header, from)) {
-      throw new Unclear(`it writes something else in front of message ${i + 1} than in front of an answer to come`);
-    }
-    return from + header.length;
+    throw new Unclear(`it writes something else in front of message ${i + 1} than in front of an answer to come`);
   }
 }
 

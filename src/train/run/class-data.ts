@@ -11,6 +11,7 @@ import type { WantedImages } from '../../data/image-folder.ts';
 import { type ImageSet, type Images, imageFacts, openImages } from '../../data/images.ts';
 import { LabelledTexts, type LabelledTokenizer } from '../../data/labelled-texts.ts';
 import { holdLabelled, recordClasses } from '../../data/records/labelled.ts';
+import { recordsToTest, recordsToTrain, type ValidationChoice } from '../../data/records/splits.ts';
 import { isSynthetic, SYNTHETIC } from '../../data/synthetic.ts';
 import type { TokenizingOptions } from '../../data/tokenized-text.ts';
 import { PREPROCESSOR } from '../../formats/checkpoint/folder.ts';
@@ -32,12 +33,10 @@ export type ClassContent =
     };
 
 /** What is read, and for which model. */
-export interface ClassSources {
+export interface ClassSources extends ValidationChoice {
   readonly config: ModelConfig;
   readonly labels: Labels;
   readonly data: readonly string[];
-  /** Others to validate on, where they are named. */
-  readonly other?: readonly string[] | undefined;
   readonly seq: number;
   /** What is done with images. */
   readonly images?: ImagePreparation | undefined;
@@ -47,28 +46,41 @@ export interface ClassSources {
 /** Errors: HoldfastError naming the file, or the line and the field, of what cannot be used, and classes that the model does not have. */
 export async function readExamples(
   host: Host,
-  { config, labels, data, other, seq, images: preparation, tokenizer }: ClassSources,
+  { config, labels, data, seq, images: preparation, tokenizer, ...held }: ClassSources,
   options: TokenizingOptions = {},
 ): Promise<ClassContent> {
   const { signal } = options;
   if (shapeOf(config).vocabulary === 0) {
     const wanted = imagesFor(config, preparation);
     const images = fitted(config, labels, await openImages(host, data, { wanted, signal }), preparation);
+    const { validationFile: other } = held;
     const others =
-      other && fitted(config, labels, await openImages(host, other, { testsAlone: true, wanted, signal }), preparation);
+      other === undefined
+        ? undefined
+        : fitted(config, labels, await openImages(host, [other], { testsAlone: true, wanted, signal }), preparation);
     return { kind: 'images', images: { ...images, test: others ? toTest(others) : images.test } };
   }
   const read = (sources: readonly string[]) => LabelledTexts.read(host, sources, tokenizer, { labels, seq }, options);
   checkLabelled(data);
-  const train = await read(data);
-  return { kind: 'labelled', texts: { train, validation: other && (await read(other)) } };
+  const { sources, validation } = await recordsToTrain(host.files, data, held);
+  const train = await read(sources);
+  return { kind: 'labelled', texts: { train, validation: validation && (await read(validation)) } };
 }
 
-/** All that a classifier is measured with: of images those to test with, where the data has such. Errors: as `readExamples`. */
+/** What a classifier is measured with. */
+export interface ExamplesToTest extends Examples {
+  readonly identity: TextIdentity;
+  /** What one is, for a person. */
+  readonly word: 'image' | 'text';
+  /** What their files are for, a line each. */
+  readonly notes: readonly string[];
+}
+
+/** All that a classifier is measured with: those to test with, where the data has such. Errors: as `readExamples`. */
 export async function examplesToTest(
   host: Host,
   { config, labels, data, seq, images: preparation, tokenizer }: ClassSources,
-): Promise<Examples & { readonly identity: TextIdentity; readonly word: 'image' | 'text' }> {
+): Promise<ExamplesToTest> {
   if (shapeOf(config).vocabulary === 0) {
     const images = fitted(
       config,
@@ -78,13 +90,14 @@ export async function examplesToTest(
     );
     return {
       ...imageExamples(toTest(images), images, { seq, images: preparation }),
-      identity: images.identity,
-      word: 'image',
+      ...{ identity: images.identity, word: 'image', notes: [] },
     };
   }
   checkLabelled(data);
-  const texts = await LabelledTexts.read(host, data, tokenizer, { labels, seq });
-  return { count: texts.count, batch: (chosen) => texts.batch(chosen), identity: texts.identity, word: 'text' };
+  const { sources, notes } = await recordsToTest(host.files, data);
+  const texts = await LabelledTexts.read(host, sources, tokenizer, { labels, seq });
+  const { count, identity } = texts;
+  return { count, batch: (chosen) => texts.batch(chosen), identity, word: 'text', notes };
 }
 
 /** A model that tells the classes of data apart. */
@@ -111,7 +124,7 @@ export async function modelForClasses(
   const isText = shapeOf(config).vocabulary > 0;
   if (isText) checkLabelled(data);
   const classes = isText
-    ? await recordClasses(host, data)
+    ? await recordClasses(host, (await recordsToTrain(host.files, data)).sources)
     : imageClasses(await imageFacts(host, data, imagesFor(config, preparation)));
   const named = shortened(data.join(', '));
   if (labels && areOf(labels, classes, named)) return { config, newHead: false };

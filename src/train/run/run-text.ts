@@ -8,6 +8,7 @@ import { labelledDataset } from '../../data/labelled-texts.ts';
 import { type Masking, maskedDataset, maskingOf } from '../../data/masking.ts';
 import { tokenizerOf } from '../../data/open-tokenizer.ts';
 import { readDocuments } from '../../data/records/read-records.ts';
+import { recordsToTrain } from '../../data/records/splits.ts';
 import { isSynthetic, syntheticTokens } from '../../data/synthetic.ts';
 import { type TokenizedText, type TokenizingOptions, tokenizedText } from '../../data/tokenized-text.ts';
 import type { Tokenizer } from '../../data/tokenizer.ts';
@@ -47,10 +48,10 @@ export async function readText(
     corpus: { bytes: identity.bytes, files: names.length, names, skipped: 0 },
     identity,
   });
-  const other = validationFile === undefined ? undefined : [validationFile];
   const labels = labelsIn(config);
   if (labels) {
-    const content = await readExamples(host, { config, labels, data, other, seq, images, tokenizer }, options);
+    const sources = { config, labels, data, validationFile, validationShare, seq, images, tokenizer };
+    const content = await readExamples(host, sources, options);
     return { ...corpusOf(content.kind === 'images' ? content.images : content.texts.train), content };
   }
   const masking = familyOf(config).writes ? undefined : maskingOf(tokenizer);
@@ -64,12 +65,15 @@ export async function readText(
     };
   }
   if (records) {
-    const train = await readDocuments(host, data, tokenizer, records, options);
-    const validation = other && (await readDocuments(host, other, tokenizer, records, options));
+    const chosen = await recordsToTrain(host.files, data, settings);
+    const read = (sources: readonly string[]) => readDocuments(host, sources, tokenizer, records, options);
+    const train = await read(chosen.sources);
+    const validation = chosen.validation && (await read(chosen.validation));
     return { ...corpusOf(train), content: { kind: 'records', documents: { train, validation } } };
   }
   const corpus = await openText(host, settings);
-  const heldBack = other ? await openText(host, { data: other, seed }) : validationShare;
+  const heldBack =
+    validationFile === undefined ? validationShare : await openText(host, { data: [validationFile], seed });
   const tokens = await tokenizedText(host, corpus, tokenizer, { ...options, heldBack });
   return { corpus, identity: tokens.identity, content: { kind: 'text', tokens, masking } };
 }

@@ -1,0 +1,51 @@
+// Names of files in folders of records: which are records, which lie beside them, and which split of the data set each is of, as
+// mlx-lm (train.jsonl, valid.jsonl, test.jsonl) and the datasets library (train, validation and test, in names or folders) have
+// them. Nothing of what is in them.
+
+/** Where a file lies in a folder that is a source. */
+export interface PlaceInFolder {
+  /** Its own, without folders. */
+  readonly name: string;
+  /** Those of the folders that it lies in, below the source. */
+  readonly folders: readonly string[];
+}
+
+/** Of files that are records whatever is in them. */
+export const RECORDS = /\.(?:jsonl|ndjson)$/i;
+const HIDDEN = /^\./;
+/** What data sets are published with, beside their records. */
+const DESCRIPTION = /^(?:(?:README|LICEN[CS]E|CHANGELOG|CITATION|NOTICE)(?:\.[^.]*)?|.*\.md|dataset_infos?\.json)$/i;
+
+/** Whether a file is none of a folder's records by its place: what describes them, hidden files, and what lies in hidden folders. */
+export const liesBeside = ({ name, folders }: PlaceInFolder): boolean =>
+  [...folders, name].some((name) => HIDDEN.test(name)) || DESCRIPTION.test(name);
+
+/** Words of names, in small letters. */
+const SPLITS = {
+  train: /^train(?:ing)?(?:set|data)?$/,
+  validation: /^(?:val(?:id(?:ation)?)?|eval(?:uation)?|dev(?:elopment)?)(?:set|data)?$/,
+  test: /^test(?:ing)?(?:set|data)?$/,
+} as const;
+
+/** A split of a data set. */
+export type SplitName = keyof typeof SPLITS;
+/** All of them. */
+export const SPLIT_NAMES = Object.keys(SPLITS) as SplitName[];
+const NO_LETTERS = /[^a-z]+/;
+
+/** Files of each split, and those that are named for none. */
+export type InSplits<F> = Readonly<Record<SplitName | 'other', readonly F[]>>;
+
+/** The files of a folder by their splits; undefined where it has none: no files to train on, or no others. */
+export function inSplits<F extends PlaceInFolder>(files: readonly F[]): InSplits<F> | undefined {
+  const found: Record<SplitName | 'other', F[]> = { train: [], validation: [], test: [], other: [] };
+  for (const file of files) found[splitOf(file) ?? 'other'].push(file);
+  return found.train.length > 0 && found.validation.length + found.test.length > 0 ? found : undefined;
+}
+
+/** By a word of its own name, or else by the name of the innermost folder that is one. */
+function splitOf({ name, folders }: PlaceInFolder): SplitName | undefined {
+  const isWord = (word: string) => SPLIT_NAMES.find((split) => SPLITS[split].test(word));
+  const words = name.toLowerCase().split(NO_LETTERS);
+  return [...words, ...folders.map((folder) => folder.toLowerCase()).toReversed()].map(isWord).find(Boolean);
+}

@@ -1,0 +1,77 @@
+// Files of records: which of the files that sources stand for hold records, and which lie beside them in a folder and are none.
+// What is in them is lines.ts.
+//
+// Invariant: where data holds records, each of its files is read as records, or named in an error: none of them is learned as
+// text, and of those that may have records none is left out.
+
+import type { Files, Host } from '../../runtime/host.ts';
+import { HoldfastError, shortened } from '../../util/errors.ts';
+import { filesOf, type SourceFile } from '../corpus.ts';
+import { liesBeside, RECORDS } from './file-names.ts';
+import { beginsLikeRecords, firstRecord } from './lines.ts';
+import { recordShape } from './shapes.ts';
+
+/** A file that records are read from. */
+export interface RecordFile {
+  readonly path: string;
+  readonly bytes: number;
+}
+
+/** Names of files that may be records, or any other value. */
+const JSON_FILE = /\.json$/i;
+const HEAD_BYTES = 4096;
+
+/**
+ * The files that sources stand for, without what else lies in folders of records: what describes them, empty files, and what
+ * systems leave there, hidden files and folders, and files that begin as binary ones.
+ */
+export async function* ownFilesOf(
+  files: Pick<Files, 'stat' | 'list' | 'readRange'>,
+  sources: readonly string[],
+): AsyncGenerator<SourceFile> {
+  for await (const file of filesOf(files, sources)) {
+    const { path, isFound, kind, bytes } = file;
+    if (isFound && liesBeside(file)) continue;
+    if (!isFound || kind !== 'file') yield file;
+    else if (bytes > 0 && !(await files.readRange(path, 0, Math.min(bytes, HEAD_BYTES))).includes(0)) yield file;
+  }
+}
+
+/** The files of records that sources stand for, in order. Errors: HoldfastError for what is none. */
+export async function* recordFilesOf(
+  files: Pick<Files, 'stat' | 'list' | 'readRange'>,
+  sources: readonly string[],
+): AsyncGenerator<RecordFile> {
+  for await (const { path, kind, bytes } of ownFilesOf(files, sources)) {
+    if (kind !== 'file') throw new HoldfastError(`${path}: records are read from files; write them into one`);
+    yield { path, bytes };
+  }
+}
+
+/**
+ * Whether the sources are files of records, by their names (*.jsonl, *.ndjson) or by what they begin with, a record of a known
+ * shape. In folders, what describes records (README, LICENSE, *.md, dataset_info.json) and what systems leave there does
+ * not count. A *.json file of other objects is what the other files are: text, among source code; by itself it is records, which
+ * are refused when they are read. Errors: HoldfastError where some files are records and some are text.
+ */
+export async function holdRecords(host: Host, sources: readonly string[]): Promise<boolean> {
+  const found: Partial<Record<FileContent, string>> = {};
+  for await (const file of ownFilesOf(host.files, sources)) found[await contentOf(host, file)] ??= file.path;
+  const { records, objects, text } = found;
+  if (text === undefined) return (records ?? objects) !== undefined;
+  if (records === undefined) return false;
+  throw new HoldfastError(
+    `the data is records in ${shortened(records)} and text in ${shortened(text)}; name the files of the one or the other`,
+  );
+}
+
+/** `objects`: of no shape that is known, or damaged. */
+type FileContent = 'records' | 'objects' | 'text';
+
+async function contentOf({ files }: Host, { path, name, kind }: SourceFile): Promise<FileContent> {
+  if (kind !== 'file') return 'text';
+  if (RECORDS.test(name)) return 'records';
+  const first = await firstRecord(files, path);
+  if (first !== undefined && recordShape(first.value) !== undefined) return 'records';
+  return JSON_FILE.test(name) && (await beginsLikeRecords(files, path)) ? 'objects' : 'text';
+}

@@ -1,0 +1,125 @@
+// Splits of a data set: which files of a folder of records are to train on, to validate on and to test with. Which split a file is of
+// is told by its name (file-names.ts).
+//
+// Invariant: of a folder that is a source, no file that is named to validate on or to test with is trained on; a source without
+// splits, and a file that is named itself, is used as it is.
+
+import type { Files } from '../../runtime/host.ts';
+import { firstFew, shortened } from '../../util/errors.ts';
+import type { SourceFile } from '../corpus.ts';
+import { type InSplits, inSplits, SPLIT_NAMES, type SplitName } from './file-names.ts';
+import { ownFilesOf } from './record-files.ts';
+
+type ReadFiles = Pick<Files, 'stat' | 'list' | 'readRange'>;
+
+/** A folder that has splits. */
+interface SplitFolder {
+  readonly source: string;
+  readonly files: InSplits<SourceFile>;
+}
+
+/** A source, in splits or as it is. */
+type Source = SplitFolder | string;
+
+/** Sources of records, for one use. */
+export interface ChosenRecords {
+  readonly sources: readonly string[];
+  /** Which files of folders with splits are for what, a line for each folder. */
+  readonly notes: readonly string[];
+}
+
+/** What is trained and validated on. */
+export interface TrainingRecords extends ChosenRecords {
+  /** Undefined: a share of what is trained on is held back. */
+  readonly validation: readonly string[] | undefined;
+}
+
+/** What is said of validation, beside the data. */
+export interface ValidationChoice {
+  /** A file, or a folder, to validate on. */
+  readonly validationFile?: string | undefined;
+  /** The part of the data that is held back. */
+  readonly validationShare?: number | undefined;
+}
+
+/** Errors: HoldfastError for nothing there. */
+export async function recordsToTrain(
+  files: ReadFiles,
+  data: readonly string[],
+  { validationFile, validationShare }: ValidationChoice = {},
+): Promise<TrainingRecords> {
+  const found = await splitsOf(files, data);
+  const isSaid = validationFile !== undefined || validationShare !== undefined;
+  const own = isSaid ? [] : found.flatMap((source) => pathsIn(source, 'validation'));
+  const named = validationFile === undefined ? own : await heldOut(files, validationFile);
+  const train = 'to train on';
+  const notes = found.flatMap((source) =>
+    isSaid
+      ? describe(source, { train }, 'not trained on')
+      : describe(source, { train, validation: 'to validate on' }, 'left out'),
+  );
+  return {
+    sources: found.flatMap((source) => (typeof source === 'string' ? source : pathsIn(source, 'train'))),
+    validation: named.length > 0 ? named : undefined,
+    notes,
+  };
+}
+
+/** What a model is measured with: of a folder with splits those to test with, or where it has none to validate on. Errors: as `recordsToTrain`. */
+export async function recordsToTest(files: ReadFiles, data: readonly string[]): Promise<ChosenRecords> {
+  const found = (await splitsOf(files, data)).map((source) => ({
+    source,
+    split: firstOf(source, ['test', 'validation']),
+  }));
+  return {
+    sources: found.flatMap(({ source, split }) => (typeof source === 'string' ? source : pathsIn(source, split))),
+    notes: found.flatMap(({ source, split }) => describe(source, { [split]: 'to test with' }, 'left out')),
+  };
+}
+
+async function heldOut(files: ReadFiles, validationFile: string): Promise<string[]> {
+  const found = await splitsOf(files, [validationFile]);
+  return found.flatMap((source) =>
+    typeof source === 'string' ? source : pathsIn(source, firstOf(source, ['validation', 'test'])),
+  );
+}
+
+async function splitsOf(files: ReadFiles, sources: readonly string[]): Promise<Source[]> {
+  const found: Source[] = [];
+  for (const source of sources) {
+    const own: SourceFile[] = [];
+    for await (const file of ownFilesOf(files, [source])) if (file.isFound) own.push(file);
+    const splits = inSplits(own);
+    found.push(splits ? { source, files: splits } : source);
+  }
+  return found;
+}
+
+const pathsIn = (source: Source, split: SplitName): string[] =>
+  typeof source === 'string' ? [] : source.files[split].map(({ path }) => path);
+
+/** The first of the splits that a folder has. */
+const firstOf = (source: Source, [first, second]: readonly [SplitName, SplitName]): SplitName =>
+  pathsIn(source, first).length > 0 ? first : second;
+
+/** What the files of some splits are for; `rest`: what is said of the others. A line for a folder that has splits. */
+function describe(
+  source: Source,
+  uses: Partial<Readonly<Record<SplitName | 'other', string>>>,
+  rest: string,
+): string[] {
+  if (typeof source === 'string') return [];
+  const { files } = source;
+  const shown = (some: readonly SourceFile[]) =>
+    firstFew(some.map(({ name, folders }) => [...folders, name].join('/')));
+  const used = SPLIT_NAMES.flatMap((split) =>
+    uses[split] !== undefined && files[split].length > 0 ? `${shown(files[split])} ${uses[split]}` : [],
+  );
+  const others = [...SPLIT_NAMES, 'other' as const].flatMap((split) => (uses[split] === undefined ? files[split] : []));
+  return [
+    [
+      `${shortened(source.source)}: ${used.join('; ')}`,
+      ...(others.length > 0 ? [`${shown(others)} ${rest}`] : []),
+    ].join('; '),
+  ];
+}

@@ -2,6 +2,7 @@
 // --gguf one file. No device is opened.
 
 import { Command, Option } from 'commander';
+import { turnEndOf } from '../data/records/turns.ts';
 import type { FoundFolder, SavedWeights } from '../formats/checkpoint.ts';
 import { exportModel, MAX_SHARD_BYTES, SAVED_DTYPES, type SavedDtype } from '../formats/export.ts';
 import { exportGGUF } from '../formats/gguf/export.ts';
@@ -10,7 +11,6 @@ import type { Host } from '../runtime/host.ts';
 import { byteTemplateIn, mergedModel, withModel } from '../train/run/open-model.ts';
 import { formatBytes, parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { turnEndOf } from './chat-template.ts';
 import { localBase, localModel, MODEL_SOURCES } from './model-source.ts';
 import { checked } from './options.ts';
 

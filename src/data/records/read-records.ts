@@ -5,7 +5,7 @@
 // reading with its place, and nothing is left out but what has nothing to learn, which is counted. What was read once is kept
 // in the host's cache (record-cache.ts).
 
-import type { Host } from '../../runtime/host.ts';
+import type { Files, Host } from '../../runtime/host.ts';
 import { at } from '../../util/at.ts';
 import { HoldfastError, messageOf, shortened } from '../../util/errors.ts';
 import { list, number, object, oneOf, optional, type Schema } from '../../util/json.ts';
@@ -68,6 +68,31 @@ export async function holdRecords(host: Host, sources: readonly string[]): Promi
   throw new HoldfastError(
     `the data is records in ${shortened(records)} and text in ${shortened(text)}; train on the one or the other`,
   );
+}
+
+/**
+ * Whether some file of the sources begins with a conversation: a file has one shape. What cannot be used is refused when all
+ * records are read.
+ */
+export async function holdConversations(
+  files: Pick<Files, 'stat' | 'list' | 'readRange' | 'open' | 'read'>,
+  sources: readonly string[],
+): Promise<boolean> {
+  for await (const { path, kind } of ownFilesOf(files, sources)) {
+    const first = kind === 'file' ? await firstRecord(files, path) : undefined;
+    if (first && isConversation(first)) return true;
+  }
+  return false;
+}
+
+function isConversation(record: FoundRecord): boolean {
+  const shape = recordShape(record.value);
+  try {
+    return shape !== undefined && exampleOf(record, shape, true).kind === 'conversation';
+  } catch (error) {
+    if (error instanceof HoldfastError) return false;
+    throw error;
+  }
 }
 
 async function beginsWithRecord({ files }: Host, path: string): Promise<boolean> {

@@ -8,7 +8,7 @@ import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
 import { finiteWeights } from '../checkpoint/finite.ts';
-import { CHAT_TEMPLATE } from '../checkpoint/folder.ts';
+import { CHAT_TEMPLATE, CONFIG } from '../checkpoint/folder.ts';
 import type { Shapes } from '../checkpoint.ts';
 import { elements } from '../safetensors-header.ts';
 import type { TokenizerFiles } from '../tokenizer-files.ts';
@@ -50,7 +50,7 @@ export interface GGUFOptions {
   readonly type: TensorType;
   /** Whether a Modelfile is written into the same folder. */
   readonly modelfile: boolean;
-  /** For a Modelfile of bytes, which has no token that ends an answer: what a chat template writes behind one. @default not known */
+  /** What a chat template writes behind an answer. @default not known but for well-known tokens */
   readonly endOfTurns?: ((chatTemplate: string) => string | undefined) | undefined;
   /** Ends the writing, with nothing left of it. */
   readonly interrupted?: () => boolean;
@@ -84,7 +84,7 @@ export async function exportGGUF(
   if (file === '') throw new HoldfastError(`${JSON.stringify(out)} names no file; give one, as model.gguf`);
   const written = modelfile ? [out, beside] : [out];
   await checkFree(files, written);
-  const vocabulary = await vocabularyOf(model);
+  const vocabulary = await vocabularyOf(model, endOfTurns);
   const tensors = plan(model, type);
   const header = makeGGUFHeader(metadataOf(model, type, vocabulary), tensors);
   const bytes = tensors.reduce((sum, tensor) => sum + paddedBytes(tensor), header.length);
@@ -200,7 +200,10 @@ function sizeLabel(parameters: number): string {
 }
 
 /** Of an adapter that brings one along, or of the model's folder; of one without a tokenizer.json, the bytes. Errors: HoldfastError where neither is the model's. */
-async function vocabularyOf({ name, config, files, folder, tokenizer, ...model }: GGUFModel): Promise<Vocabulary> {
+async function vocabularyOf(
+  { name, config, files, folder, tokenizer, ...model }: GGUFModel,
+  endOfTurns: GGUFOptions['endOfTurns'],
+): Promise<Vocabulary> {
   const contents = new Map<string, Uint8Array>();
   for (const each of VOCABULARY_FILES) {
     const path = join(folder, each);
@@ -208,7 +211,9 @@ async function vocabularyOf({ name, config, files, folder, tokenizer, ...model }
     if (brought) contents.set(each, brought);
     else if ((await files.stat(path))?.kind === 'file') contents.set(each, await files.read(path));
   }
-  if (contents.has('tokenizer.json')) return huggingFaceVocabulary(contents, name);
+  const ids = tokenizer?.modelIds;
+  if (ids) contents.set(CONFIG, new TextEncoder().encode(JSON.stringify(ids)));
+  if (contents.has('tokenizer.json')) return huggingFaceVocabulary(contents, name, endOfTurns);
   if (config.vocab_size === BYTE_VOCABULARY.tokens.length) {
     const beside = contents.get(CHAT_TEMPLATE);
     const chatTemplate = model.chatTemplate ?? (beside && new TextDecoder().decode(beside));

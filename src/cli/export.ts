@@ -2,7 +2,7 @@
 // --gguf one file. No device is opened.
 
 import { Command, Option } from 'commander';
-import { turnEndOf } from '../data/records/turns.ts';
+import { templateRunner } from '../data/records/template-runner.ts';
 import type { FoundFolder, SavedWeights } from '../formats/checkpoint.ts';
 import { exportModel, MAX_SHARD_BYTES, SAVED_DTYPES, type SavedDtype } from '../formats/export.ts';
 import { exportGGUF } from '../formats/gguf/export.ts';
@@ -10,7 +10,7 @@ import { TENSOR_TYPE_NAMES, type TensorType } from '../formats/gguf/tensor-types
 import type { Host } from '../runtime/host.ts';
 import { byteTemplateIn, mergedModel, withModel } from '../train/run/open-model.ts';
 import { formatBytes, parseBytes } from '../util/bytes.ts';
-import { HoldfastError } from '../util/errors.ts';
+import { HoldfastError, oneLine } from '../util/errors.ts';
 import { localBase, localModel, MODEL_SOURCES } from './model-source.ts';
 import { checked } from './options.ts';
 
@@ -113,8 +113,14 @@ async function writeGGUF(
   });
   const name = dir.split(/[/\\]/).findLast((part) => part !== '' && part !== '.') ?? dir;
   const model = { name, ...weights, ...source };
-  const options = { type, modelfile: flags.modelfile === true, endOfTurns: turnEndOf, interrupted: () => interrupted };
-  const { tensors, bytes, fallbacks, modelfile } = await exportGGUF(host.files, flags.out, model, options);
+  const options = {
+    type,
+    modelfile: flags.modelfile === true,
+    templates: templateRunner,
+    interrupted: () => interrupted,
+  };
+  const { tensors, bytes, fallbacks, modelfile, notes } = await exportGGUF(host.files, flags.out, model, options);
+  for (const note of notes) host.terminal.warn(`holdfast: ${oneLine(note)}\n`);
   const others = fallbacks === 0 ? '' : ` (${fallbacks} as F16: their rows are no multiples of 32)`;
   const beside = modelfile === undefined ? '' : `, and ${modelfile}`;
   const line = `${tensors} tensors, ${formatBytes(bytes)} as ${type}${others}${beside}`;

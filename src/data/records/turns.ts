@@ -7,7 +7,7 @@
 // what the template makes of the conversation, character for character; what is not is refused.
 
 import { HoldfastError, messageOf } from '../../util/errors.ts';
-import { ChatRenderer } from './chat-template.ts';
+import type { ChatRenderer } from './chat-template.ts';
 import { type Example, learnedIn, type Message } from './shapes.ts';
 import { callsTools, withNames } from './tool-calls.ts';
 
@@ -183,17 +183,6 @@ export function endOfTurns(renderer: ChatRenderer): string | undefined {
     return end.trim() || end;
   } catch (error) {
     if (error instanceof Unclear || error instanceof HoldfastError) return undefined;
-    throw error;
-  }
-}
-
-/** As `endOfTurns`, of a template's text; undefined for what is no template. */
-export function turnEndOf(text: string): string | undefined {
-  try {
-    // No date ends a turn.
-    return endOfTurns(new ChatRenderer({ name: 'of the model', text, date: '2000-01-01' }));
-  } catch (error) {
-    if (error instanceof HoldfastError) return undefined;
     throw error;
   }
 }

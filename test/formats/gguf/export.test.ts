@@ -59,7 +59,7 @@ describe('holdfast export --gguf', () => {
     const files = await savedRun();
     const done = await command(files, ['run', '--out', 'out.gguf', '--gguf', 'F32', '--modelfile']);
     expect(done).toMatchObject({ status: 0, said: '' });
-    expect(done.shown).toMatch(/^out.gguf: 28 tensors, .* KB as F32, and Modelfile\n$/);
+    expect(done.shown).toMatch(/^out.gguf: 28 tensors of run\/checkpoint-1, .* KB as F32, and Modelfile\n$/);
     const { metadata, typed, tensors } = await readGGUF(await files.read('out.gguf'));
     expect(metadata).toMatchObject({
       'general.architecture': 'gpt2',

@@ -4,6 +4,7 @@
 //
 // Invariant: what is written lies among the tab's exports alone (exports.ts).
 
+import { templateRunner } from '../data/records/template-runner.ts';
 import { storeFile } from '../formats/archive.ts';
 import { checkSums } from '../formats/checkpoint/checksums.ts';
 import { ADAPTER_CONFIG, ADAPTER_FILES, TOKENIZER_FILES } from '../formats/checkpoint/folder.ts';
@@ -116,6 +117,6 @@ async function ggufFile(
 ): Promise<File> {
   const path = `${await exports.newPath()}.gguf`;
   const model = { name, ...(await mergedModel(opened)), ...opened.found, chatTemplate };
-  await exportGGUF(host.files, path, model, { type, modelfile: false });
+  await exportGGUF(host.files, path, model, { type, modelfile: false, templates: templateRunner });
   return new File([await host.fileAt(path)], `${name}-${type}.gguf`, { type: 'application/octet-stream' });
 }

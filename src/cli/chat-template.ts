@@ -1,12 +1,10 @@
 // The chat template of a model that is there: the one that is asked for, the one that its run was taught with, or the one
 // beside it. What is done with it is data/records/.
 
-import { ChatRenderer, type ChatTemplate } from '../data/records/chat-template.ts';
+import type { ChatTemplate } from '../data/records/chat-template.ts';
 import { findChatTemplate, type TemplateSources } from '../data/records/find-template.ts';
-import { endOfTurns } from '../data/records/turns.ts';
 import type { Host } from '../runtime/host.ts';
 import { settingsIn } from '../train/run/saved-state.ts';
-import { HoldfastError } from '../util/errors.ts';
 
 /** Undefined where there is none. Errors: HoldfastError for one that was asked for and is not there. */
 export async function findTemplateFor(
@@ -18,16 +16,6 @@ export async function findTemplateFor(
   const run = name === undefined && model !== undefined ? await settingsIn(host.files, model) : undefined;
   const taught = run?.records?.template;
   return taught ?? (await findChatTemplate(host.files, { ...sources, date }));
-}
-
-/** What a chat template writes behind an answer; undefined where it writes nothing, or is none. */
-export function turnEndOf(text: string): string | undefined {
-  try {
-    return endOfTurns(new ChatRenderer({ name: 'of the model', text, date: today() }));
-  } catch (error) {
-    if (error instanceof HoldfastError) return undefined;
-    throw error;
-  }
 }
 
 const today = (): string => new Date().toISOString().slice(0, 10);

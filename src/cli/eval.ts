@@ -24,11 +24,11 @@ import { finishing, HoldfastError } from '../util/errors.ts';
 import { findTemplateFor } from './chat-template.ts';
 import { addBudgetOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
 import { MODEL_SOURCES } from './model-source.ts';
-import { type AdapterFlags, addAdapterOptions, onDevice, withNamedModel } from './opened-model.ts';
+import { addModelOptions, type OpenFlags, onDevice, withNamedModel } from './opened-model.ts';
 import { adapterOption, wholeNumberFrom, within } from './options.ts';
 import { dashed } from './train/flags.ts';
 
-interface Flags extends MemoryFlags, AdapterFlags {
+interface Flags extends MemoryFlags, OpenFlags {
   data: string[];
   context?: number;
   stride?: number;
@@ -72,7 +72,7 @@ export function evalCommand(host: Host): Command {
     .option('--chat-template <name>', 'of conversations: chatml, a file or a folder (default: the model’s)')
     .addOption(adapterOption())
     .option('--json', 'one JSON object');
-  addBudgetOptions(addAdapterOptions(command, 'one'));
+  addBudgetOptions(addModelOptions(command, 'one'));
   const given = (name: keyof Flags) => command.getOptionValueSource(name) === 'cli';
   return command.action(async (dir: string, flags: Flags) => {
     const memory = memoryFromFlags(host, flags);

@@ -2,16 +2,18 @@
 // --gguf one file. No device is opened.
 
 import { Command, Option } from 'commander';
+import { templateRunner } from '../data/records/template-runner.ts';
 import type { FoundFolder, SavedWeights } from '../formats/checkpoint.ts';
 import { exportModel, MAX_SHARD_BYTES, SAVED_DTYPES, type SavedDtype } from '../formats/export.ts';
 import { exportGGUF } from '../formats/gguf/export.ts';
 import { TENSOR_TYPE_NAMES, type TensorType } from '../formats/gguf/tensor-types.ts';
 import type { Host } from '../runtime/host.ts';
+import { bestCheckpoint } from '../train/run/best-checkpoint.ts';
 import { byteTemplateIn, mergedModel, withModel } from '../train/run/open-model.ts';
 import { formatBytes, parseBytes } from '../util/bytes.ts';
-import { HoldfastError } from '../util/errors.ts';
-import { turnEndOf } from './chat-template.ts';
+import { HoldfastError, oneLine } from '../util/errors.ts';
 import { localBase, localModel, MODEL_SOURCES } from './model-source.ts';
+import { BEST, bestOf } from './opened-model.ts';
 import { checked } from './options.ts';
 
 interface Flags {
@@ -21,6 +23,7 @@ interface Flags {
   gguf?: TensorType;
   modelfile?: true;
   merge?: true;
+  best?: true;
   base?: string;
   json?: boolean;
 }
@@ -29,7 +32,7 @@ interface Flags {
 interface Written {
   readonly tensors: number;
   readonly bytes: number;
-  /** For a person. */
+  /** For a person: how large it is, and what it is in. */
   readonly line: string;
   /** For a program: what of it is not in every export. */
   readonly facts: object;
@@ -59,16 +62,18 @@ export function exportCommand(host: Host): Command {
         .conflicts(['dtype', 'maxShardSize']),
     )
     .option('--modelfile', 'with --gguf: an Ollama Modelfile beside it')
+    .option('--best', BEST)
     .option('--merge', 'of an adapter: its model, with the adapter made a part of the weights')
     .option('--base <dir>', 'with --merge: the model that the adapter belongs to (default: the one that it names)')
     .option('--json', 'one JSON object')
     .action(async (dir: string, flags: Flags) => {
       if (flags.modelfile && !flags.gguf) throw new HoldfastError('--modelfile names a GGUF file; give --gguf, too');
-      const from = await localModel(host, dir);
+      const given = await localModel(host, dir);
+      const from = flags.best ? await bestOf(host, dir, given) : given;
       const base = await localBase(host, { name: dir, path: from, base: flags.base });
       const chatTemplate = await byteTemplateIn(host.files, from);
-      const { tensors, bytes, line, facts } = await withModel(host.files, from, { base }, async (opened) => {
-        const { model, found } = opened;
+      const { tensors, bytes, line, facts, path } = await withModel(host.files, from, { base }, async (opened) => {
+        const { model, found, path } = opened;
         if (model.adapters && !flags.merge)
           throw new HoldfastError(
             `${dir}: holds an adapter, which is in PEFT’s files already; add --merge for its model`,
@@ -77,14 +82,24 @@ export function exportCommand(host: Host): Command {
           throw new HoldfastError(`${dir}: has no adapter to merge; leave --merge out`);
         const weights = await mergedModel(opened);
         const source = { ...found, chatTemplate };
-        return flags.gguf
-          ? writeGGUF(host, dir, weights, source, flags, flags.gguf)
-          : writeFolder(host, weights, source, flags);
+        const written = flags.gguf
+          ? await writeGGUF(host, dir, weights, source, flags, flags.gguf)
+          : await writeFolder(host, weights, source, flags);
+        return { ...written, path };
       });
-      const said = flags.json ? JSON.stringify({ out: flags.out, tensors, bytes, ...facts }) : `${flags.out}: ${line}`;
+      const checkpoint = path !== dir && isCheckpoint(path) ? path : undefined;
+      const said = flags.json
+        ? JSON.stringify({ out: flags.out, tensors, bytes, ...facts, checkpoint })
+        : `${flags.out}: ${tensors} tensors${checkpoint === undefined ? '' : ` of ${checkpoint}`}, ${line}`;
       host.terminal.write(`${said}\n`);
+      // It is a hint alone: the run may go on meanwhile, or its state be damaged.
+      const best = flags.best ? undefined : await bestCheckpoint(host.files, from).catch(() => undefined);
+      if (best !== undefined && best !== path && !flags.json)
+        host.terminal.write(`the best validation is that of ${best}: --best exports it\n`);
     });
 }
+
+const isCheckpoint = (path: string): boolean => /(?:^|[/\\])checkpoint-\d+(?:\.replaced)?$/.test(path);
 
 async function writeFolder(host: Host, weights: SavedWeights, source: Source, flags: Flags): Promise<Written> {
   const { dtype, maxShardSize: maxShardBytes } = flags;
@@ -95,7 +110,7 @@ async function writeFolder(host: Host, weights: SavedWeights, source: Source, fl
     { dtype, maxShardBytes },
   );
   const files = shards.length === 1 ? 'one file' : `${shards.length} files`;
-  const line = `${tensors} tensors, ${formatBytes(bytes)} as ${dtype}, in ${files}`;
+  const line = `${formatBytes(bytes)} as ${dtype}, in ${files}`;
   return { tensors, bytes, line, facts: { dtype, files: shards } };
 }
 
@@ -113,11 +128,17 @@ async function writeGGUF(
   });
   const name = dir.split(/[/\\]/).findLast((part) => part !== '' && part !== '.') ?? dir;
   const model = { name, ...weights, ...source };
-  const options = { type, modelfile: flags.modelfile === true, endOfTurns: turnEndOf, interrupted: () => interrupted };
-  const { tensors, bytes, fallbacks, modelfile } = await exportGGUF(host.files, flags.out, model, options);
+  const options = {
+    type,
+    modelfile: flags.modelfile === true,
+    templates: templateRunner,
+    interrupted: () => interrupted,
+  };
+  const { tensors, bytes, fallbacks, modelfile, notes } = await exportGGUF(host.files, flags.out, model, options);
+  for (const note of notes) host.terminal.warn(`holdfast: ${oneLine(note)}\n`);
   const others = fallbacks === 0 ? '' : ` (${fallbacks} as F16: their rows are no multiples of 32)`;
   const beside = modelfile === undefined ? '' : `, and ${modelfile}`;
-  const line = `${tensors} tensors, ${formatBytes(bytes)} as ${type}${others}${beside}`;
+  const line = `${formatBytes(bytes)} as ${type}${others}${beside}`;
   return { tensors, bytes, line, facts: { gguf: type, fallbacks, ...(modelfile !== undefined && { modelfile }) } };
 }
 

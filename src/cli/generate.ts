@@ -20,11 +20,11 @@ import { chat } from './chat.ts';
 import { findTemplateFor } from './chat-template.ts';
 import { addBudgetOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
 import { MODEL_SOURCES } from './model-source.ts';
-import { type AdapterFlags, addAdapterOptions, onDevice, withNamedModel } from './opened-model.ts';
+import { addModelOptions, type OpenFlags, onDevice, withNamedModel } from './opened-model.ts';
 import { adapterOption, numberFrom, wholeNumberFrom, within } from './options.ts';
 import { writeGenerated } from './printable.ts';
 
-interface Flags extends MemoryFlags, AdapterFlags {
+interface Flags extends MemoryFlags, OpenFlags {
   prompt: string;
   prompts?: string;
   batch?: number;
@@ -78,7 +78,7 @@ export function generateCommand(host: Host): Command {
     .option('--seed <n>', 'the same seed writes the same text', wholeNumberFrom(0), 1)
     .addOption(adapterOption())
     .option('--json', 'one JSON object a text');
-  addBudgetOptions(addAdapterOptions(command, 'several'));
+  addBudgetOptions(addModelOptions(command, 'several'));
   return command.action(async (dir: string, flags: Flags) => {
     checkTogether(flags, (name) => command.getOptionValueSource(name) === 'cli');
     const memory = memoryFromFlags(host, flags);

@@ -5,11 +5,13 @@ import type { Command } from 'commander';
 import { type Device, openDevice } from '../gpu/device.ts';
 import { DEFAULT_ADAPTER, NO_ADAPTER } from '../nn/lora.ts';
 import type { Host } from '../runtime/host.ts';
+import { bestCheckpoint } from '../train/run/best-checkpoint.ts';
 import { type OpenedModel, withModel } from '../train/run/open-model.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { localBase, localModel } from './model-source.ts';
 
-export interface AdapterFlags {
+export interface OpenFlags {
+  best?: boolean;
   base?: string;
   lora?: readonly string[];
 }
@@ -26,11 +28,24 @@ const LORA = {
   },
 };
 
-export function addAdapterOptions(command: Command, takes: keyof typeof LORA): Command {
+export function addModelOptions(command: Command, takes: keyof typeof LORA): Command {
   const { says, next } = LORA[takes];
   return command
+    .option('--best', BEST)
     .option('--lora <dir>', says, next)
     .option('--base <dir>', 'the model that an adapter belongs to (default: the one that it names)');
+}
+
+/** What `--best` is. */
+export const BEST = 'of a run: the checkpoint of its best validation (default: the newest)';
+
+/** The folder of a run's best checkpoint. `path`: where what is called `name` lies. Errors: HoldfastError where none is kept. */
+export async function bestOf({ files }: Host, name: string, path: string): Promise<string> {
+  const best = await bestCheckpoint(files, path);
+  if (best !== undefined) return best;
+  throw new HoldfastError(
+    `--best: ${name} is no run that keeps its best checkpoint (train --keep-best does); leave the flag out`,
+  );
 }
 
 /** A model, and where it lies. */
@@ -45,10 +60,11 @@ export interface NamedModel extends OpenedModel {
 export async function withNamedModel<T>(
   host: Host,
   name: string,
-  flags: AdapterFlags,
+  flags: OpenFlags,
   use: (opened: NamedModel) => Promise<T>,
 ): Promise<T> {
-  const from = await localModel(host, name);
+  const given = await localModel(host, name);
+  const from = flags.best ? await bestOf(host, name, given) : given;
   const base = await localBase(host, { name, path: from, base: flags.base });
   const wanted = (flags.lora ?? []).map(adapterNamed);
   const named = wanted.map(({ name }) => name);

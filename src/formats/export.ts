@@ -75,6 +75,8 @@ async function writeModel(
   const given = parseJSON(await from.read(path), path, 'write it again');
   const hub = {
     ...(isObject(given) ? given : config),
+    // An adapter may have learned to end a text by others.
+    ...tokenizer?.modelIds,
     architectures: [familyOf(config).architecture(config)],
     // A head that came with an adapter has classes of its own.
     ...(labels && { ...labels, num_labels: undefined }),

@@ -169,7 +169,7 @@ test.each([
       await files.makeFolder(`${from}-gguf`);
       await done(files, ['export', from, ...more, '--gguf', 'F16', '--modelfile', '--out', `${from}-gguf/m.gguf`]);
       const modelfile = await text(`${from}-gguf/Modelfile`);
-      expect(modelfile).toContain('<|im_start|>assistant\n{{ .Response }}<|im_end|>');
+      expect(modelfile).toContain('<|im_start|>assistant\n{{ else if eq .Role "assistant" }}{{ .Content }}<|im_end|>');
       expect(modelfile).toMatch(/"""\nPARAMETER stop "<\|im_start\|>"\nPARAMETER stop "<\|im_end\|>"\n$/);
       for (const model of [`${out}-model`, `${from}-gguf/m.gguf`]) {
         const { status, said } = await inProcess(files, ['generate', model, '--chat', '--tokens', '3'], ['a']);

@@ -250,7 +250,7 @@ describe('holdfast export', () => {
     const files = await savedRun();
     const done = await command(files, 'run', '--out', 'out', '--dtype', 'bf16', '--max-shard-size', '700');
     expect(done).toMatchObject({ status: 0, said: '' });
-    expect(done.shown).toMatch(/^out: \d+ tensors, .* as bf16, in \d+ files\n$/);
+    expect(done.shown).toMatch(/^out: \d+ tensors of run\/checkpoint-\d+, .* as bf16, in \d+ files\n$/);
     expect(await collect((await loadWeights(files, 'out')).weights)).toEqual(rounded(values, 'bf16'));
   });
 

@@ -8,8 +8,8 @@ import type { Files, Host } from '../../runtime/host.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
 import { filesOf, type SourceFile } from '../corpus.ts';
 import { liesBeside, RECORDS } from './file-names.ts';
-import { beginsLikeRecords, firstRecord } from './lines.ts';
-import { recordShape } from './shapes.ts';
+import { beginsLikeRecords, type FoundRecord, firstRecord } from './lines.ts';
+import { exampleOf, recordShape } from './shapes.ts';
 
 /** A file that records are read from. */
 export interface RecordFile {
@@ -63,6 +63,31 @@ export async function holdRecords(host: Host, sources: readonly string[]): Promi
   throw new HoldfastError(
     `the data is records in ${shortened(records)} and text in ${shortened(text)}; name the files of the one or the other`,
   );
+}
+
+/**
+ * Whether some file of the sources begins with a conversation: a file has one shape. What cannot be used is refused when all
+ * records are read.
+ */
+export async function holdConversations(
+  files: Pick<Files, 'stat' | 'list' | 'readRange' | 'open' | 'read'>,
+  sources: readonly string[],
+): Promise<boolean> {
+  for await (const { path, kind } of ownFilesOf(files, sources)) {
+    const first = kind === 'file' ? await firstRecord(files, path) : undefined;
+    if (first && isConversation(first)) return true;
+  }
+  return false;
+}
+
+function isConversation(record: FoundRecord): boolean {
+  const shape = recordShape(record.value);
+  try {
+    return shape !== undefined && exampleOf(record, shape, true).kind === 'conversation';
+  } catch (error) {
+    if (error instanceof HoldfastError) return false;
+    throw error;
+  }
 }
 
 /** `objects`: of no shape that is known, or damaged. */

@@ -8,7 +8,7 @@ import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
 import { finiteWeights } from '../checkpoint/finite.ts';
-import { CHAT_TEMPLATE } from '../checkpoint/folder.ts';
+import { CHAT_TEMPLATE, CONFIG } from '../checkpoint/folder.ts';
 import type { Shapes } from '../checkpoint.ts';
 import { elements } from '../safetensors-header.ts';
 import type { TokenizerFiles } from '../tokenizer-files.ts';
@@ -26,6 +26,7 @@ import {
   u32,
 } from './header.ts';
 import { modelfileOf } from './modelfile.ts';
+import type { TemplateRunner } from './ollama-template.ts';
 import { TENSOR_TYPES, type TensorType, tensorBytes, typeFor } from './tensor-types.ts';
 import { huggingFaceVocabulary, VOCABULARY_FILES } from './vocabulary/huggingface.ts';
 import { BYTE_VOCABULARY, type Vocabulary, vocabularyMetadata } from './vocabulary/vocabulary.ts';
@@ -50,8 +51,8 @@ export interface GGUFOptions {
   readonly type: TensorType;
   /** Whether a Modelfile is written into the same folder. */
   readonly modelfile: boolean;
-  /** For a Modelfile of bytes, which has no token that ends an answer: what a chat template writes behind one. @default not known */
-  readonly endOfTurns?: ((chatTemplate: string) => string | undefined) | undefined;
+  /** For the token that ends a turn, and for the Modelfile. @default none: a Modelfile has no template then */
+  readonly templates?: TemplateRunner;
   /** Ends the writing, with nothing left of it. */
   readonly interrupted?: () => boolean;
 }
@@ -65,6 +66,8 @@ export interface GGUFSummary {
   readonly fallbacks: number;
   /** Where one was asked for. */
   readonly modelfile?: string;
+  /** For people, a line each: what of the model the Modelfile does not say. */
+  readonly notes: readonly string[];
 }
 
 /** A tensor of the file, and where its values come from. */
@@ -77,18 +80,18 @@ export async function exportGGUF(
   files: Files,
   out: string,
   model: GGUFModel,
-  { type, modelfile, endOfTurns, interrupted = () => false }: GGUFOptions,
+  { type, modelfile, templates, interrupted = () => false }: GGUFOptions,
 ): Promise<GGUFSummary> {
   const [, folder = '', file = ''] = /^(.*?)([^/\\]*)$/s.exec(out) ?? [];
   const beside = join(folder, 'Modelfile');
   if (file === '') throw new HoldfastError(`${JSON.stringify(out)} names no file; give one, as model.gguf`);
   const written = modelfile ? [out, beside] : [out];
   await checkFree(files, written);
-  const vocabulary = await vocabularyOf(model);
+  const vocabulary = await vocabularyOf(model, templates);
   const tensors = plan(model, type);
   const header = makeGGUFHeader(metadataOf(model, type, vocabulary), tensors);
   const bytes = tensors.reduce((sum, tensor) => sum + paddedBytes(tensor), header.length);
-  const modelfileText = modelfile ? modelfileOf(file, vocabulary, endOfTurns) : undefined;
+  const { text: modelfileText, notes = [] } = modelfile ? modelfileOf(file, vocabulary, templates) : {};
   const free = await files.freeBytes?.(folderOf(out));
   if (free !== undefined && free < bytes) {
     throw new HoldfastError(
@@ -128,6 +131,7 @@ export async function exportGGUF(
     bytes,
     fallbacks: TENSOR_TYPES[type].blockElements > 1 ? tensors.filter((tensor) => tensor.type === 'F16').length : 0,
     ...(modelfileText !== undefined && { modelfile: beside }),
+    notes,
   };
 }
 
@@ -200,7 +204,10 @@ function sizeLabel(parameters: number): string {
 }
 
 /** Of an adapter that brings one along, or of the model's folder; of one without a tokenizer.json, the bytes. Errors: HoldfastError where neither is the model's. */
-async function vocabularyOf({ name, config, files, folder, tokenizer, ...model }: GGUFModel): Promise<Vocabulary> {
+async function vocabularyOf(
+  { name, config, files, folder, tokenizer, ...model }: GGUFModel,
+  templates: TemplateRunner | undefined,
+): Promise<Vocabulary> {
   const contents = new Map<string, Uint8Array>();
   for (const each of VOCABULARY_FILES) {
     const path = join(folder, each);
@@ -208,7 +215,10 @@ async function vocabularyOf({ name, config, files, folder, tokenizer, ...model }
     if (brought) contents.set(each, brought);
     else if ((await files.stat(path))?.kind === 'file') contents.set(each, await files.read(path));
   }
-  if (contents.has('tokenizer.json')) return huggingFaceVocabulary(contents, name);
+  const ids = tokenizer?.modelIds;
+  if (ids) contents.set(CONFIG, new TextEncoder().encode(JSON.stringify(ids)));
+  if (contents.has('tokenizer.json'))
+    return huggingFaceVocabulary(contents, name, (text) => templates?.turnEnd({ text, bos: '', eos: '' }));
   if (config.vocab_size === BYTE_VOCABULARY.tokens.length) {
     const beside = contents.get(CHAT_TEMPLATE);
     const chatTemplate = model.chatTemplate ?? (beside && new TextDecoder().decode(beside));

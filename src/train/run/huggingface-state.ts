@@ -1,5 +1,5 @@
 // The state of a run in the fields of Hugging Face's trainer_state.json, for tools that plot one, and for callbacks. It lies
-// beside our own in the same file, and is never read back: it is made of the history and the settings, event by event.
+// beside our own in the same file, and no run goes on from it: it is made of the history and the settings, event by event.
 //
 // Invariant: the log of a run that was resumed is that of one that was not.
 

@@ -36,6 +36,8 @@ export interface OpenedModel {
   readonly tokenizer?: TokenizerFiles;
   /** Where the model lies: of an adapter, its base. */
   readonly found: FoundFolder;
+  /** The folder of what was named: of a run, the checkpoint. */
+  readonly path: string;
   /** Whether its head is an adapter's alone: its base has another, or none. */
   readonly borrowsHead: boolean;
 }
@@ -108,7 +110,9 @@ export async function withModel<T>(
     const ofBody = isOutside ? restricted(weights, (name) => !isOutside(name)) : weights;
     const all = low.size === 0 ? weights : joined(ofBody, sourceOf(low));
     const kept = withStored(model, baseStorage(model, isOutside ? ofNames(stored, ofBody) : stored, undefined));
-    return use({ model: kept, weights: all, found, borrowsHead, ...(tokenizer && { tokenizer }) });
+    const ofAdapter = itself && loaded.find(([name]) => name === DEFAULT_ADAPTER)?.[1].path;
+    const path = ofAdapter ?? found.folder;
+    return use({ model: kept, weights: all, found, path, borrowsHead, ...(tokenizer && { tokenizer }) });
   };
   return withWeights(files, base, lend, asAdapted);
 }

@@ -8,7 +8,9 @@ import { labelledDataset } from '../../data/labelled-texts.ts';
 import { type Masking, maskedDataset, maskingOf } from '../../data/masking.ts';
 import { tokenizerOf } from '../../data/open-tokenizer.ts';
 import { readDocuments } from '../../data/records/read-records.ts';
+import { holdConversations } from '../../data/records/record-files.ts';
 import { recordsToTrain } from '../../data/records/splits.ts';
+import { withTurnEnd } from '../../data/records/turn-end.ts';
 import { isSynthetic, syntheticTokens } from '../../data/synthetic.ts';
 import { type TokenizedText, type TokenizingOptions, tokenizedText } from '../../data/tokenized-text.ts';
 import type { Tokenizer } from '../../data/tokenizer.ts';
@@ -79,18 +81,23 @@ export async function readText(
 }
 
 /**
- * The tokenizer of a run, made of the files that its checkpoint or its model carries; where there are none, of those that
- * its settings name. Errors: HoldfastError where they are not those of the settings, and for a vocabulary that is not the
+ * The tokenizer of a run, made of the files that its checkpoint carries; where there are none, of those that its settings
+ * name. Of a run that begins to learn conversations, the end of a turn is among what ends a text: its checkpoints carry that
+ * on, so that it goes on as it began. Errors: HoldfastError where they are not those of the settings, and for a vocabulary that is not the
  * tokenizer's.
  */
 export async function tokenizerFor(
   files: Files,
-  { config, tokenizer, data }: RunSettings,
+  { config, tokenizer, data, records }: RunSettings,
   model = 'the model',
   carried?: TokenizerFiles,
 ): Promise<Tokenizer> {
-  const found =
-    tokenizer?.kind === 'huggingface' ? (carried ?? (await findTokenizer(files, tokenizer.path))) : undefined;
+  const named = async (path: string) => {
+    const found = await findTokenizer(files, path);
+    const template = records?.template;
+    return template && (await holdConversations(files, data)) ? withTurnEnd(found, template) : found;
+  };
+  const found = tokenizer?.kind === 'huggingface' ? (carried ?? (await named(tokenizer.path))) : undefined;
   const { vocabulary } = shapeOf(config);
   // Problems are made as tokens: nothing is read in it, and nothing written.
   return tokenizerOf(tokenizer, found, !found && isSynthetic(data) ? 0 : vocabulary, model);

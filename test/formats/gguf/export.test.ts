@@ -15,6 +15,7 @@ import { makeModel } from '../../../src/nn/index.ts';
 import type { Host } from '../../../src/runtime/host.ts';
 import { HoldfastError } from '../../../src/util/errors.ts';
 import { sourceOf } from '../../../src/values/tensor-source.ts';
+import { TEMPLATES } from '../../data/chat-templates.ts';
 import { MemoryFiles, memoryHost } from '../../memory-files.ts';
 import { checkpoint } from '../checkpoints.ts';
 import { LossyDisk } from '../lossy-disk.ts';
@@ -58,7 +59,7 @@ describe('holdfast export --gguf', () => {
     const files = await savedRun();
     const done = await command(files, ['run', '--out', 'out.gguf', '--gguf', 'F32', '--modelfile']);
     expect(done).toMatchObject({ status: 0, said: '' });
-    expect(done.shown).toMatch(/^out.gguf: 28 tensors, .* KB as F32, and Modelfile\n$/);
+    expect(done.shown).toMatch(/^out.gguf: 28 tensors of run\/checkpoint-1, .* KB as F32, and Modelfile\n$/);
     const { metadata, typed, tensors } = await readGGUF(await files.read('out.gguf'));
     expect(metadata).toMatchObject({
       'general.architecture': 'gpt2',
@@ -98,26 +99,48 @@ describe('holdfast export --gguf', () => {
     });
   });
 
-  test('with a tokenizer of its own and a chat template: a Modelfile that ends answers', async () => {
+  /** A run whose tokenizer has this chat template, exported with a Modelfile. */
+  async function withModelfile(chatTemplate: string) {
     const files = await savedRun();
     const added = ['<|im_start|>', '<|im_end|>'].map((content, i) => ({ id: 254 + i, content, special: true }));
     const words = wordsTokenizer(254);
     await files.writeAtomic('run/checkpoint-1/tokenizer.json', JSON.stringify({ ...words, added_tokens: added }));
-    const tokenizer = { eos_token: '<|im_end|>', chat_template: "{{ '<|im_start|>' + role }}" };
+    const tokenizer = { eos_token: '<|im_end|>', chat_template: chatTemplate };
     await files.writeAtomic('run/checkpoint-1/tokenizer_config.json', JSON.stringify(tokenizer));
     await files.makeFolder('made');
-    const { shown } = await command(files, ['run', '--out', 'made/a b.gguf', '--gguf', 'BF16', '--modelfile']);
+    const done = await command(files, ['run', '--out', 'made/a b.gguf', '--gguf', 'BF16', '--modelfile']);
+    const text = new TextDecoder().decode(await files.read('made/Modelfile'));
+    return { ...done, modelfile: text, gguf: await files.read('made/a b.gguf') };
+  }
+
+  test('with a tokenizer of its own and a chat template: a Modelfile that ends answers', async () => {
+    const { status, shown, said, modelfile, gguf } = await withModelfile(TEMPLATES.chatml.text);
+    expect([status, said]).toEqual([0, '']);
     expect(shown).toContain(', and made/Modelfile\n');
-    const { metadata } = await readGGUF(await files.read('made/a b.gguf'));
+    const { metadata } = await readGGUF(gguf);
     expect(metadata).toMatchObject({
-      'tokenizer.chat_template': tokenizer.chat_template,
+      'tokenizer.chat_template': TEMPLATES.chatml.text,
       'tokenizer.ggml.eos_token_id': 255,
       'tokenizer.ggml.eot_token_id': 255,
       'general.file_type': 32,
     });
-    const modelfile = new TextDecoder().decode(await files.read('made/Modelfile'));
-    expect(modelfile).toMatch(/^FROM \.\/a b\.gguf\nTEMPLATE """\{\{ if .System \}\}<\|im_start\|>system\n/);
-    expect(modelfile).toMatch(/"""\nPARAMETER stop "<\|im_start\|>"\nPARAMETER stop "<\|im_end\|>"\n$/);
+    expect(modelfile).toMatch(
+      /^FROM \.\/a b\.gguf\nTEMPLATE """\{\{ range .Messages \}\}\{\{ if eq .Role "system" \}\}<\|im_start\|>system\n/,
+    );
+    expect(modelfile).toMatch(
+      /"""\nSYSTEM """You are helpful."""\nPARAMETER stop "<\|im_start\|>"\nPARAMETER stop "<\|im_end\|>"\n$/,
+    );
+  });
+
+  test('where the chat template writes the date, the Modelfile has no template, and that is said in one line', async () => {
+    const { status, said, modelfile } = await withModelfile(TEMPLATES.llama3.text);
+    expect(said).toMatch(
+      /^holdfast: the Modelfile has no TEMPLATE, [^\n]+: it writes the date of the day; Ollama 0[^\n]+\n$/,
+    );
+    expect([status, modelfile]).toEqual([
+      0,
+      'FROM ./a b.gguf\nPARAMETER stop "<|start_header_id|>"\nPARAMETER stop "<|eot_id|>"\nPARAMETER stop "<|im_end|>"\n',
+    ]);
   });
 
   test.each([

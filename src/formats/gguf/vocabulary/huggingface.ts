@@ -27,8 +27,12 @@ const SPACE = '\u2581';
 /** More ids than any tokenizer has: what a damaged file must not make a list of. */
 const MOST_TOKENS = 2 ** 22;
 
-/** `contents`: of the files, by their names. Errors: HoldfastError. */
-export function huggingFaceVocabulary(contents: ReadonlyMap<string, Uint8Array>, from: string): Vocabulary {
+/** `contents`: of the files, by their names. `turnEnd`: what the text of a chat template writes behind an answer. Errors: HoldfastError. */
+export function huggingFaceVocabulary(
+  contents: ReadonlyMap<string, Uint8Array>,
+  from: string,
+  turnEnd: (chatTemplate: string) => string | undefined = () => undefined,
+): Vocabulary {
   const main = `${from}: tokenizer.json`;
   const tokenizer = jsonIn(contents, 'tokenizer.json', from);
   const model = objectAt(tokenizer, 'model', main);
@@ -59,6 +63,7 @@ export function huggingFaceVocabulary(contents: ReadonlyMap<string, Uint8Array>,
   const sources = {
     tokenizer,
     chatTemplate,
+    turnEnd: chatTemplate === undefined ? undefined : turnEnd(chatTemplate),
     configs: [config, jsonIn(contents, 'special_tokens_map.json', from)],
     ids: {
       generation: jsonIn(contents, 'generation_config.json', from),

@@ -20,11 +20,13 @@ export interface SpecialSources {
   /** generation_config.json, and what config.json says of special tokens. */
   readonly ids: { readonly generation: Json; readonly model: ModelTokenIds | undefined };
   readonly chatTemplate: string | undefined;
+  /** What the chat template writes behind an answer, where that is known. */
+  readonly turnEnd: string | undefined;
 }
 
 /** `idOf`: of a token, as it is spelled. */
 export function ggufSpecials(
-  { tokenizer, configs, ids, chatTemplate }: SpecialSources,
+  { tokenizer, configs, ids, chatTemplate, turnEnd = '' }: SpecialSources,
   idOf: (token: string) => number | undefined,
   hasId: (id: number) => boolean,
 ): Specials {
@@ -46,7 +48,7 @@ export function ggufSpecials(
   return {
     bos,
     eos,
-    eot: ENDS_OF_TURNS.map(idOf).find((id) => id !== undefined && ends.includes(id)),
+    eot: [turnEnd, ...ENDS_OF_TURNS].map(idOf).find((id) => id !== undefined && ends.includes(id)),
     pad: spelled('pad_token')[0] ?? numbered('pad_token_id')[0],
     unk: spelled('unk_token')[0],
     // A model whose chats begin with it is given it by what makes chats without that template, too.

@@ -1,4 +1,4 @@
-// Models of the Hugging Face hub by their names, OWNER/MODEL, as folders that are read over the network where they lie: headers by
+// Models of the Hugging Face hub by their addresses, as folders that are read over the network where they lie: headers by
 // range requests, whole files as streams. With nothing but fetch, for pages, which have no package of the hub's and no cache
 // of their own (remote.ts); what keeps a model stores these files.
 //
@@ -11,14 +11,13 @@ import { ADAPTER_FILES, COMPANIONS, CONFIG, INDEX, WEIGHTS } from '../checkpoint
 import { weightFiles } from '../checkpoint/tensor-files.ts';
 import { openGGUF } from '../gguf/open.ts';
 import { type ImportedFile, type ListedFile, ListedFolder } from '../listed-folder.ts';
+import { HUB, hubAddressIn, refuse } from './hub-address.ts';
 import { Interrupted, persistently, type RemoteFile, type RemoteFolder, retryPause } from './remote.ts';
 import { urlFolder } from './url.ts';
 
-export const HUB = 'https://huggingface.co';
-
 /** A model on the hub. */
 export interface HubSource {
-  /** OWNER/MODEL, OWNER/MODEL@REVISION, or OWNER/MODEL/FILE.gguf. */
+  /** ORG/NAME, ORG/NAME@REVISION or ORG/NAME/FILE.gguf, also behind hf://, or what a browser shows there: its address. */
   readonly hub: string;
   /** The address of a mirror. @default https://huggingface.co */
   readonly endpoint?: string;
@@ -35,8 +34,6 @@ export interface HubModel {
   readonly gguf?: ImportedFile;
 }
 
-const NAME =
-  /^(?:hf:\/\/|https:\/\/huggingface\.co\/)?([\w.-]{1,100})\/([\w.-]{1,100}?)(?:\/([\w.-]{1,200}\.gguf))?(?:@([\w./-]{1,200}))?\/?$/i;
 const WORDS = { verb: 'choose', wanted: 'name a model with its weights' } as const;
 /** The SHA-256 of a large file, where the hub gives it. */
 const sumIn = (lfs: unknown): string | undefined =>
@@ -55,12 +52,13 @@ export async function openHubModel(
   sha256: Files['sha256'],
   request: typeof fetch = uncached,
 ): Promise<HubModel> {
-  const [, owner, name, gguf, revision = 'main'] = NAME.exec(hub.trim()) ?? [];
-  if (owner === undefined || name === undefined)
-    throw new HoldfastError(
-      `${shortened(hub)}: is no name on the hub; it must be like OWNER/MODEL, OWNER/MODEL@REVISION or OWNER/MODEL/FILE.gguf`,
-    );
-  const repo = `${owner}/${name}`;
+  const named = hub.trim();
+  const {
+    repo,
+    revision = 'main',
+    file: gguf,
+  } = hubAddressIn(named.includes('://') ? named : `hf://${named}`) ?? refuse(named);
+  const name = repo.replace(/^.*\//, '');
   const { sha, sums } = await listing(repo, revision, endpoint, request);
   const names = [...sums.keys()];
   const folder = urlFolder(`${endpoint}/${repo}/resolve/${sha}/`, request);

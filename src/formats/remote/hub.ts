@@ -1,14 +1,13 @@
-// Models on the Hugging Face hub by their names, hf://ORG/NAME or hf://ORG/NAME@REVISION, through its own library, which is
-// an optional peer: it is asked for when the first name comes. Public models only.
+// Models on the Hugging Face hub by their addresses, through its own library, which is an optional peer: it is asked for when
+// the first name comes. Public models only.
 //
 // Invariant: all files are of one commit, also where the branch moves on meanwhile.
 
 import { HoldfastError, messageOf } from '../../util/errors.ts';
+import { type HubAddress, hubPlace } from './hub-address.ts';
 import { Interrupted, type RemoteFile, type RemoteFolder } from './remote.ts';
 
 const PACKAGE = '@huggingface/hub';
-const PREFIX = 'hf://';
-const NAME = /^hf:\/\/([\w.-]{1,100}\/[\w.-]{1,100})(?:@([\w./-]{1,200}))?$/;
 
 type Hub = typeof import('@huggingface/hub');
 
@@ -19,40 +18,24 @@ export interface HubOptions {
   readonly load?: () => Promise<Hub>;
 }
 
-export const isHubName = (name: string): boolean => name.startsWith(PREFIX);
-
-/** The model that an address names there, as ORG/NAME or ORG/NAME@REVISION; undefined of what is no such address. */
-export const modelOnHub = (address: string): string | undefined =>
-  NAME.test(address) ? address.slice(PREFIX.length) : undefined;
-
-/** The address of a model by its name there, with or without a revision; undefined of what is no such name. */
-export const hubAddressOf = (name: string): string | undefined =>
-  NAME.test(PREFIX + name) ? PREFIX + name : undefined;
-
-/** Errors: HoldfastError for what is no such name, where the library is missing, and where the hub has no such model. */
-export async function hubFolder(address: string, options: HubOptions = {}): Promise<RemoteFolder> {
+/** The files of a model. Errors: HoldfastError where the library is missing, and where the hub has no such model. */
+export async function hubFolder(address: HubAddress, options: HubOptions = {}): Promise<RemoteFolder> {
   const { load = () => import('@huggingface/hub'), fetch: request } = options;
-  const [, name, revision = 'main'] = NAME.exec(address) ?? [];
-  if (name === undefined) {
-    throw new HoldfastError(
-      `${address}: is no name on the hub; it must be like hf://ORG/NAME or hf://ORG/NAME@REVISION`,
-    );
-  }
+  const { repo: name, revision = 'main' } = address;
+  const called = hubPlace({ ...address, file: undefined });
   const hub = await load().catch((error: unknown) => {
-    throw new HoldfastError(
-      `${address}: names on the hub need ${PACKAGE} (${reasonOf(error)}); npm install ${PACKAGE}`,
-    );
+    throw new HoldfastError(`${called}: names on the hub need ${PACKAGE} (${reasonOf(error)}); npm install ${PACKAGE}`);
   });
   const asked = { ...(request && { fetch: request }) };
-  const { sha } = await answer(hub, address, () =>
+  const { sha } = await answer(hub, called, () =>
     hub.modelInfo({ name, revision, additionalFields: ['sha'], ...asked }),
   );
   return {
-    place: `${address}/`,
+    place: `${called}/`,
     cacheName: `hub+${name.replace('/', '+')}+${sha}`,
     async find(path): Promise<RemoteFile | undefined> {
       const at = { repo: { type: 'model', name }, path, revision: sha, ...asked } as const;
-      const place = `${address}/${path}`;
+      const place = `${called}/${path}`;
       const info = await answer(hub, place, () => hub.fileDownloadInfo(at));
       if (!info) return undefined;
       const blob = await answer(hub, place, () => hub.downloadFile({ ...at, downloadInfo: info }));

@@ -111,8 +111,8 @@ describe('in one line', () => {
     ['gpt2', 'is no name on the hub; it must be like hf://ORG/NAME'],
     ['owner/../etc', 'is no name on the hub'],
     ['https://elsewhere.example/owner/one', 'is no name on the hub'],
-    ['owner/missing', 'owner/missing: 127.0.0.1:PORT has no such public model; where it asks for an account'],
-    ['owner/one@v2', 'owner/one: 127.0.0.1:PORT has no such public model with a revision v2'],
+    ['owner/missing', 'owner/missing: 127.0.0.1:PORT shows no such model; accept its licence at'],
+    ['owner/one@v2', 'owner/one: 127.0.0.1:PORT shows no such model with a revision v2; accept'],
     ['owner/ggufs', 'has GGUF files; name one of them: owner/ggufs/x-Q4_K_M.gguf, owner/ggufs/x-Q8_0.gguf'],
     ['owner/adapter', 'owner/adapter: is an adapter without its model'],
   ])('%s', async (name, message) => {

@@ -6,7 +6,7 @@ import { HoldfastError, shortened } from '../../util/errors.ts';
 export const HUB = 'https://huggingface.co';
 /** The hosts that show the hub. */
 const HOSTS: readonly string[] = ['huggingface.co', 'www.huggingface.co', 'hf.co'];
-const SCHEME = 'hf://';
+export const HUB_SCHEME = 'hf://';
 
 const PART = '(?!\\.{1,2}(?:[/@]|$))[\\w.-]{1,100}';
 const NAME = new RegExp(`^(${PART}/${PART}?)(?:/([\\w.-]{1,200}\\.gguf))?(?:@([\\w./-]{1,200}))?/?$`, 'i');
@@ -24,14 +24,17 @@ export interface HubAddress {
 }
 
 /**
- * The model that a text names on the hub; undefined of a path, and of an address elsewhere or of a folder of files (.../resolve/...).
+ * The model that a text names on the hub, or on the mirror of it at `endpoint`; undefined of a path, and of an address elsewhere or
+ * of a folder of files (.../resolve/...).
  * Errors: HoldfastError for what is on the hub, and no model.
  */
-export function hubAddressIn(text: string): HubAddress | undefined {
-  if (text.startsWith(SCHEME)) return hubAddressOf(text.slice(SCHEME.length)) ?? refuse(text);
+export function hubAddressIn(text: string, endpoint = HUB): HubAddress | undefined {
+  if (text.startsWith(HUB_SCHEME)) return hubAddressOf(text.slice(HUB_SCHEME.length)) ?? refuse(text);
   const url = /^https?:\/\//i.test(text) && URL.canParse(text) ? new URL(text) : undefined;
-  if (!url || !HOSTS.includes(url.host)) return undefined;
-  return shownAt(url);
+  if (!url) return undefined;
+  const within = `${url.origin}${url.pathname}`;
+  if (within.startsWith(`${endpoint}/`)) return shownAt(within, within.slice(endpoint.length));
+  return HOSTS.includes(url.host) ? shownAt(within, url.pathname) : undefined;
 }
 
 /** The model of a name, ORG/NAME, with a revision or a file; undefined of what is no such name. */
@@ -46,7 +49,7 @@ export const hubName = ({ repo, revision }: HubAddress): string =>
 
 /** An address as hf://. */
 export const hubPlace = ({ repo, revision, file }: HubAddress): string =>
-  SCHEME + hubName({ repo: file === undefined ? repo : `${repo}/${file}`, revision });
+  HUB_SCHEME + hubName({ repo: file === undefined ? repo : `${repo}/${file}`, revision });
 
 /** Errors: HoldfastError, always. */
 export function refuse(text: string): never {
@@ -55,10 +58,9 @@ export function refuse(text: string): never {
   );
 }
 
-/** What is shown at .../ORG/NAME, .../ORG/NAME/tree/REVISION or .../ORG/NAME/blob/REVISION/FILE. */
-function shownAt(url: URL): HubAddress | undefined {
-  const place = `${url.origin}${url.pathname}`;
-  const parts = partsOf(url.pathname) ?? refuse(place);
+/** What is shown at a path, of `place`: /ORG/NAME, /ORG/NAME/tree/REVISION or /ORG/NAME/blob/REVISION/FILE. */
+function shownAt(place: string, path: string): HubAddress | undefined {
+  const parts = partsOf(path) ?? refuse(place);
   const [org = '', model = '', view = '', revision = 'main', ...inside] = parts;
   if (view === 'resolve') return undefined;
   if (OTHERS.test(org)) return refuse(place);

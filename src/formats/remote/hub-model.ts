@@ -11,7 +11,8 @@ import { ADAPTER_FILES, COMPANIONS, CONFIG, INDEX, WEIGHTS } from '../checkpoint
 import { weightFiles } from '../checkpoint/tensor-files.ts';
 import { openGGUF } from '../gguf/open.ts';
 import { type ImportedFile, type ListedFile, ListedFolder } from '../listed-folder.ts';
-import { HUB, hubAddressIn, refuse } from './hub-address.ts';
+import { asAccount, endpointFrom, gettingIn, type HubAccount } from './hub-access.ts';
+import { hubAddressIn, refuse } from './hub-address.ts';
 import { Interrupted, persistently, type RemoteFile, type RemoteFolder, retryPause } from './remote.ts';
 import { urlFolder } from './url.ts';
 
@@ -21,6 +22,8 @@ export interface HubSource {
   readonly hub: string;
   /** The address of a mirror. @default https://huggingface.co */
   readonly endpoint?: string;
+  /** An access token of an account there, for models that ask for one. It goes to that address alone, and is not kept. @default none */
+  readonly token?: string;
 }
 
 /** A model as it lies there. */
@@ -48,20 +51,24 @@ const uncached: typeof fetch = (address, init) => fetch(address, { ...init, cach
 
 /** Errors: HoldfastError for what is no such name, where the hub cannot be reached, and where it has no such model. */
 export async function openHubModel(
-  { hub, endpoint = HUB }: HubSource,
+  { hub, endpoint: given, token }: HubSource,
   sha256: Files['sha256'],
-  request: typeof fetch = uncached,
+  asking: typeof fetch = uncached,
 ): Promise<HubModel> {
+  const account: HubAccount = { endpoint: endpointFrom(given, 'endpoint'), token };
+  const { endpoint } = account;
+  const request = asAccount(account, asking);
   const named = hub.trim();
   const {
     repo,
     revision = 'main',
     file: gguf,
-  } = hubAddressIn(named.includes('://') ? named : `hf://${named}`) ?? refuse(named);
+  } = hubAddressIn(named.includes('://') ? named : `hf://${named}`, endpoint) ?? refuse(named);
   const name = repo.replace(/^.*\//, '');
-  const { sha, sums } = await listing(repo, revision, endpoint, request);
+  const fix = gettingIn(account, repo, 'give an access token of yours beside the name');
+  const { sha, sums } = await listing(repo, revision, endpoint, request, fix);
   const names = [...sums.keys()];
-  const folder = urlFolder(`${endpoint}/${repo}/resolve/${sha}/`, request);
+  const folder = urlFolder(`${endpoint}/${repo}/resolve/${sha}/`, request, fix);
   const sourceOf = (files: readonly ListedFile[]) =>
     JSON.stringify([folder.place, ...files.map(({ path, bytes }) => [path, bytes])]);
   if (gguf !== undefined) {
@@ -101,6 +108,7 @@ async function listing(
   revision: string,
   endpoint: string,
   request: typeof fetch,
+  fix: string,
 ): Promise<{ readonly sha: string; readonly sums: ReadonlyMap<string, string | undefined> }> {
   const { host } = new URL(endpoint);
   let response: Response;
@@ -114,7 +122,7 @@ async function listing(
   const { status } = response;
   if (status === 401 || status === 403 || status === 404)
     throw new HoldfastError(
-      `${repo}: ${host} has no such public model${revision === 'main' ? '' : ` with a revision ${shortened(revision)}`}; where it asks for an account, download it with one and drop its folder`,
+      `${repo}: ${host} shows no such model${revision === 'main' ? '' : ` with a revision ${shortened(revision)}`}; ${fix}`,
     );
   const found = status === 200 ? accept(LISTED, await response.json().catch(() => undefined)) : undefined;
   if (!found || !/^[0-9a-f]{40}$/.test(found.sha))

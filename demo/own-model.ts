@@ -69,7 +69,9 @@ export class OwnModel {
     byId('own-hub', HTMLFormElement).addEventListener('submit', (event) => {
       event.preventDefault();
       const hub = byId('own-hub-name', HTMLInputElement).value.trim();
-      if (hub !== '') void this.#inspect({ hub });
+      // Kept by this page alone, until it is closed.
+      const token = byId('own-hub-token', HTMLInputElement).value.trim();
+      if (hub !== '') void this.#inspect({ hub, ...(token !== '' && { token }) });
     });
     this.#ways.addEventListener('change', changed);
   }

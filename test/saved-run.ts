@@ -91,6 +91,6 @@ export async function changedRun(change: (state: any) => unknown, settings = SET
   const { files, state } = await savedRun(settings);
   const json = JSON.parse(JSON.stringify(state));
   change(json);
-  await files.writeAtomic(`${CHECKPOINT}/trainer_state.json`, JSON.stringify(json));
+  await files.writeAtomic(`${CHECKPOINT}/holdfast_state.json`, JSON.stringify(json));
   return files;
 }

@@ -3,17 +3,18 @@
 import { isZip, openZip, storeFile } from '../formats/archive.ts';
 import { blobSource } from '../formats/byte-source.ts';
 import {
-  ADAPTER_CHECKPOINT_FILES,
   ADAPTER_CONFIG,
+  ADAPTER_FILES,
   CHECKPOINT_FILES,
   COMPANIONS,
   CONFIG,
+  checkpointFiles,
   INDEX,
   MOMENTS_INDEX,
   modelFolder,
   OWN_COMPANIONS,
+  runStateName,
   SUMS,
-  shardedFiles,
   WEIGHTS,
 } from '../formats/checkpoint/folder.ts';
 import { checkpointsOf, loadCheckpoint, loadWeights, replaceBase } from '../formats/checkpoint.ts';
@@ -53,7 +54,7 @@ const noBase = () => Promise.reject(new HoldfastError('a model has no base'));
 
 const isShard = (name: string): boolean => /\.safetensors$/i.test(name) && !isOwn(name);
 
-const OWN: readonly string[] = [...CHECKPOINT_FILES, ...ADAPTER_CHECKPOINT_FILES];
+const OWN: readonly string[] = [...CHECKPOINT_FILES, ...ADAPTER_FILES];
 
 const isOwn = (name: string): boolean => OWN.includes(name);
 
@@ -81,8 +82,8 @@ export async function importCheckpoint(
     wanted.set(file.name, file);
   }
   const weights = wanted.has(INDEX) && !wanted.has(WEIGHTS) ? INDEX : WEIGHTS;
-  const has = (names: readonly string[]) => names.every((name) => wanted.has(name));
-  const trainsAdapter = has(ADAPTER_CHECKPOINT_FILES) && !wanted.has(weights);
+  const ofRun = checkpointFiles([...wanted.keys()]);
+  const trainsAdapter = ofRun?.includes(ADAPTER_CONFIG) === true && !wanted.has(weights);
   if (wanted.has(ADAPTER_CONFIG) && !trainsAdapter && !wanted.has(weights)) throw adapterAlone();
   const missing = trainsAdapter ? undefined : [CONFIG, weights].find((name) => !wanted.has(name));
   if (missing) {
@@ -90,13 +91,12 @@ export async function importCheckpoint(
       `there is no ${missing} among the ${given.length} files; choose all files of a checkpoint's folder, or a zip of them`,
     );
   }
-  const sharded = shardedFiles([...wanted.keys()]) ?? [];
-  const resumable = trainsAdapter || has(CHECKPOINT_FILES) || (sharded.length > 0 && has(sharded));
+  const resumable = ofRun !== undefined && (trainsAdapter || ofRun.includes(weights));
   // The step is known once the state is read.
   const target = resumable ? join(folder, '.checkpoint-0.partial') : folder;
   await files.makeFolder(target);
   for (const [name, file] of wanted) {
-    const isOfCheckpoint = [...OWN, ...sharded, SUMS, ...OWN_COMPANIONS].includes(name);
+    const isOfCheckpoint = [...OWN, ...(ofRun ?? []), SUMS, ...OWN_COMPANIONS].includes(name);
     const isOfModel = name === CONFIG || name === weights || COMPANIONS.includes(name);
     if (resumable ? isOfCheckpoint : isOfModel || (weights === INDEX && isShard(name)))
       await store(join(target, name), file);
@@ -107,7 +107,7 @@ export async function importCheckpoint(
   if (!resumable) return { savedStep: 0 };
   const loaded = await loadCheckpoint(files, target);
   let state = await savedState(host, target);
-  if (path !== undefined) checkStep(state, path);
+  if (path !== undefined) checkStep(state, join(path, await runStateName(files, target)));
   if (trainsAdapter) {
     checkTrained(loaded, modelOf(state.settings));
     const from = await baseOf(state);

@@ -2,7 +2,16 @@
 // first, with progress on a terminal.
 
 import { besideAdapter } from '../formats/checkpoint/load.ts';
-import { hubAddressOf, hubFolder, isHubName, modelOnHub } from '../formats/remote/hub.ts';
+import { hubFolder } from '../formats/remote/hub.ts';
+import { asAccount, endpointFrom, GIVING_A_TOKEN, gettingIn, type HubAccount } from '../formats/remote/hub-access.ts';
+import {
+  HUB_SCHEME,
+  type HubAddress,
+  hubAddressIn,
+  hubAddressOf,
+  hubName,
+  hubPlace,
+} from '../formats/remote/hub-address.ts';
 import { keepOfHub, keptOfHub } from '../formats/remote/hub-cache.ts';
 import { fetchFile, fetchModel, Interrupted } from '../formats/remote/remote.ts';
 import { isUrl, urlFolder } from '../formats/remote/url.ts';
@@ -15,10 +24,11 @@ const SHOWN_MS = 200;
 
 /** What a model's name may be, for the help of flags. */
 export const MODEL_SOURCES =
-  'a folder, zip or GGUF file, its https:// address, hf://ORG/NAME, or hf://ORG/NAME/FILE.gguf';
+  'a folder, zip or GGUF file, its https:// address, hf://ORG/NAME, hf://ORG/NAME/FILE.gguf, or its page on the hub';
 
 /** The path of the model that a name stands for. Errors: HoldfastError where it cannot be had. */
 export async function localModel(host: Host, name: string): Promise<string> {
+  if (!isElsewhere(name)) return name;
   const { terminal } = host;
   let shown = 0;
   const progress = (file: string, bytes: number, of: number) => {
@@ -28,24 +38,25 @@ export async function localModel(host: Host, name: string): Promise<string> {
     terminal.warn(`\r${file}: ${formatBytes(bytes)} of ${formatBytes(of)}\u001b[K${bytes === of ? '\n' : ''}`);
   };
   const waits = (why: string) => terminal.warn(`waiting for another process that fetches ${name}: ${why}\n`);
+  const account: HubAccount = { endpoint: endpointOf(host), token: await host.hub?.token() };
+  const onHub = hubAddressIn(name, account.endpoint);
   try {
-    const [, repository, file, revision = ''] = /^(hf:\/\/[^/@]+\/[^/@]+)\/([^/@]+\.gguf)(@.+)?$/i.exec(name) ?? [];
-    if (repository !== undefined && file !== undefined)
-      return await fetchFile(host, await hubFolder(repository + revision), file, progress, waits);
-    if (isHubName(name)) {
-      const folder = await fetchModel(host, await hubFolder(name), progress, waits);
-      await keepOfHub(host, name, folder);
+    if (onHub?.file !== undefined)
+      return await fetchFile(host, await hubFolder(onHub, { account }), onHub.file, progress, waits);
+    if (onHub) {
+      const folder = await fetchModel(host, await hubFolder(onHub, { account }), progress, waits);
+      await keepOfHub(host, onHub, folder);
       return folder;
     }
-    if (!isUrl(name)) return name;
+    const folderAt = (address: string) => urlFolder(address, asAccount(account, fetch), wayIn(account, name));
     const [, folder, zip] = /^(.*\/)([^/?#]+\.(?:zip|gguf))$/i.exec(name) ?? [];
     if (folder !== undefined && zip !== undefined) {
-      return await fetchFile(host, urlFolder(folder), fileNameOf(zip), progress, waits);
+      return await fetchFile(host, folderAt(folder), fileNameOf(zip), progress, waits);
     }
-    return await fetchModel(host, urlFolder(name), progress, waits);
+    return await fetchModel(host, folderAt(name), progress, waits);
   } catch (error) {
     if (!(error instanceof Interrupted)) throw error;
-    const kept = await keptOfHub(host, name);
+    const kept = onHub && onHub.file === undefined ? await keptOfHub(host, onHub) : undefined;
     if (kept !== undefined) {
       terminal.warn(`holdfast: ${name}: the hub cannot be reached; it is taken as it was brought before\n`);
       return kept;
@@ -54,10 +65,23 @@ export async function localModel(host: Host, name: string): Promise<string> {
   }
 }
 
+const endpointOf = ({ hub }: Host): string => endpointFrom(hub?.endpoint, 'HF_ENDPOINT');
+
+const isElsewhere = (name: string): boolean => isUrl(name) || name.startsWith(HUB_SCHEME);
+
+const addressIn = (host: Host, name: string): HubAddress | undefined =>
+  isElsewhere(name) ? hubAddressIn(name, endpointOf(host)) : undefined;
+
+/** What to do where files of the hub that are named by their own address are refused; undefined elsewhere. */
+function wayIn(account: HubAccount, name: string): string | undefined {
+  const repo = name.startsWith(`${account.endpoint}/`) && /^[^/]+\/[^/]+/.exec(name.slice(account.endpoint.length + 1));
+  return repo ? gettingIn(account, repo[0], GIVING_A_TOKEN) : undefined;
+}
+
 /** What a run that starts from a model keeps of where it is: `from` is its path here, `name` what it was named by. */
-export function sourceSettings(from: string, name: string): Pick<RunSettings, 'from' | 'fromHub'> {
-  const fromHub = modelOnHub(name);
-  return { from, ...(fromHub !== undefined && { fromHub }) };
+export function sourceSettings(host: Host, from: string, name: string): Pick<RunSettings, 'from' | 'fromHub'> {
+  const onHub = addressIn(host, name);
+  return { from, ...(onHub && onHub.file === undefined && { fromHub: hubName(onHub) }) };
 }
 
 /**
@@ -69,10 +93,10 @@ export async function localBase(
   { name, path, base }: { readonly name: string; readonly path: string; readonly base: string | undefined },
 ): Promise<string | undefined> {
   if (base !== undefined) return localModel(host, base);
-  const { base: own, revision } = (isHubName(name) && (await besideAdapter(host.files, path))) || {};
+  const { base: own, revision } = (addressIn(host, name) && (await besideAdapter(host.files, path))) || {};
   if (own === undefined || (await host.files.stat(own))) return undefined;
   const address = hubAddressOf(revision === undefined ? own : `${own}@${revision}`);
-  return address === undefined ? undefined : localModel(host, address);
+  return address && localModel(host, hubPlace(address));
 }
 
 /** As a file here is called. Errors: HoldfastError for what is no name of one. */

@@ -3,6 +3,7 @@
 
 import { Command } from 'commander';
 import { type ChoiceRecord, loadChoices, saveChoices } from '../engine/compile/choices.ts';
+import { RUN_STATE, TRAINER_STATE } from '../formats/checkpoint/folder.ts';
 import { checkpointsOf } from '../formats/checkpoint.ts';
 import { openDevice } from '../gpu/device.ts';
 import type { OptimizerDevice, Update } from '../graph/operators/optimizer.ts';
@@ -153,7 +154,8 @@ async function* subjectsAt(
   const stat = (at: string) => host.files.stat(at);
   const read = async (at: string): Promise<Subject | undefined> => {
     if (await stat(join(at, 'ref.json'))) return { reference: await loadCase(host, at) };
-    if (await stat(join(at, 'trainer_state.json'))) return { run: await loadRun(host, at, sources) };
+    for (const state of [RUN_STATE, TRAINER_STATE])
+      if (await stat(join(at, state))) return { run: await loadRun(host, at, sources) };
     if ((await checkpointsOf(host.files, at)).length > 0) {
       await claim(at);
       return { run: await loadRun(host, at, sources) };

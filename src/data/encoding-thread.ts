@@ -6,7 +6,9 @@ import { type Encoded, type EncodingTask, encodeTask } from './encoding-task.ts'
 import { HuggingFaceTokenizer } from './huggingface/tokenizer.ts';
 
 /** The first message has the files, each of the others texts. */
-export type EncodingWork = { readonly files: TokenizerFiles } | { readonly id: number; readonly task: EncodingTask };
+export type EncodingWork =
+  | { readonly files: TokenizerFiles; readonly alone: boolean }
+  | { readonly id: number; readonly task: EncodingTask };
 
 /** What became of the task with this number; without, it could not be done. */
 export interface EncodingReply {
@@ -19,7 +21,7 @@ export function encodingWorker(): (work: EncodingWork) => EncodingReply | undefi
   let tokenizer: HuggingFaceTokenizer | undefined;
   return (work) => {
     if ('files' in work) {
-      tokenizer = new HuggingFaceTokenizer(work.files);
+      tokenizer = new HuggingFaceTokenizer(work.files, work.alone);
       return undefined;
     }
     const { id, task } = work;

@@ -28,7 +28,7 @@ export interface Encoder {
 }
 
 /** What encodes. A tokenizer with files can be made again in a thread. */
-export type EncodingTokenizer = DocumentTokenizer & Pick<Tokenizer, 'files'>;
+export type EncodingTokenizer = DocumentTokenizer & Pick<Tokenizer, 'files' | 'identity'>;
 
 /** In threads, where the host has them and texts of so many bytes are worth it. */
 export async function encoderFor(
@@ -87,7 +87,8 @@ class EncodingThreads implements Encoder {
   }
 
   async #start(threads: Threads): Promise<void> {
-    const { files } = this.#tokenizer;
+    const { files, identity } = this.#tokenizer;
+    const alone = identity.kind === 'byte' || identity.overrides === undefined;
     const given: Hand['given'] = new Map();
     let hand: Hand | undefined;
     let isGone = false;
@@ -102,7 +103,7 @@ class EncodingThreads implements Encoder {
     hand = { thread, given };
     this.#hands.add(hand);
     thread.keepAlive(true);
-    thread.post({ files } satisfies EncodingWork);
+    thread.post({ files, alone } satisfies EncodingWork);
   }
 
   #answered(all: Hand['given'], { id, encoded }: EncodingReply): void {

@@ -3,14 +3,8 @@
 
 import type { TokenizerFiles } from '../formats/tokenizer-files.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
-import {
-  ByteTokenizer,
-  DEFAULT_TOKENIZER,
-  identityOf,
-  isOfBytes,
-  type Tokenizer,
-  type TokenizerIdentity,
-} from './tokenizer.ts';
+import type { HuggingFaceTokenizer } from './huggingface/tokenizer.ts';
+import { ByteTokenizer, isOfBytes, type Tokenizer, type TokenizerIdentity } from './tokenizer.ts';
 
 /**
  * The tokenizer of a model, which has a vocabulary of so many tokens, from its files; where none is named, what they
@@ -25,8 +19,8 @@ export async function tokenizerOf(
   vocabulary: number,
   model: string,
 ): Promise<Tokenizer> {
-  const identity = named ?? (files && vocabulary > 0 ? identityOf(files) : DEFAULT_TOKENIZER);
-  if (identity.kind === 'byte') {
+  const isByte = named ? named.kind === 'byte' : !files || vocabulary === 0;
+  if (isByte) {
     const tokenizer = new ByteTokenizer();
     if (vocabulary === 0 || isOfBytes(vocabulary)) return tokenizer;
     const bytes = tokenizer.vocabulary;
@@ -35,14 +29,22 @@ export async function tokenizerOf(
         `models of the ${bytes} bytes read and write text: name its tokenizer, or use one with vocab_size ${bytes}`,
     );
   }
-  if (!files) throw new HoldfastError(`${model}: its tokenizer.json is not there, nor in ${shortened(identity.path)}`);
-  if (files.sha256 !== identity.sha256) {
+  const identity = named?.kind === 'huggingface' ? named : undefined;
+  if (!files)
+    throw new HoldfastError(`${model}: its tokenizer.json is not there, nor in ${shortened(identity?.path ?? '')}`);
+  if (identity && files.sha256 !== identity.sha256) {
     throw new HoldfastError(
       `${shortened(files.path)}: this tokenizer.json (SHA-256 ${files.sha256.slice(0, 12)}...) is not the one that ${model} ` +
         `was made with (${identity.sha256.slice(0, 12)}...); its tokens are others, use that one`,
     );
   }
-  const tokenizer = await tokenizerFrom(files);
+  const tokenizer = await tokenizerFrom(files, identity && identity.overrides === undefined);
+  if (identity && tokenizer.identity.overrides !== identity.overrides) {
+    throw new HoldfastError(
+      `${shortened(files.path)}: what lies beside it says ${shortened(tokenizer.identity.overrides ?? 'nothing else than it')}, ` +
+        `and with ${model} it was ${shortened(identity.overrides ?? 'nothing')}; use the tokenizer_config.json of then`,
+    );
+  }
   if (tokenizer.vocabulary <= vocabulary) return tokenizer;
   throw new HoldfastError(
     `${shortened(files.path)}: its tokens go up to ${tokenizer.vocabulary - 1}, the vocabulary of ${model} ends at ` +
@@ -50,8 +52,8 @@ export async function tokenizerOf(
   );
 }
 
-/** What the files describe. Errors: HoldfastError naming what is damaged, or would be read otherwise than elsewhere. */
-export async function tokenizerFrom(files: TokenizerFiles): Promise<Tokenizer> {
+/** What the files describe; `alone`: see HuggingFaceTokenizer. Errors: HoldfastError naming what is damaged, or would be read otherwise than elsewhere. */
+export async function tokenizerFrom(files: TokenizerFiles, alone?: boolean): Promise<HuggingFaceTokenizer> {
   const { HuggingFaceTokenizer } = await import('./huggingface/tokenizer.ts');
-  return new HuggingFaceTokenizer(files);
+  return new HuggingFaceTokenizer(files, alone);
 }

@@ -5,6 +5,7 @@
 // decoder's pieces, joined, are what decode() of the same ids gives, and no piece ends inside a character.
 
 import type { TokenizerFiles } from '../formats/tokenizer-files.ts';
+import { effectiveTokenizer } from '../formats/tokenizer-overrides.ts';
 import { HoldfastError } from '../util/errors.ts';
 
 /** Which tokenizer a model reads and writes with, as plain JSON: saved with its run. */
@@ -18,6 +19,8 @@ export type TokenizerIdentity =
       readonly path: string;
       /** Of tokenizer.json, as 64 hexadecimal digits. */
       readonly sha256: string;
+      /** What the files beside it say otherwise, and outweighs it. @default nothing, as in runs of earlier versions */
+      readonly overrides?: string;
     };
 
 /** The tokenizer of a run that names none. */
@@ -147,11 +150,19 @@ export class ByteTokenizer implements Tokenizer {
   }
 }
 
-/** What stands for the files in a run's settings. */
-export const identityOf = ({ path, sha256 }: TokenizerFiles): TokenizerIdentity => ({
+/** What stands for the files in a run's settings. Errors: as effectiveTokenizer. */
+export const identityOf = (files: TokenizerFiles): TokenizerIdentity =>
+  namedIdentity(files, effectiveTokenizer(files).overrides);
+
+/** As `identityOf`, of files whose overrides are known. */
+export const namedIdentity = (
+  { path, sha256 }: TokenizerFiles,
+  overrides: string | undefined,
+): Extract<TokenizerIdentity, { kind: 'huggingface' }> => ({
   kind: 'huggingface',
   path,
   sha256,
+  ...(overrides !== undefined && { overrides }),
 });
 
 /** A byte order mark is text like any other: without `ignoreBOM` it would vanish. */

@@ -1,6 +1,6 @@
-// A checkpoint: a folder that Hugging Face's libraries open (config.json, model.safetensors), with what resuming needs
-// beside it (optimizer.safetensors, trainer_state.json) and the checksums of all (SHA256SUMS). This file is the door to the
-// folder beside it, which says what one holds, chooses, saves and loads them. Of a run that trains an adapter it holds that
+// A checkpoint: a folder that Hugging Face's libraries open (config.json, model.safetensors, trainer_state.json), with what
+// resuming needs beside it (optimizer.safetensors, holdfast_state.json) and the checksums of all (SHA256SUMS). This file is the
+// door to the folder beside it, which says what one holds, chooses, saves and loads them. Of a run that trains an adapter it holds that
 // alone, in PEFT's layout (adapter_config.json, adapter_model.safetensors), and says which base it belongs to.
 //
 // Tensors come and go in pieces (tensor-source.ts): what is loaded is read from the files when it is asked for.
@@ -30,6 +30,7 @@ export {
   loadPreparation,
   loadState,
   loadTokenizer,
+  loadTrainerState,
   loadWeights,
   type Wanted,
   withWeights,

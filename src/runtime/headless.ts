@@ -8,6 +8,7 @@ import process from 'node:process';
 import { files } from './headless/files.ts';
 import { claimFolder, claimNextFolder } from './headless/folder-lock.ts';
 import { denoSources, nodeSources } from './headless/gpu-sources.ts';
+import { hubAccess } from './headless/hub-access.ts';
 import { readLines } from './headless/lines.ts';
 import { joinRanks, leaveRanks } from './headless/mpi/messages.ts';
 import { cacheFolder, packageFolder } from './headless/places.ts';
@@ -36,6 +37,7 @@ export function headlessHost(): Host {
     claimNextFolder,
     resumeFile,
     threads,
+    hub: hubAccess(),
     readStandardInput,
     readLines,
     joinRanks,

@@ -210,6 +210,14 @@ export interface Threads {
   start(worker: ThreadWorker, told: { message(message: unknown): void; failed(error: unknown): void }): Promise<Thread>;
 }
 
+/** What the place knows of the Hugging Face hub. */
+export interface HubAccess {
+  /** The address of the hub or of a mirror, as it was given. @default the hub's own */
+  readonly endpoint?: string;
+  /** The access token of the person's account there, if there is one. It is asked for when the hub is. */
+  token(): Promise<string | undefined>;
+}
+
 /** All that the library needs of the place it runs in. */
 export interface Host {
   /** For reports: the runtime's name and version. */
@@ -247,6 +255,8 @@ export interface Host {
   resumeFile?(path: string): Promise<ResumedFile>;
   /** Threads, which share memory where the place lets them. Absent where there are none. */
   readonly threads?: Threads;
+  /** Absent in a page, where a person gives what it takes. */
+  readonly hub?: HubAccess;
   /** All bytes of standard input, until its end. */
   readStandardInput(): Promise<Uint8Array<ArrayBuffer>>;
   /** Lines of standard input as they come, until its end or an interrupt; on a terminal asked for with `prompt`. Absent in a page. */

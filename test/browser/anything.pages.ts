@@ -139,7 +139,7 @@ async function readStates(): Promise<SavedState[]> {
   const look = async (folder: FileSystemDirectoryHandle): Promise<void> => {
     for await (const [name, entry] of folder.entries()) {
       if (entry.kind === 'directory') await look(entry as FileSystemDirectoryHandle);
-      else if (name === 'trainer_state.json') {
+      else if (name === 'holdfast_state.json') {
         found.push(JSON.parse(await (await (entry as FileSystemFileHandle).getFile()).text()));
       }
     }

@@ -58,6 +58,7 @@ test.runIf(isEmbedded)('begun in the browser, sampled, finished and replayed in 
   expect(Object.keys(files).sort()).toEqual([
     'SHA256SUMS',
     'config.json',
+    'holdfast_state.json',
     'model.safetensors',
     'optimizer.safetensors',
     'trainer_state.json',
@@ -151,7 +152,7 @@ test('a checkpoint of any size goes into a folder', async () => {
     const target = await (await navigator.storage.getDirectory()).getDirectoryHandle('chosen', { create: true });
     await trainer.exportFolder(id, target);
     const bytes = async (name: string) => (await (await target.getFileHandle(name)).getFile()).size;
-    return { model: await bytes('model.safetensors'), state: await bytes('trainer_state.json'), id };
+    return { model: await bytes('model.safetensors'), state: await bytes('holdfast_state.json'), id };
   });
   expect(found.model).toBe((await download(found.id))['model.safetensors']?.length);
   expect(found.state).toBeGreaterThan(0);

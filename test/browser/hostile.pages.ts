@@ -48,7 +48,7 @@ function planted(value: Json, pick: (path: string, value: Json) => boolean, path
 
 function hostile(pick: (path: string, value: Json) => boolean, more: Record<string, Json> = {}): Uint8Array {
   const read = (name: string) => JSON.parse(strFromU8(field(honest, name))) as Record<string, Json>;
-  const state = { ...(planted(read('trainer_state.json'), pick) as object), ...more };
+  const state = { ...(planted(read('holdfast_state.json'), pick) as object), ...more };
   // Files of a stranger have the right checksums, or none.
   const { SHA256SUMS: _, ...files } = honest;
   return zipSync({
@@ -56,7 +56,7 @@ function hostile(pick: (path: string, value: Json) => boolean, more: Record<stri
     'config.json': strToU8(
       JSON.stringify(planted(read('config.json'), (path, value) => pick(`config.${path}`, value))),
     ),
-    'trainer_state.json': strToU8(JSON.stringify(state)),
+    'holdfast_state.json': strToU8(JSON.stringify(state)),
   });
 }
 

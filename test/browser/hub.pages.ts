@@ -5,6 +5,7 @@
 import type { Browser, BrowserContext } from 'playwright';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { policyOf } from '../../demo/policy.ts';
+import type { HubSource } from '../../src/formats/remote/hub-model.ts';
 import { deferred } from '../../src/util/deferred.ts';
 import { FileServer } from '../formats/file-server.ts';
 import { launch, newContext, open, start } from './driver.ts';
@@ -68,7 +69,37 @@ test('the service looks into it, keeps it with progress, and has the model of it
   expect(kept.seen.at(-1)?.[0]).toBe(kept.seen.at(-1)?.[1]);
   expect(kept.info).toMatchObject({ ...found, from: expect.any(String) });
   const missing = page.evaluate((source) => window.holdfast.trainer.inspectModel(source), { hub: 'a/b', endpoint });
-  await expect(missing).rejects.toThrow(/a\/b: 127\.0\.0\.1:\d+ has no such public model/);
+  await expect(missing).rejects.toThrow(/a\/b: 127\.0\.0\.1:\d+ shows no such model; accept its licence at/);
+});
+
+test('one that asks for an account comes with the token that is given, which the hub alone sees, and nothing keeps', async () => {
+  const own = await browser.newContext();
+  const page = await open(own, site.isolated);
+  const files = `owner/tiny-llama/resolve/${SHA}/`;
+  const cdn = new FileServer(Object.fromEntries(Object.entries(model).map(([name, bytes]) => [`cdn/${name}`, bytes])));
+  cdn.behaviour.cors = true;
+  const token = 'hf_of_a_person';
+  try {
+    const redirect = { from: files, to: 'cdn/', server: await cdn.listen() };
+    hub.behaviour = { cors: true, gated: { path: files, token }, redirect };
+    const inspect = (source: HubSource) =>
+      page.evaluate((source) => window.holdfast.trainer.inspectModel(source), source);
+    const source = { hub: 'owner/tiny-llama', endpoint };
+    hub.accounts = [];
+    expect(await inspect({ ...source, token })).toMatchObject({ name: 'tiny-llama', tokens: 312 });
+    expect(new Set(hub.accounts)).toEqual(new Set([`Bearer ${token}`]));
+    expect(cdn.requests.length).toBeGreaterThan(3);
+    expect(new Set(cdn.accounts)).toEqual(new Set([undefined]));
+    await page.evaluate((source) => window.holdfast.trainer.importModel(source), { ...source, token });
+    const runs = await page.evaluate(() => window.holdfast.trainer.runs());
+    expect(JSON.stringify(runs)).not.toContain(token);
+    expect(JSON.stringify(await own.storageState({ indexedDB: true }))).not.toContain(token);
+    await expect(inspect(source)).rejects.toThrow(/answers 401; accept its licence at .* beside the name/);
+  } finally {
+    hub.behaviour = { cors: true };
+    await own.close();
+    await cdn.close();
+  }
 });
 
 test('reloaded in the middle of a download, a page asks for the rest of it alone', async () => {
@@ -188,6 +219,14 @@ test('the page fetches by name: what it takes is said first, and offline why not
   expect(await page.textContent('#own-name')).toBe('tiny-llama');
   expect(await page.textContent('#own-facts')).toContain('312 tokens of its own');
   for (const width of [390, 1280]) expect(await overflow(page, width)).toBe(0);
+  hub.behaviour.gated = { path: 'owner/tiny-llama/resolve/', token: 'hf_of_a_person' };
+  await page.click('#own-hub button');
+  await page.locator('#own-note', { hasText: /answers 401; accept its licence at https:/ }).waitFor();
+  await page.fill('#own-hub-token', 'hf_of_a_person');
+  await page.click('#own-hub button');
+  await page.locator('#own-note', { hasText: /^[\d.]+ \wB to keep here; .* are free\.$/ }).waitFor();
+  delete hub.behaviour.gated;
+  await page.fill('#own-hub-token', '');
   await own.unroute('https://huggingface.co/**');
   await own.route('https://huggingface.co/**', (route) => route.abort('internetdisconnected'));
   await page.fill('#own-hub-name', 'owner/other');

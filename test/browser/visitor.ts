@@ -142,7 +142,7 @@ export async function download(page: Page, run: Locator): Promise<Buffer> {
 /** Loss by step, from the zip of the newest run, which is shown and over. */
 export async function losses(page: Page): Promise<Map<number, number>> {
   await listed(page);
-  const { 'trainer_state.json': state = new Uint8Array() } = unzipSync(await download(page, await row(page)));
+  const { 'holdfast_state.json': state = new Uint8Array() } = unzipSync(await download(page, await row(page)));
   const { history } = JSON.parse(strFromU8(state)) as SavedState;
   return new Map(history.steps.map(({ step, loss }) => [step, loss]));
 }

@@ -30,10 +30,10 @@ test('a run in bf16 is near that in f32, and its checkpoint has f32', async () =
   expect(narrow[0]).not.toEqual(wide[0]);
   const all = [...(narrow[0] ?? new Map()).values()].flatMap((values) => [...new Uint32Array(values.buffer.slice(0))]);
   expect(all.some((bits) => (bits & 0xffff) !== 0)).toBe(true);
-  const text = new TextDecoder().decode(await files.read('narrow/checkpoint-6/trainer_state.json'));
+  const text = new TextDecoder().decode(await files.read('narrow/checkpoint-6/holdfast_state.json'));
   const { settings, history } = JSON.parse(text);
   expect(settings.dtype).toBe('bf16');
-  const before = new TextDecoder().decode(await files.read('wide/checkpoint-6/trainer_state.json'));
+  const before = new TextDecoder().decode(await files.read('wide/checkpoint-6/holdfast_state.json'));
   const losses = (steps: { loss: number }[]) => steps.map(({ loss }) => loss);
   const wanted = losses(JSON.parse(before).history.steps);
   expect(losses(history.steps)).not.toEqual(wanted);
@@ -53,7 +53,7 @@ test('stopped and resumed it has the bits of the run that was not, within a budg
 
 test('f16 as well: its scale of gradients is in the checkpoint', async () => {
   const controlOf = async (run: string) => {
-    const text = new TextDecoder().decode(await files.read(`${run}/checkpoint-6/trainer_state.json`));
+    const text = new TextDecoder().decode(await files.read(`${run}/checkpoint-6/holdfast_state.json`));
     return JSON.parse(text).trainer.control;
   };
   expect(await train(...SHAPE, '--dtype', 'f16', '--out', 'half')).toContain('computed with in f16');
@@ -71,7 +71,7 @@ test('a checkpoint goes on in the other width, which is said and kept', async ()
   await train('--resume', '--out', 'changed', '--dtype', 'f16', '--until', '3');
   const out = await train('--resume', '--out', 'changed', '--dtype', 'f32');
   expect(out).toContain('--dtype f32: the steps so far were computed in f16, from here on it is f32');
-  const text = new TextDecoder().decode(await files.read('changed/checkpoint-6/trainer_state.json'));
+  const text = new TextDecoder().decode(await files.read('changed/checkpoint-6/holdfast_state.json'));
   expect(JSON.parse(text)).toMatchObject({ settings: { dtype: 'f32' }, earlier: [{ until: 1 }, { until: 3 }] });
   expect(await stateOf('changed')).not.toEqual(await stateOf('narrow'));
 });

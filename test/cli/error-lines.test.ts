@@ -10,7 +10,7 @@ const STEERING = '\u001b]0;x\u0007\u0085\u009b31m\u2028';
 /** The files of a run whose state is changed. */
 async function runWith(change: (state: Record<string, unknown>) => void): Promise<MemoryFiles> {
   const { files } = await savedRun();
-  const path = `${CHECKPOINT}/trainer_state.json`;
+  const path = `${CHECKPOINT}/holdfast_state.json`;
   const state = JSON.parse(new TextDecoder().decode(await files.read(path)));
   change(state);
   await files.writeAtomic(path, JSON.stringify(state));

@@ -57,6 +57,13 @@ async function holdfast(...args: string[]): Promise<string> {
   return terminal.out;
 }
 
+async function refused(name: string) {
+  const terminal = recordedTerminal();
+  const host = { ...headlessHost(), cacheFolder: at('cache'), terminal, gpuSources: sharedGPUSources };
+  const args = ['generate', name, '--prompt', 'hold', '--tokens', '1', '--adapter', ADAPTER];
+  return { status: await run({ ...host, args }), said: terminal.said };
+}
+
 const write = (...args: string[]) =>
   holdfast('generate', ...args, '--prompt', 'hold', '--tokens', '16', '--temperature', '1');
 
@@ -86,6 +93,38 @@ test('a GGUF file of the hub is a model by its name', async () => {
   asked.length = 0;
   expect(await write('hf://org/files/base.gguf@v2')).toBe(await write(at('base.gguf')));
   expect(asked).toEqual(['org/files v2']);
+});
+
+test('a model is the one at its address as a browser shows it, and goes by its name', async () => {
+  online();
+  const named = await write('hf://org/base@v1');
+  for (const shown of ['https://huggingface.co/org/base', 'https://hf.co/org/base/tree/v1?library=transformers#main']) {
+    asked.length = 0;
+    expect(await write(shown), shown).toBe(named);
+    expect(asked).toEqual([`org/base ${shown.includes('v1') ? 'v1' : 'main'}`]);
+  }
+  await holdfast('finetune', 'https://huggingface.co/org/base/tree/v1', ...TRAINING, '--out', at('shown'));
+  const { settings } = JSON.parse(
+    new TextDecoder().decode(await files.read(at('shown/checkpoint-2/holdfast_state.json'))),
+  );
+  expect(settings.fromHub).toBe('org/base@v1');
+  offline();
+  expect((await refused('https://huggingface.co/org/base')).status).toBe(0);
+});
+
+test('an address on the hub that is no model is one line and status 2', async () => {
+  online();
+  for (const [shown, said] of [
+    ['https://huggingface.co/datasets/org', 'is no name on the hub'],
+    [
+      'https://huggingface.co/org/base/blob/main/config.json',
+      'is a part of a model; name the model, hf://org/base@main',
+    ],
+  ] as const) {
+    const { status, said: line } = await refused(shown);
+    expect([status, line]).toEqual([2, expect.stringMatching(/^holdfast: https:[^\n]+\n$/)]);
+    expect(line).toContain(said);
+  }
 });
 
 describe('a run that trains an adapter of a model from the hub', () => {

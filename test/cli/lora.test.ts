@@ -124,6 +124,7 @@ test('of records, packed, in tokens of its own: its checkpoints carry the tokeni
   const kept = ['SHA256SUMS', 'adapter_config.json', 'adapter_model.safetensors', 'config.json'];
   const rest = [
     'generation_config.json',
+    'holdfast_state.json',
     'optimizer.safetensors',
     'special_tokens_map.json',
     'tokenizer.json',

@@ -20,7 +20,7 @@ async function stateOf(run: string): Promise<Values[]> {
 }
 
 async function settingsOf(run: string, step: number) {
-  const text = await files.read(`${run}/checkpoint-${step}/trainer_state.json`);
+  const text = await files.read(`${run}/checkpoint-${step}/holdfast_state.json`);
   return JSON.parse(new TextDecoder().decode(text)).settings;
 }
 

@@ -85,3 +85,52 @@ test.each([
     ...{ 'tokenizer.ggml.bos_token_id': 5, 'tokenizer.ggml.eos_token_id': 6, 'tokenizer.ggml.padding_token_id': 8 },
   });
 });
+
+test('what a tokenizer_config.json adds to its tokenizer.json is kept with a run; one of an earlier version goes on without', async () => {
+  for (const [path, bytes] of [...files.contents])
+    if (path.startsWith('bpe/')) files.contents.set(path.replace('bpe/', 'more/'), bytes);
+  const added = { [VOCABULARY]: { content: 'holds', special: false, normalized: true } };
+  const config = { ...(await jsonIn('bpe/tokenizer_config.json')), added_tokens_decoder: added };
+  await files.writeAtomic('more/tokenizer_config.json', JSON.stringify(config));
+  const shape = ['--model', 'llama', '--layers', '1', '--width', '16', '--heads', '2', '--context', '24'];
+  const train = (out: string, ...more: string[]) =>
+    done(files, [
+      'train',
+      ...shape,
+      ...FEW,
+      '--steps',
+      '2',
+      '--tokenizer',
+      'more',
+      '--data',
+      'text.txt',
+      '--out',
+      out,
+      ...more,
+    ]);
+  const whole = await train('whole');
+  expect(whole).not.toBe(
+    await done(files, ['train', ...shape, ...FEW, '--tokenizer', 'bpe', '--data', 'text.txt', '--out', 'less']),
+  );
+  await train('parts', '--until', '1');
+  const state = 'parts/checkpoint-1/holdfast_state.json';
+  const json = await jsonIn(state);
+  expect(json).toMatchObject({
+    settings: {
+      tokenizer: { kind: 'huggingface', overrides: `added ${VOCABULARY} "holds"` },
+      config: { vocab_size: VOCABULARY + 1 },
+    },
+  });
+  for (const [path, bytes] of [...files.contents])
+    if (path.startsWith('parts/')) files.contents.set(path.replace('parts/', 'earlier/'), bytes);
+  await done(files, ['train', '--resume', '--out', 'parts']);
+  const weights = 'checkpoint-2/model.safetensors';
+  expect(await files.read(`parts/${weights}`)).toEqual(await files.read(`whole/${weights}`));
+  const { settings } = json as { settings: { tokenizer: Json } };
+  delete settings.tokenizer['overrides'];
+  await files.writeAtomic('earlier/checkpoint-1/holdfast_state.json', JSON.stringify(json));
+  await files.remove('earlier/checkpoint-1/SHA256SUMS');
+  await done(files, ['train', '--resume', '--out', 'earlier']);
+  expect(await files.read(`earlier/${weights}`)).not.toEqual(await files.read(`whole/${weights}`));
+  expect((await jsonIn('earlier/checkpoint-2/holdfast_state.json'))['settings']).toEqual(settings);
+});

@@ -21,7 +21,7 @@ async function stateOf(run: string): Promise<Values[]> {
 }
 
 async function savedIn(checkpoint: string) {
-  const text = new TextDecoder().decode(await files.read(`${checkpoint}/trainer_state.json`));
+  const text = new TextDecoder().decode(await files.read(`${checkpoint}/holdfast_state.json`));
   const { settings, history, trainer } = JSON.parse(text);
   const figures = history.steps.map(({ loss, gradNorm }: { loss: number; gradNorm: number }) => [loss, gradNorm]);
   return { update: settings.update, figures, control: trainer.control };

@@ -91,7 +91,7 @@ test('through the model’s own template, the answers are learned in its tokens,
     expect(readFileSync(at(`parts/checkpoint-2/${name}`)).equals(readFileSync(at(`whole/checkpoint-2/${name}`)))).toBe(
       true,
     );
-  const state = (out: string) => JSON.parse(readFileSync(at(`${out}/checkpoint-2/trainer_state.json`), 'utf8'));
+  const state = (out: string) => JSON.parse(readFileSync(at(`${out}/checkpoint-2/holdfast_state.json`), 'utf8'));
   const figures = ({ history, batches }: ReturnType<typeof state>) => ({
     ...history,
     batches,

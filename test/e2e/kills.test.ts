@@ -49,7 +49,7 @@ async function trainToEnd(...asked: Parameters<typeof command>): Promise<void> {
 /** Without what a clock says. */
 function outcome(run: string) {
   const file = (name: string) => readFileSync(at(run, `checkpoint-${STEPS}`, name));
-  const { history, trainer, batches, sampling } = JSON.parse(file('trainer_state.json').toString());
+  const { history, trainer, batches, sampling } = JSON.parse(file('holdfast_state.json').toString());
   const steps = history.steps.map(({ tokensPerSecond: _, ...figures }: Record<string, number>) => figures);
   return {
     state: { steps, validations: history.validations, samples: history.samples, trainer, batches, sampling },

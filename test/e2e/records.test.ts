@@ -45,7 +45,7 @@ test('trains for epochs on answers, with the template recorded, and goes on for 
   const { status, stdout, stderr } = await train(...model, '--batch', '2', '--warmup', '1', '--epochs', '1');
   expect(status, stderr).toBe(0);
   expect(stdout).toMatch(/^data: 30 records \(messages\) in 1 file, [\d,]+ tokens$/m);
-  const state = () => JSON.parse(readFileSync(at(`run/${latest()}/trainer_state.json`), 'utf8'));
+  const state = () => JSON.parse(readFileSync(at(`run/${latest()}/holdfast_state.json`), 'utf8'));
   const latest = () =>
     readdirSync(at('run'))
       .filter((name) => name.startsWith('checkpoint-'))

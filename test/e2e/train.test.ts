@@ -117,7 +117,7 @@ describe('train', () => {
           expect(stdout).toContain(`step ${end}: validation loss`);
           expect(stdout).toContain(`step ${end} writes:`);
         }
-        const state = JSON.parse(readFileSync(at(out, 'checkpoint-14', 'trainer_state.json'), 'utf8'));
+        const state = JSON.parse(readFileSync(at(out, 'checkpoint-14', 'holdfast_state.json'), 'utf8'));
         for (const step of state.history.steps) delete step.tokensPerSecond;
         return state;
       };

@@ -136,7 +136,7 @@ test('the newest checkpoint of a run is taken', async () => {
   expect(await load(zipOf(...run))).toEqual(expected);
 });
 
-const { 'trainer_state.json': _state, 'optimizer.safetensors': _moments, ...model2 } = whole;
+const { 'holdfast_state.json': _state, 'optimizer.safetensors': _moments, ...model2 } = whole;
 
 describe.each([
   ['loaded', load],
@@ -203,7 +203,7 @@ describe.each([
 });
 
 test('moments and state are those beside the weights', async () => {
-  const state = { 'trainer_state.json': new TextEncoder().encode('{"mine": true}') };
+  const state = { 'holdfast_state.json': new TextEncoder().encode('{"mine": true}') };
   const zip = zipOf(under('run/.checkpoint-3.partial/', other), under('run/checkpoint-2/', { ...whole, ...state }));
   const loaded = await loadCheckpoint(new MemoryFiles({ 'k.zip': zip }), 'k.zip');
   expect(await collect(loaded.moment1)).toEqual(expected);
@@ -296,7 +296,7 @@ test('a run whose folder in the zip is of another step than its state is refused
     const asModel = async () => importModel(host, 'model', await openModel(host, [{ path: 'my.zip', file }]));
     return Promise.all([asRun, asModel].map((way) => way().then(({ savedStep }) => savedStep, messageOf)));
   };
-  const refused = `my.zip/out/checkpoint-${STEPS}/trainer_state.json: trainer.step is ${STEPS + 1}; the folder's name says ${STEPS}`;
+  const refused = `my.zip/out/checkpoint-${STEPS}/holdfast_state.json: trainer.step is ${STEPS + 1}; the folder's name says ${STEPS}`;
   expect(await take(`out/checkpoint-${STEPS}`)).toEqual([refused, refused]);
   for (const folder of [`out/checkpoint-${STEPS + 1}`, 'my run'])
     expect(await take(folder)).toEqual([STEPS + 1, STEPS + 1]);

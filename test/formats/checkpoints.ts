@@ -26,21 +26,27 @@ export const valuesOf = (kind: number, step: number) =>
     ]),
   );
 
+/** What a step leaves besides weights and moments. */
+const statesOf = (step: number) => ({
+  state: { format: 'holdfast 1', step },
+  trainerState: { global_step: step, log_history: [] },
+});
+
 /** The checkpoint of a step, in pieces of up to `pieceElements`. */
-export const checkpoint = (step: number, pieceElements?: number): Checkpoint => ({
+export const checkpoint = (step: number, pieceElements?: number): CheckpointToSave => ({
   config,
   weights: sourceOf(valuesOf(0, step), pieceElements),
   shapes,
   moment1: sourceOf(valuesOf(1, step), pieceElements),
   moment2: sourceOf(valuesOf(2, step), pieceElements),
-  state: { format: 'holdfast 1', step },
+  ...statesOf(step),
 });
 
 /** One of a single tensor, with files of a few hundred bytes. */
-export function tinyCheckpoint(step: number): Checkpoint {
+export function tinyCheckpoint(step: number): CheckpointToSave {
   const one = (kind: number) => sourceOf(new Map([['ln_f.bias', new Float32Array(6).fill(10 * step + kind)]]));
   const tiny = { weights: one(0), moment1: one(1), moment2: one(2), shapes: new Map([['ln_f.bias', [6]]]) };
-  return { config, ...tiny, state: { format: 'holdfast 1', step } };
+  return { config, ...tiny, ...statesOf(step) };
 }
 
 const vit = parseConfig(
@@ -58,7 +64,7 @@ export function vitCheckpoint(step: number): CheckpointToSave {
     new Map(parameters.map(({ name, shape }) => [name, new Float32Array(shape.reduce((a, b) => a * b, 1)).fill(step)])),
   );
   return {
-    ...{ config: vit, weights: source, moment1: source, moment2: source, state: { format: 'holdfast 1', step } },
+    ...{ config: vit, weights: source, moment1: source, moment2: source, ...statesOf(step) },
     shapes: new Map(parameters.map(({ name, shape }) => [name, shape])),
     images: { resize: { height: 4, width: 4, filter: 'bicubic' }, pixels: { factor: 1, mean: [step], std: [2] } },
   };
@@ -79,7 +85,7 @@ export function adapterCheckpoint(step: number): CheckpointToSave {
   const source = sourceOf(new Map(own));
   return {
     ...{ config: vit, weights: source, moment1: source, moment2: source, shapes, adapter: { info, base: 'base' } },
-    state: { format: 'holdfast 1', step },
+    ...statesOf(step),
   };
 }
 

@@ -25,13 +25,15 @@ import type { BrowserHost } from '../../src/runtime/browser.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { collect, sourceOf } from '../../src/values/tensor-source.ts';
+import { asEarlierVersion } from '../earlier-checkpoint.ts';
 import { entry } from '../entry.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { adapterCheckpoint, checkpoint, tinyCheckpoint, vitCheckpoint } from './checkpoints.ts';
 import { writersOf } from './writers.ts';
 
-const FILES = ['config.json', 'model.safetensors', 'optimizer.safetensors', 'trainer_state.json'];
+const STATES = ['holdfast_state.json', 'trainer_state.json'];
+const FILES = ['config.json', 'model.safetensors', 'optimizer.safetensors', ...STATES].sort();
 const FOLDER = 'run/checkpoint-1';
 
 async function saved(): Promise<MemoryFiles> {
@@ -139,7 +141,7 @@ test('the checkpoints to damage have a tokenizer, and shards with their indices'
     ...parts.map((part) => `${stem}-${part}`),
     `${stem}.safetensors.index.json`,
   ]);
-  expect(shards).toEqual(['config.json', ...tensors, 'trainer_state.json', 'SHA256SUMS'].sort());
+  expect(shards).toEqual(['config.json', ...tensors, ...STATES, 'SHA256SUMS'].sort());
 });
 
 test.each(kinds.flatMap(([what, save, names, load]) => names.map((name) => ({ what, save, name, load }))))(
@@ -184,6 +186,26 @@ test('an adapter that the page exports is the one that was saved, or an error na
   await expect(exported()).rejects.toThrow(`${FOLDER}/adapter_model.safetensors: its SHA-256 is not the one in`);
 });
 
+test('one of an earlier version, whose states are in one file: every bit of it is checked, and another one takes its place there', async () => {
+  const files = await saved();
+  await asEarlierVersion(files, FOLDER);
+  expect(await refusal(loadCheckpoint(files, 'run'))).toBe('nothing');
+  expect(await refusal(loadState(files, 'run'))).toBe('nothing');
+  const bytes = entry(files.contents, `${FOLDER}/trainer_state.json`);
+  for (let at = 0; at < bytes.length; at++) {
+    bytes[at]! ^= 1 << (at % 8);
+    for (const load of [loadCheckpoint, loadState])
+      expect(await refusal(load(files, 'run'))).toContain(`${FOLDER}/trainer_state.json: its SHA-256`);
+    bytes[at]! ^= 1 << (at % 8);
+  }
+  const state = { format: 'holdfast 1', step: 8 };
+  await replaceState(files, FOLDER, state);
+  expect((await loadCheckpoint(files, 'run')).state).toEqual(state);
+  expect(await files.list(FOLDER)).toEqual(
+    [...FILES, 'SHA256SUMS'].filter((name) => name !== 'holdfast_state.json').sort(),
+  );
+});
+
 describe('what is opened is checked', () => {
   const flipped = async (name: string) => {
     const files = await saved();
@@ -199,7 +221,7 @@ describe('what is opened is checked', () => {
   test.each([
     ['loadWeights', ['config.json', 'model.safetensors', 'SHA256SUMS']],
     ['withWeights', ['config.json', 'model.safetensors', 'SHA256SUMS']],
-    ['loadState', ['config.json', 'trainer_state.json', 'SHA256SUMS']],
+    ['loadState', ['config.json', 'holdfast_state.json', 'SHA256SUMS']],
   ] as const)('%s: %s', async (opener, checked) => {
     const open = openers[opener];
     for (const name of [...FILES, 'SHA256SUMS']) {
@@ -256,9 +278,21 @@ describe('a SHA256SUMS', () => {
   });
 
   test.each<[string, (lines: string[]) => string[], string]>([
-    ['without a line', (lines) => lines.slice(1), 'SHA256SUMS: names model.safetensors, optimizer'],
-    ['with a line twice', (lines) => [...lines, ...lines.slice(0, 1)], 'SHA256SUMS: names config.json, model'],
-    ['with one instead of another', (lines) => [...lines.slice(1), ...lines.slice(1, 2)], 'SHA256SUMS: names model'],
+    [
+      'without a line',
+      (lines) => lines.slice(1),
+      'SHA256SUMS: names holdfast_state.json, model.safetensors, optimizer',
+    ],
+    [
+      'with a line twice',
+      (lines) => [...lines, ...lines.slice(0, 1)],
+      'SHA256SUMS: names config.json, holdfast_state.json, model',
+    ],
+    [
+      'with one instead of another',
+      (lines) => [...lines.slice(1), ...lines.slice(1, 2)],
+      'SHA256SUMS: names holdfast_state.json, model',
+    ],
     ['with a file more', (lines) => [...lines, `${none}  README.md`], 'SHA256SUMS: names config.json'],
     ['of nothing', () => [], 'SHA256SUMS: has lines that are no SHA-256'],
     ['in upper case', (lines) => first(lines, (line) => line.toUpperCase()), 'SHA256SUMS: has lines'],
@@ -291,7 +325,7 @@ test('another state, and its sum: the rest stays as it was', async () => {
   await replaceState(files, FOLDER, state);
   expect((await loadCheckpoint(files, 'run')).state).toEqual(state);
   const changed = [...files.contents].filter(([path, bytes]) => before.get(path) !== bytes).map(([path]) => path);
-  expect(changed.sort()).toEqual([`${FOLDER}/SHA256SUMS`, `${FOLDER}/trainer_state.json`]);
+  expect(changed.sort()).toEqual([`${FOLDER}/SHA256SUMS`, `${FOLDER}/holdfast_state.json`]);
   // One without sums gets none: those of its other files are not known.
   await files.remove(`${FOLDER}/SHA256SUMS`);
   await replaceState(files, FOLDER, state);

@@ -14,8 +14,10 @@ export interface Behaviour {
   busy?: { status: number; times: number };
   /** Says that a file is longer than it is. */
   longer?: number;
-  /** Sends a folder to another. */
-  redirect?: { from: string; to: string };
+  /** Sends a folder to another, of another server where one is named by its address. */
+  redirect?: { from: string; to: string; server?: string };
+  /** Below this path, what comes without the token of an account is refused, and so is another account's. */
+  gated?: { path: string; token: string; status?: 401 | 403 };
   /** Of the answers. @default "1" */
   etag?: string | undefined;
   /** Says nothing of a body's length. */
@@ -31,6 +33,8 @@ export class FileServer {
   behaviour: Behaviour = {};
   /** What was asked for, with its range. */
   requests: string[] = [];
+  /** The header of each request that names an account. */
+  accounts: (string | undefined)[] = [];
   /** Bytes of bodies that were sent. */
   sent = 0;
   readonly #server = createServer((request, response) => this.#answer(request, response));
@@ -60,15 +64,27 @@ export class FileServer {
     if (this.behaviour.cors) {
       response.setHeader('access-control-allow-origin', '*');
       response.setHeader('access-control-expose-headers', 'Content-Range, ETag');
+      response.setHeader('access-control-allow-headers', 'authorization, range');
+      if (request.method === 'OPTIONS') {
+        response.writeHead(204).end();
+        return;
+      }
     }
     this.requests.push(`${path} ${request.headers.range ?? ''}`.trim());
+    this.accounts.push(request.headers.authorization);
+    const { gated } = this.behaviour;
+    if (gated && path.startsWith(gated.path) && request.headers.authorization !== `Bearer ${gated.token}`) {
+      response.writeHead(gated.status ?? 401, { 'x-error-code': 'GatedRepo' }).end();
+      return;
+    }
     if (busy && busy.times > 0) {
       busy.times--;
       response.writeHead(busy.status).end();
       return;
     }
     if (redirect && path.startsWith(redirect.from)) {
-      response.writeHead(302, { location: `/${redirect.to}${path.slice(redirect.from.length)}` }).end();
+      const { from, to, server = '' } = redirect;
+      response.writeHead(302, { location: `${server}/${to}${path.slice(from.length)}` }).end();
       return;
     }
     const file = this.files.get(path);

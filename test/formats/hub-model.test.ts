@@ -67,17 +67,20 @@ const open = async (name: string, repo: keyof typeof REPOS) => {
 };
 
 describe.each(['owner/one', 'owner/two'] as const)('%s', (repo) => {
-  test('is looked into by its headers, and read tensor by tensor', async () => {
-    const { server, files, name } = await open(`https://huggingface.co/${repo}`, repo);
-    expect(name).toBe(repo.slice(6));
-    const found = await loadWeights(files, name);
-    expect(found.config).toEqual(config);
-    const weights = [...stored.values()].reduce((sum, { bytes }) => sum + bytes.length, 0);
-    expect(server.sent).toBeLessThan(weights / 10);
-    expect(await collect(found.weights)).toEqual(values);
-    expect(server.requests.every((asked) => !asked.includes('resolve/main'))).toBe(true);
-    expect(server.requests.some((asked) => asked.includes('README'))).toBe(false);
-  });
+  test.each([`https://huggingface.co/${repo}`, `hf://${repo}`, `https://huggingface.co/${repo}/tree/main`])(
+    'as %s, is looked into by its headers, and read tensor by tensor',
+    async (address) => {
+      const { server, files, name } = await open(address, repo);
+      expect(name).toBe(repo.slice(6));
+      const found = await loadWeights(files, name);
+      expect(found.config).toEqual(config);
+      const weights = [...stored.values()].reduce((sum, { bytes }) => sum + bytes.length, 0);
+      expect(server.sent).toBeLessThan(weights / 10);
+      expect(await collect(found.weights)).toEqual(values);
+      expect(server.requests.every((asked) => !asked.includes('resolve/main'))).toBe(true);
+      expect(server.requests.some((asked) => asked.includes('README'))).toBe(false);
+    },
+  );
 
   test('its files are streams that survive lost connections', async () => {
     const { server, files, name } = await open(repo, repo);
@@ -105,11 +108,11 @@ test('a GGUF file by its name is a model', async () => {
 
 describe('in one line', () => {
   test.each([
-    ['gpt2', 'is no name on the hub; it must be like OWNER/MODEL'],
+    ['gpt2', 'is no name on the hub; it must be like hf://ORG/NAME'],
     ['owner/../etc', 'is no name on the hub'],
     ['https://elsewhere.example/owner/one', 'is no name on the hub'],
-    ['owner/missing', 'owner/missing: 127.0.0.1:PORT has no such public model; where it asks for an account'],
-    ['owner/one@v2', 'owner/one: 127.0.0.1:PORT has no such public model with a revision v2'],
+    ['owner/missing', 'owner/missing: 127.0.0.1:PORT shows no such model; accept its licence at'],
+    ['owner/one@v2', 'owner/one: 127.0.0.1:PORT shows no such model with a revision v2; accept'],
     ['owner/ggufs', 'has GGUF files; name one of them: owner/ggufs/x-Q4_K_M.gguf, owner/ggufs/x-Q8_0.gguf'],
     ['owner/adapter', 'owner/adapter: is an adapter without its model'],
   ])('%s', async (name, message) => {

@@ -5,6 +5,7 @@ import { describe, expect, test } from 'vitest';
 import { checkpointsOf, findModel, loadWeights, saveCheckpoint } from '../../src/formats/checkpoint.ts';
 import { serialize } from '../../src/formats/safetensors.ts';
 import { collect } from '../../src/values/tensor-source.ts';
+import { asEarlierVersion } from '../earlier-checkpoint.ts';
 import { entry } from '../entry.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { checkpoint, config, expectWhole, shapes, valuesOf } from './checkpoints.ts';
@@ -68,7 +69,10 @@ describe('a name stands for', () => {
 });
 
 describe('a folder named like a checkpoint, without all of its files', () => {
-  const names = ['config.json', 'model.safetensors', 'optimizer.safetensors', 'trainer_state.json'];
+  const names = [
+    ...['config.json', 'model.safetensors', 'optimizer.safetensors'],
+    ...['holdfast_state.json', 'trainer_state.json'],
+  ];
 
   test('is none, does not shadow the one before, and is not kept in its place', async () => {
     const files = new MemoryFiles();
@@ -89,6 +93,18 @@ describe('a folder named like a checkpoint, without all of its files', () => {
     expect(await files.list('run')).toContain('checkpoint-2000');
   });
 
+  test('is none where its one state is another program’s, and stays', async () => {
+    const files = new MemoryFiles();
+    await saveCheckpoint(files, 'run', 3, checkpoint(3));
+    const bytes = await files.read('run/checkpoint-3/optimizer.safetensors');
+    const foreign = { ...model('run/checkpoint-9', 9), 'run/checkpoint-9/optimizer.safetensors': bytes };
+    for (const [path, content] of Object.entries(foreign)) await files.writeAtomic(path, content);
+    await files.writeAtomic('run/checkpoint-9/trainer_state.json', '{"epoch": 1.0, "global_step": 9}');
+    await expectWhole(files, 3);
+    for (const step of [4, 5]) await saveCheckpoint(files, 'run', step, checkpoint(step));
+    expect(await files.list('run')).toEqual(['checkpoint-4', 'checkpoint-5', 'checkpoint-9']);
+  });
+
   test('steps aside where a checkpoint of its step is saved, with what is in it', async () => {
     const files = new MemoryFiles({ 'run/checkpoint-3/notes.txt': 'mine' });
     for (const step of [3, 4, 5]) await saveCheckpoint(files, 'run', step, checkpoint(step));
@@ -99,6 +115,21 @@ describe('a folder named like a checkpoint, without all of its files', () => {
 
 describe('of the checkpoints of a run', () => {
   const stepsOf = async (files: MemoryFiles) => (await checkpointsOf(files, 'run')).map(({ step }) => step);
+
+  test('those of an earlier version, whose states are in one file, are as any other', async () => {
+    const files = new MemoryFiles();
+    for (const step of [1, 2]) {
+      await saveCheckpoint(files, 'run', step, checkpoint(step));
+      await asEarlierVersion(files, `run/checkpoint-${step}`);
+    }
+    await expectWhole(files, 2);
+    await saveCheckpoint(files, 'run', 3, checkpoint(3));
+    expect(await stepsOf(files)).toEqual([2, 3]);
+    await expectWhole(files, 2, 'run/checkpoint-2');
+    await saveCheckpoint(files, 'run', 4, checkpoint(4));
+    expect(await stepsOf(files)).toEqual([3, 4]);
+    await expectWhole(files, 4);
+  });
 
   test('the newest and the one before are kept', async () => {
     const files = new MemoryFiles();

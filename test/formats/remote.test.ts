@@ -346,37 +346,36 @@ describe('from the hub', () => {
   };
 
   test('by its name: all of one commit, once', async () => {
-    const remote = await hubFolder('hf://org/m', { fetch: request });
+    const remote = await hubFolder({ repo: 'org/m' }, { fetch: request });
     expect(remote.cacheName).toBe(`hub+org+m+${sha}`);
     const folder = await fetchModel(host, remote);
     await expectModel(folder);
     server.sent = 0;
-    expect(await fetchModel(host, await hubFolder('hf://org/m@v1', { fetch: request }))).toBe(folder);
+    expect(await fetchModel(host, await hubFolder({ repo: 'org/m', revision: 'v1' }, { fetch: request }))).toBe(folder);
     expect(server.sent).toBeLessThan(20);
   });
 
   test('connections that drop are taken up', async () => {
     server.behaviour = { dropAfter: 150, drops: 7 };
-    await expectModel(await fetchModel(host, await hubFolder('hf://org/m', { fetch: request })));
+    await expectModel(await fetchModel(host, await hubFolder({ repo: 'org/m' }, { fetch: request })));
   });
 
   test('a checksum that is another', async () => {
     server.behaviour = { etag: `"${createHash('sha256').update('another').digest('hex')}"` };
-    const remote = await hubFolder('hf://org/m', { fetch: request });
+    const remote = await hubFolder({ repo: 'org/m' }, { fetch: request });
     expect(await refusal(fetchModel(host, remote))).toMatch(/config\.json: what arrived has another SHA-256/);
   });
 
   test.each([
-    ['hf://m', /is no name on the hub; it must be like hf:\/\/ORG\/NAME/],
-    ['hf://org/../m', /is no name on the hub/],
-    ['hf://org/m@none', /the hub answers 404; see whether the name is right/],
-  ])('%s is refused', async (name, message) => {
-    expect(await refusal(hubFolder(name, { fetch: request, load: async () => hub }))).toMatch(message);
+    [{ repo: 'org/m', revision: 'none' }, /^hf:\/\/org\/m@none: the hub answers 404; see whether the name is right/],
+    [{ repo: 'org/n' }, /^hf:\/\/org\/n: the hub answers 404/],
+  ])('%o is refused', async (address, message) => {
+    expect(await refusal(hubFolder(address, { fetch: request, load: async () => hub }))).toMatch(message);
   });
 
   test('without its library the line says how to get it', async () => {
     const missing = Object.assign(new Error('Cannot find package'), { code: 'ERR_MODULE_NOT_FOUND' });
-    expect(await refusal(hubFolder('hf://org/m', { load: () => Promise.reject(missing) }))).toBe(
+    expect(await refusal(hubFolder({ repo: 'org/m' }, { load: () => Promise.reject(missing) }))).toBe(
       'hf://org/m: names on the hub need @huggingface/hub (it is not installed); npm install @huggingface/hub',
     );
   });

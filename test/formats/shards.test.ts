@@ -57,7 +57,7 @@ describe('shards', () => {
         const parts = String(new Set(ranks).size).padStart(5, '0');
         const names = await files.list('run/checkpoint-3');
         expect(names.filter((name) => name.endsWith(`-of-${parts}.safetensors`))).toHaveLength(2 * Number(parts));
-        expect(names).toHaveLength(2 * Number(parts) + 5);
+        expect(names).toHaveLength(2 * Number(parts) + 6);
       }),
       { seed: 15, numRuns: EVERY_CASE ? 100 : 4 },
     );
@@ -91,7 +91,7 @@ describe('shards', () => {
     ...SHARDED.map((end) => `${stem}-${end}`),
     `${stem}.safetensors.index.json`,
   ]);
-  test.each([...FILES, 'config.json', 'trainer_state.json', 'SHA256SUMS'])(
+  test.each([...FILES, 'config.json', 'holdfast_state.json', 'trainer_state.json', 'SHA256SUMS'])(
     'a bit of %s that is another is found',
     async (name) => {
       const files = new MemoryFiles();

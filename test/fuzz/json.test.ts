@@ -18,6 +18,7 @@ import { trainerOptions } from '../../src/train/run/run-settings.ts';
 import { checkText, datasetOf, readText } from '../../src/train/run/run-text.ts';
 import { savedSettings, stateOf, withSettings } from '../../src/train/run/saved-state.ts';
 import { Random } from '../../src/util/random.ts';
+import { asEarlierVersion } from '../earlier-checkpoint.ts';
 import { fileOf, floats, type Stored } from '../formats/raw-tensors.ts';
 import { EVERY_CASE } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
@@ -55,64 +56,64 @@ function says(given: unknown, found: unknown): boolean {
 const json = (bytes: Uint8Array): unknown => JSON.parse(new TextDecoder().decode(bytes));
 
 test.each([
-  ['GPT-2', SETTINGS],
-  ['Llama', LLAMA_SETTINGS],
-] as const)(
-  'trainer_state.json of a %s: resumed, reported, forked, imported, replayed, short of training',
-  async (_, run) => {
-    const { files, state } = await savedRun(run);
-    const host = memoryHost(files);
-    const path = `${CHECKPOINT}/trainer_state.json`;
-    let tries = 0;
-    const use = async (bytes: Uint8Array<ArrayBuffer>) => {
-      files.contents.set(path, bytes);
-      const checkpoint = await loadCheckpoint(files, RUN);
-      const found = stateOf(checkpoint);
-      // It means what it says; the configuration has its defaults filled in, and is the file's beside it.
-      const { settings, earlier, ...rest } = found;
-      const given = json(bytes) as typeof state;
-      expect(says(given, rest)).toBe(true);
-      for (const [i, one] of [...(earlier ?? []).map(({ settings }) => settings), settings].entries()) {
-        const { config, ...others } = one;
-        expect(config).toEqual(checkpoint.config);
-        expect(says((given.earlier ?? [])[i]?.settings ?? given.settings, others)).toBe(true);
-      }
-      // Resumed.
-      expect(await savedSettings(host, RUN)).toEqual(settings);
-      checkSettings(settings);
-      const text = await readText(host, { ...settings, data: ['text.txt'] }, new ByteTokenizer());
-      checkText(found.corpus, found.corpus, RUN);
-      const batches = await datasetOf(settings, text);
-      checkWeights(checkpoint.shapes, makeModel(settings.config).parameters, RUN);
-      batches.restore(found.batches);
-      new Random(settings.seed, 'samples').restore(found.sampling);
-      trainerOptions(settings);
-      // Reported, and forked.
-      const page = await runReport(host, found);
-      expect(page).not.toContain('<img src=x');
-      const fork = withSettings(found, { ...settings, lr: settings.lr / 2 });
-      expect(stateOf({ ...checkpoint, state: JSON.parse(JSON.stringify(fork)) })).toEqual(fork);
-      // Imported.
-      if (tries++ % 8 > 0) return;
-      const chosen = await Promise.all(
-        (await files.list(CHECKPOINT)).map(async (name) => {
-          const content = await files.read(`${CHECKPOINT}/${name}`);
-          return { name, bytes: content.length, open: () => new Blob([content]).stream() };
-        }),
-      );
-      const into = new MemoryFiles();
-      expect(await importCheckpoint(memoryHost(into), 'imported', { files: chosen })).toMatchObject({
-        savedStep: found.trainer.step,
-        settings,
-      });
-      // Replayed: the text may be another's now.
-      await loadRun(host, RUN);
-    };
-    const accepted = await tryAll('state', state, use);
-    expect(accepted).toBeGreaterThan(COUNT / 50);
-    expect(accepted).toBeLessThan(COUNT / 2);
-  },
-);
+  ['holdfast_state.json', 'GPT-2', SETTINGS],
+  ['holdfast_state.json', 'Llama', LLAMA_SETTINGS],
+  // Of an earlier version.
+  ['trainer_state.json', 'GPT-2', SETTINGS],
+] as const)('%s of a %s: resumed, reported, forked, imported, replayed, short of training', async (name, _, run) => {
+  const { files, state } = await savedRun(run);
+  if (name === 'trainer_state.json') await asEarlierVersion(files, CHECKPOINT);
+  const host = memoryHost(files);
+  const path = `${CHECKPOINT}/${name}`;
+  let tries = 0;
+  const use = async (bytes: Uint8Array<ArrayBuffer>) => {
+    files.contents.set(path, bytes);
+    const checkpoint = await loadCheckpoint(files, RUN);
+    const found = stateOf(checkpoint);
+    // It means what it says; the configuration has its defaults filled in, and is the file's beside it.
+    const { settings, earlier, ...rest } = found;
+    const given = json(bytes) as typeof state;
+    expect(says(given, rest)).toBe(true);
+    for (const [i, one] of [...(earlier ?? []).map(({ settings }) => settings), settings].entries()) {
+      const { config, ...others } = one;
+      expect(config).toEqual(checkpoint.config);
+      expect(says((given.earlier ?? [])[i]?.settings ?? given.settings, others)).toBe(true);
+    }
+    // Resumed.
+    expect(await savedSettings(host, RUN)).toEqual(settings);
+    checkSettings(settings);
+    const text = await readText(host, { ...settings, data: ['text.txt'] }, new ByteTokenizer());
+    checkText(found.corpus, found.corpus, RUN);
+    const batches = await datasetOf(settings, text);
+    checkWeights(checkpoint.shapes, makeModel(settings.config).parameters, RUN);
+    batches.restore(found.batches);
+    new Random(settings.seed, 'samples').restore(found.sampling);
+    trainerOptions(settings);
+    // Reported, and forked.
+    const page = await runReport(host, found);
+    expect(page).not.toContain('<img src=x');
+    const fork = withSettings(found, { ...settings, lr: settings.lr / 2 });
+    expect(stateOf({ ...checkpoint, state: JSON.parse(JSON.stringify(fork)) })).toEqual(fork);
+    // Imported.
+    if (tries++ % 8 > 0) return;
+    const chosen = await Promise.all(
+      (await files.list(CHECKPOINT)).map(async (name) => {
+        const content = await files.read(`${CHECKPOINT}/${name}`);
+        return { name, bytes: content.length, open: () => new Blob([content]).stream() };
+      }),
+    );
+    const into = new MemoryFiles();
+    expect(await importCheckpoint(memoryHost(into), 'imported', { files: chosen })).toMatchObject({
+      savedStep: found.trainer.step,
+      settings,
+    });
+    // Replayed: the text may be another's now.
+    await loadRun(host, RUN);
+  };
+  const accepted = await tryAll('state', state, use);
+  expect(accepted).toBeGreaterThan(COUNT / 50);
+  expect(accepted).toBeLessThan(COUNT / 2);
+});
 
 const SMALL_SHAPE = {
   layers: 1,

@@ -1,6 +1,10 @@
 // Callbacks of a run on a device: what they hear and when, what they may ask for, that no bit depends on them; early
 // stopping, the best checkpoint, and a trainer_state.json that plotting tools read.
 
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
 import { expect, test } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { TrainerCallback } from '../../src/train/run/callbacks.ts';
@@ -8,8 +12,10 @@ import type { HuggingFaceState } from '../../src/train/run/huggingface-state.ts'
 import { trainRun } from '../../src/train/run/run.ts';
 import type { RunOptions } from '../../src/train/run/run-events.ts';
 import { defaultSettings, type RunSettings } from '../../src/train/run/run-settings.ts';
-import { type SavedState, savedState } from '../../src/train/run/saved-state.ts';
+import { savedState } from '../../src/train/run/saved-state.ts';
 import { chooseVariants } from '../choose-variants.ts';
+import { asEarlierVersion } from '../earlier-checkpoint.ts';
+import { hasPython } from '../formats/python-reader.ts';
 import { testDevice } from '../harness.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 
@@ -35,8 +41,9 @@ async function start(files: MemoryFiles, changes: Partial<RunSettings> = {}, opt
   for (const [path, bytes] of files.contents) if (path.startsWith('/cache/')) cached.set(path, bytes);
   return summary;
 }
-const fileOf = async (files: MemoryFiles, step: number): Promise<SavedState & HuggingFaceState> =>
+const fileOf = async (files: MemoryFiles, step: number): Promise<HuggingFaceState> =>
   JSON.parse(new TextDecoder().decode(await files.read(`run/checkpoint-${step}/trainer_state.json`)));
+const stateOf = (files: MemoryFiles, step: number) => savedState(memoryHost(files), `run/checkpoint-${step}`);
 const weightsOf = (files: MemoryFiles, step: number) => files.read(`run/checkpoint-${step}/model.safetensors`);
 const foldersOf = async (files: MemoryFiles) => (await files.list('run')).filter((name) => name.startsWith('check'));
 
@@ -98,14 +105,75 @@ test('trainer_state.json has the fields and the log that plotting tools read, th
     ...{ global_step: 12, max_steps: 12, num_train_epochs: 2, train_batch_size: 4, logging_steps: 1, eval_steps: 4 },
     ...{ save_steps: 6, best_metric: best, best_model_checkpoint: null, is_world_process_zero: true, total_flos: 0 },
   });
-  // What a run of an earlier version saved has none of it, and goes on.
-  const old = await fileOf(parts, 12);
-  for (const name of Object.keys(file))
-    if (name.includes('_') || name === 'epoch') delete old[name as keyof typeof old];
-  await parts.writeAtomic('run/checkpoint-12/trainer_state.json', JSON.stringify(old));
-  await parts.remove('run/checkpoint-12/SHA256SUMS');
-  await start(parts, { steps: 13 }, { resume: true });
-  expect((await fileOf(parts, 13)).log_history.slice(0, file.log_history.length)).toEqual(file.log_history);
+});
+
+/** What a value of a field is. */
+const IS = {
+  number: (value) => typeof value === 'number',
+  count: (value) => Number.isSafeInteger(value),
+  text: (value) => typeof value === 'string',
+  flag: (value) => typeof value === 'boolean',
+  null: (value) => value === null,
+  entries: (value) =>
+    Array.isArray(value) && value.length > 0 && value.every((entry) => Object.values(entry).every(Number.isFinite)),
+} satisfies Readonly<Record<string, (value: unknown) => boolean>>;
+
+/** The fields of TrainerState in version 4.40 of Transformers, by what a value of each is. Later versions have more. */
+const TRAINER_STATE: Readonly<Record<string, keyof typeof IS>> = {
+  ...{ epoch: 'number', global_step: 'count', max_steps: 'count', logging_steps: 'count', eval_steps: 'count' },
+  ...{ save_steps: 'count', train_batch_size: 'count', num_train_epochs: 'count', num_input_tokens_seen: 'count' },
+  ...{ total_flos: 'number', log_history: 'entries', best_metric: 'number', best_model_checkpoint: 'text' },
+  ...{ is_local_process_zero: 'flag', is_world_process_zero: 'flag', is_hyper_param_search: 'flag' },
+  ...{ trial_name: 'null', trial_params: 'null' },
+};
+
+/** A dataclass of these fields, made of a file as Hugging Face's is, by its names. */
+const DATACLASS = `
+import dataclasses, json, sys
+path, names = sys.argv[1], sys.argv[2].split()
+State = dataclasses.make_dataclass('TrainerState', [(name, object, None) for name in names])
+state = State(**json.load(open(path, encoding='utf-8')))
+print(json.dumps(dataclasses.asdict(state)))
+`;
+
+test('every key of trainer_state.json is a field of Hugging Face’s TrainerState, and each field is there, of its type', async () => {
+  const files = fresh();
+  await start(files, { keepBest: true });
+  const file = await fileOf(files, 12);
+  expect(Object.keys(file).toSorted()).toEqual(Object.keys(TRAINER_STATE).toSorted());
+  for (const [name, value] of Object.entries(file)) {
+    const type = TRAINER_STATE[name];
+    expect(type && IS[type](value), `${name} is a ${type}: ${JSON.stringify(value)}`).toBe(true);
+  }
+  if (!hasPython) return;
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-trainer-state-'));
+  try {
+    const at = path.join(folder, 'trainer_state.json');
+    writeFileSync(at, await files.read('run/checkpoint-12/trainer_state.json'));
+    const names = Object.keys(TRAINER_STATE).join(' ');
+    const read = execFileSync('python3', ['-c', DATACLASS, at, names], { encoding: 'utf8' });
+    expect(JSON.parse(read)).toEqual(file);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
+
+test('a checkpoint of an earlier version, whose states are in one file, goes on to the bit, and is two files from then on', async () => {
+  const [whole, parts] = [fresh(), fresh()];
+  await start(whole);
+  await start(parts, {}, { until: 6 });
+  await asEarlierVersion(parts, 'run/checkpoint-6');
+  const before = await stateOf(parts, 6);
+  expect(before.trainer.step).toBe(6);
+  await start(parts, {}, { resume: true });
+  for (const name of ['model.safetensors', 'optimizer.safetensors', 'trainer_state.json'])
+    expect(await parts.read(`run/checkpoint-12/${name}`), name).toEqual(await whole.read(`run/checkpoint-12/${name}`));
+  const timeless = async (files: MemoryFiles) => {
+    const { history, ...state } = await stateOf(files, 12);
+    return { ...state, steps: history.steps.map(({ tokensPerSecond: _, ...figures }) => figures) };
+  };
+  expect(await timeless(parts)).toEqual(await timeless(whole));
+  expect(await parts.list('run/checkpoint-12')).toContain('holdfast_state.json');
 });
 
 test('what a callback asks for is done behind the step: it ends the run, which can be gone on with', async () => {
@@ -141,15 +209,13 @@ test('early stopping ends a run whose validations get worse, keeps the best, and
   const step = 2 * (best + 1);
   expect(summary).toMatchObject({ steps: step + 6, stopped: true, best: { step, loss: losses[best] } });
   expect(summary.best?.checkpoint).toBe(`run/checkpoint-${step}`);
-  const { best_metric, best_global_step, best_model_checkpoint } = await fileOf(files, step + 6);
-  expect([best_metric, best_global_step, best_model_checkpoint]).toEqual([
-    ...[losses[best], step, `run/checkpoint-${step}`],
-  ]);
+  const { best_metric, best_model_checkpoint } = await fileOf(files, step + 6);
+  expect([best_metric, best_model_checkpoint]).toEqual([losses[best], `run/checkpoint-${step}`]);
   // The best, and the newest two.
   const kept = await foldersOf(files);
   expect(kept).toHaveLength(3);
   expect(kept).toContain(`checkpoint-${step}`);
-  expect((await fileOf(files, step)).trainer.step).toBe(step);
+  expect((await stateOf(files, step)).trainer.step).toBe(step);
 
   const again = await start(files, stopping, { resume: true });
   expect([again.steps, again.stopped]).toEqual([step + 6, true]);

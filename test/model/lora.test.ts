@@ -287,7 +287,7 @@ describe('a run', () => {
     const folder = 'whole/checkpoint-8';
     expect(await files.list(folder)).toEqual([
       ...['SHA256SUMS', 'adapter_config.json', 'adapter_model.safetensors', 'config.json'],
-      ...['optimizer.safetensors', 'trainer_state.json'],
+      ...['holdfast_state.json', 'optimizer.safetensors', 'trainer_state.json'],
     ]);
     const stored = parse(await files.read(`${folder}/adapter_model.safetensors`), 'adapter');
     expect([...stored].map(([name, { shape }]) => `${name} ${shape}`)).toEqual(

@@ -15,6 +15,7 @@ import type { SavedState } from '../../src/train/run/saved-state.ts';
 import { at } from '../../src/util/at.ts';
 import { finishing } from '../../src/util/errors.ts';
 import { chooseVariants } from '../choose-variants.ts';
+import { asEarlierVersion } from '../earlier-checkpoint.ts';
 import { testDevice } from '../harness.ts';
 import { ADAPTER, EVERY_CASE, THOROUGH, testHost } from '../host.ts';
 import { MemoryFiles, memoryClaims } from '../memory-files.ts';
@@ -73,7 +74,7 @@ async function altered(run: string, to: string, change: (state: SavedState) => v
   // Without its checksums: what is altered is to be read.
   for (const name of (await files.list(from)).filter((name) => name !== 'SHA256SUMS'))
     await files.writeAtomic(join(to, name), await files.read(join(from, name)));
-  const path = join(to, 'trainer_state.json');
+  const path = join(to, 'holdfast_state.json');
   const state = JSON.parse(new TextDecoder().decode(await files.read(path)));
   change(state);
   await files.writeAtomic(path, JSON.stringify(state));
@@ -89,6 +90,14 @@ beforeAll(async () => {
   // From weights, on a task.
   const { data: _, ...rest } = settings;
   await trainRun(host, device, { ...rest, data: [], task: 'sorting', from: 'run', steps: 3, seq: 11 }, 'tuned');
+});
+
+test('a checkpoint of an earlier version, whose states are in one file, has the same bits', async () => {
+  const path = await altered('run', 'early/checkpoint-8', () => {});
+  await asEarlierVersion(files, path);
+  const { results, status } = await parity('early', '--json');
+  expect(status).toBe(0);
+  expect(results).toMatchObject([{ pass: true, worst: 0, sameBits: true }]);
 });
 
 // What a replay finds is the engine's; Deno shows that it finds it.
@@ -244,6 +253,10 @@ test('what has no record from the first step is refused, and flags that are for 
     history.steps.splice(0, 3);
   });
   await expect(parity(path)).rejects.toThrow(/half: its record has 5 of 8 steps; only a run .* from its first step/);
+  await files.remove(join(path, 'holdfast_state.json'));
+  await expect(parity(path)).rejects.toThrow(
+    /half\/trainer_state\.json: has no state of a run, nor is there a holdfast_state\.json beside it/,
+  );
   await files.remove(join(path, 'trainer_state.json'));
   await expect(parity(path)).rejects.toThrow(/half\/ref\.json is missing/);
   await expect(parity('here.txt')).rejects.toThrow(/here\.txt is a file; name the folder of a case or run, or its zip/);

@@ -72,7 +72,7 @@ class Run {
   /** All that is in the checkpoint, times apart. */
   async contents(step: number) {
     const read = (name: string) => this.files.read(`run/checkpoint-${step}/${name}`);
-    const { history, ...state } = JSON.parse(new TextDecoder().decode(await read('trainer_state.json')));
+    const { history, ...state } = JSON.parse(new TextDecoder().decode(await read('holdfast_state.json')));
     const steps = history.steps.map(({ tokensPerSecond, ...figures }: Record<string, number>) => figures);
     return [state, { ...history, steps }, await read('model.safetensors'), await read('optimizer.safetensors')];
   }

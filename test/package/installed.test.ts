@@ -20,7 +20,7 @@ test('the command line trains on the default corpus, byte for byte, and says not
   expect(stdout).toMatch(/done after 2 steps/);
   expect(stderr.replace(/^npm warn .*\n/gm, '')).toBe('');
   const state = JSON.parse(
-    readFileSync(path.join(project.folder, 'runs/run-1/checkpoint-2/trainer_state.json'), 'utf8'),
+    readFileSync(path.join(project.folder, 'runs/run-1/checkpoint-2/holdfast_state.json'), 'utf8'),
   );
   expect(state.corpus).toEqual({
     bytes: 3_784_293,

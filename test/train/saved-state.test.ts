@@ -1,4 +1,4 @@
-// trainer_state.json on its way in: what a run writes is read as it was, and anything else is refused in one line that
+// holdfast_state.json on its way in: what a run writes is read as it was, and anything else is refused in one line that
 // names the file, the field, what was found and what is allowed.
 
 import { describe, expect, test } from 'vitest';
@@ -224,7 +224,7 @@ describe('refused, by name', () => {
   ];
   test.each(cases)('%s', async (_, change, message) => {
     const found = await refusal(change);
-    expect(found.startsWith(`${CHECKPOINT}/trainer_state.json: `), found).toBe(true);
+    expect(found.startsWith(`${CHECKPOINT}/holdfast_state.json: `), found).toBe(true);
     expect(found).toContain(message);
   });
 });
@@ -277,7 +277,7 @@ describe('what is done with images', () => {
     [{ pixels: { ...pixels, factor: 1e38 } }, 'pixels makes Infinity of a byte'],
     [{ pixels: { ...pixels, factor: null } }, 'pixels.factor is null; it must be a number'],
   ])('that does not is refused by name: %j', async (found, message) => {
-    await expect(stateWith(found)).rejects.toThrow(`${CHECKPOINT}/trainer_state.json: settings.images.${message}`);
+    await expect(stateWith(found)).rejects.toThrow(`${CHECKPOINT}/holdfast_state.json: settings.images.${message}`);
   });
 
   test('is held against the model in settings of a page and of a program, too', () => {

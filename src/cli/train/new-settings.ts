@@ -116,7 +116,7 @@ export async function newSettings(
   const settings = complete({
     config,
     tokenizer: tokenizer ? identityOf(tokenizer) : DEFAULT_TOKENIZER,
-    ...(from === undefined ? {} : sourceSettings(from, flags.model)),
+    ...(from === undefined ? {} : sourceSettings(host, from, flags.model)),
     ...(from !== undefined && newHead && { newHead: true }),
     ...(lora && { lora }),
     ...(images && { images }),

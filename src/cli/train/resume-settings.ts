@@ -78,7 +78,7 @@ export async function resumeSettings(host: Host, out: string, flags: TrainFlags,
   }
   const changes = Object.fromEntries(CHANGEABLE.filter(given).map((name) => [name, flags[name]]));
   const { epochs: _, ...rest } = saved;
-  const base = saved.lora && given('model') && sourceSettings(await localModel(host, flags.model), flags.model);
+  const base = saved.lora && given('model') && sourceSettings(host, await localModel(host, flags.model), flags.model);
   // As of a new run.
   const keepBest = given('earlyStoppingPatience') && { keepBest: true };
   return { ...(given('steps') ? rest : saved), ...keepBest, ...changes, ...base };

@@ -2,10 +2,10 @@
 // `generate` has them. What its special tokens are is specials.ts's.
 
 import type { TokenizerFiles } from '../../formats/tokenizer-files.ts';
+import { jsonBeside } from '../../formats/tokenizer-overrides.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
 import { show } from '../../util/json.ts';
 import { describeRange, inRange, realNumber, wholeNumber } from '../../util/range.ts';
-import { jsonBeside } from './specials.ts';
 
 const FILE = 'generation_config.json';
 

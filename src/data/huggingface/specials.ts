@@ -3,8 +3,9 @@
 
 import { namedIds, type TokenIdField } from '../../formats/token-ids.ts';
 import type { TokenizerFiles } from '../../formats/tokenizer-files.ts';
+import { jsonBeside } from '../../formats/tokenizer-overrides.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
-import { isObject, parseJSON, show } from '../../util/json.ts';
+import { isObject, show } from '../../util/json.ts';
 import type { SpecialTokens } from '../tokenizer.ts';
 import type { Part } from './part.ts';
 
@@ -52,15 +53,6 @@ export function specialsOf(
     // It outweighs the template, as where the template is made from it.
     addsBos: bos !== undefined && (typeof named === 'boolean' ? named : first === bos),
   };
-}
-
-/** One of the files beside a tokenizer; without fields where it is not there. Errors: HoldfastError for one that is no JSON object. */
-export function jsonBeside(files: TokenizerFiles, name: string): Readonly<Record<string, unknown>> {
-  const bytes = files.contents.get(name);
-  if (!bytes) return {};
-  const json = parseJSON(bytes, `${shortened(files.path)}: ${name}`, 'get the file again, or leave it away');
-  if (isObject(json)) return json;
-  throw new HoldfastError(`${shortened(files.path)}: ${name} is ${show(json)}; it must be an object`);
 }
 
 /** A token is given as its text, or as an object with it. */

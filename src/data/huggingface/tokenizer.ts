@@ -4,10 +4,10 @@
 // Invariant: its ids are those of Hugging Face's own library. What would be others is refused by name when it is made.
 
 import type { TokenizerFiles } from '../../formats/tokenizer-files.ts';
+import { effectiveTokenizer } from '../../formats/tokenizer-overrides.ts';
 import { byteCharacters } from '../../util/byte-characters.ts';
-import { HoldfastError, shortened } from '../../util/errors.ts';
-import { parseJSON } from '../../util/json.ts';
-import { type Cut, identityOf, type SpecialTokens, type StreamDecoder, type Tokenizer, utf8 } from '../tokenizer.ts';
+import { HoldfastError } from '../../util/errors.ts';
+import { type Cut, namedIdentity, type SpecialTokens, type StreamDecoder, type Tokenizer, utf8 } from '../tokenizer.ts';
 import { type AddedToken, addedTokensIn, TokenFinder } from './added-tokens.ts';
 import { type CutRules, cutRulesOf, nextCut } from './cuts.ts';
 import { type Decoder, decoderOf, TextStream } from './decoder.ts';
@@ -41,14 +41,17 @@ export class HuggingFaceTokenizer implements Tokenizer {
   readonly #byWord: boolean;
   readonly #remembered = new Map<string, readonly number[]>();
 
-  /** Errors: HoldfastError naming what is damaged, or would give other ids than elsewhere. */
-  constructor(files: TokenizerFiles) {
+  /**
+   * `alone`: whatever lies beside the tokenizer.json, as runs of earlier versions were made. Errors: HoldfastError naming what is
+   * damaged, or would give other ids than elsewhere.
+   */
+  constructor(files: TokenizerFiles, alone = false) {
     const file = files.path;
-    const bytes = files.contents.get('tokenizer.json') ?? new Uint8Array();
-    const root = new Part(parseJSON(bytes, shortened(file), 'get the tokenizer.json again'), file, '');
+    const { json, overrides } = effectiveTokenizer(files, alone);
+    const root = new Part(json, file, '');
     for (const field of ['version', 'truncation', 'padding']) root.value(field);
     this.files = files;
-    this.identity = identityOf(files);
+    this.identity = namedIdentity(files, overrides);
     this.#normalizer = normalizerOf(root.part('normalizer'));
     const split: PreTokenizer = preTokenizerOf(root.part('pre_tokenizer'), this.#normalizer);
     this.#byteLevel = split.byteLevel;

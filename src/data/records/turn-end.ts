@@ -5,9 +5,9 @@
 
 import { namedIds } from '../../formats/token-ids.ts';
 import type { TokenizerFiles } from '../../formats/tokenizer-files.ts';
+import { jsonBeside } from '../../formats/tokenizer-overrides.ts';
 import { shortened } from '../../util/errors.ts';
 import { isObject, parseJSON } from '../../util/json.ts';
-import { jsonBeside } from '../huggingface/specials.ts';
 import { ChatRenderer, type ChatTemplate } from './chat-template.ts';
 import { endOfTurns } from './turns.ts';
 

@@ -8,13 +8,12 @@
 import { type Files, type FolderReader, join, type Sha256, type WriteStream } from '../../runtime/host.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import {
-  ADAPTER_CHECKPOINT_FILES,
   CHECKPOINT_FILES,
+  checkpointFiles,
   MOMENTS,
   OTHER_CHECKPOINT,
   OWN_COMPANIONS,
   SUMS,
-  shardedFiles,
   WEIGHTS,
 } from './folder.ts';
 import { INDEX_NAMES, shardNames, type WholeName } from './shard-names.ts';
@@ -89,9 +88,7 @@ export async function readSums(files: FolderReader, folder: string): Promise<Sum
   const lines = text.trimEnd().split('\n');
   const sums = new Map(lines.map((line) => [line.slice(66), line.slice(0, 64)]));
   const own = [...sums.keys()].filter((name) => !OWN_COMPANIONS.includes(name));
-  const isOf = (files: readonly string[]) => own.length === files.length && files.every((name) => sums.has(name));
-  const kinds = [CHECKPOINT_FILES, ADAPTER_CHECKPOINT_FILES, shardedFiles(own) ?? CHECKPOINT_FILES];
-  if (lines.length !== sums.size || !kinds.some(isOf))
+  if (lines.length !== sums.size || checkpointFiles(own)?.length !== own.length)
     throw refuse(`names ${lines.map((line) => line.slice(66)).join(', ')}, a checkpoint's has ${names}`);
   for (const name of sums.keys())
     if ((await files.stat(join(folder, name)))?.kind !== 'file') throw refuse(`names ${name}, which is not there`);

@@ -42,6 +42,8 @@ export interface CheckpointToSave extends Checkpoint {
   readonly momentsIn?: MomentDtype;
   /** There where `weights` are an adapter's alone: which, and the name or folder of its base, of that revision where one is said. */
   readonly adapter?: { readonly info: AdapterInfo; readonly base: string | undefined; readonly revision?: string };
+  /** What tools that plot a run read: the fields of Hugging Face's TrainerState, as plain JSON. @default none: its own defaults */
+  readonly trainerState?: object;
   /** Of a vision model: what is done with its images. @default from -1 to 1, of its size */
   readonly images?: ImagePreparation;
 }
@@ -49,6 +51,8 @@ export interface CheckpointToSave extends Checkpoint {
 /** A checkpoint, and the folder that it lies in. */
 export interface LoadedCheckpoint extends Checkpoint {
   readonly path: string;
+  /** The file with `state`. */
+  readonly statePath: string;
   /** There where `weights` are an adapter's alone. */
   readonly adapter?: AdapterConfig;
   /** The SHA-256 of its files by name, which they had when it was loaded. @default it has none beside it */
@@ -56,4 +60,4 @@ export interface LoadedCheckpoint extends Checkpoint {
 }
 
 /** The part of a checkpoint that says how it is to be read. */
-export type LoadedState = Pick<LoadedCheckpoint, 'state' | 'config' | 'path'>;
+export type LoadedState = Pick<LoadedCheckpoint, 'state' | 'config' | 'path' | 'statePath'>;

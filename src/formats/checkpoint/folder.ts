@@ -18,14 +18,16 @@ export const ADAPTER_WEIGHTS = 'adapter_model.safetensors';
 export const MOMENTS = 'optimizer.safetensors';
 /** The name of the index of moments in several files. */
 export const MOMENTS_INDEX = INDEX_NAMES[MOMENTS];
+/** The name of the state of a run: what it goes on from besides weights and moments, and has to show. */
+export const RUN_STATE = 'holdfast_state.json';
+/** The name of the state in Hugging Face's fields. Earlier versions wrote one file of both, of this name. */
 export const TRAINER_STATE = 'trainer_state.json';
 export const SUMS = 'SHA256SUMS';
 
-/** What a checkpoint takes. Those of earlier versions have no SHA256SUMS. */
-export const CHECKPOINT_FILES = [CONFIG, WEIGHTS, MOMENTS, TRAINER_STATE] as const;
-/** What an adapter takes, in PEFT's layout, and what a checkpoint of a run that trains one: its base lies elsewhere. */
+/** What a checkpoint takes. Those of earlier versions have one state, and no SHA256SUMS. */
+export const CHECKPOINT_FILES: readonly string[] = [CONFIG, WEIGHTS, MOMENTS, RUN_STATE, TRAINER_STATE];
+/** What an adapter takes, in PEFT's layout. */
 export const ADAPTER_FILES = [ADAPTER_CONFIG, ADAPTER_WEIGHTS] as const;
-export const ADAPTER_CHECKPOINT_FILES = [CONFIG, ...ADAPTER_FILES, MOMENTS, TRAINER_STATE] as const;
 
 export const TOKENIZER = 'tokenizer.json';
 /** A chat template in a file of its own. */
@@ -99,20 +101,31 @@ function byStep(run: string, names: readonly string[]): Found[] {
 
 /** Whether a folder has all files of a checkpoint, of any kind. */
 async function isComplete(files: FolderReader, folder: string): Promise<boolean> {
-  for (const names of [CHECKPOINT_FILES, ADAPTER_CHECKPOINT_FILES])
-    if (await hasFiles(files, folder, names)) return true;
-  if (!(await hasFiles(files, folder, [MOMENTS_INDEX]))) return false;
   // It may go while it is looked at.
-  const wanted = shardedFiles(await files.list(folder).catch(() => []));
-  return wanted !== undefined && hasFiles(files, folder, wanted);
+  const wanted = checkpointFiles(await files.list(folder).catch(() => []));
+  if (!wanted || !(await hasFiles(files, folder, wanted))) return false;
+  return wanted.includes(RUN_STATE) || (await isOfRun(files, folder));
 }
 
-/** What a checkpoint that several ranks wrote takes, by the names of the shards that are there; undefined where there are none. */
-export function shardedFiles(names: readonly string[]): string[] | undefined {
+/**
+ * What the checkpoint in a folder of these names takes: one of a model, of a run that trains an adapter, whose base lies
+ * elsewhere, or of several ranks, in shards. Undefined where some of it is missing.
+ */
+export function checkpointFiles(names: readonly string[]): readonly string[] | undefined {
   const [weights, moments] = [shardNames(WEIGHTS, names), shardNames(MOMENTS, names)];
-  if (weights.length === 0 || moments.length === 0) return undefined;
-  return [CONFIG, INDEX, ...weights, MOMENTS_INDEX, ...moments, TRAINER_STATE];
+  const tensors = [
+    [WEIGHTS, MOMENTS],
+    [...ADAPTER_FILES, MOMENTS],
+    ...(weights.length > 0 && moments.length > 0 ? [[INDEX, ...weights, MOMENTS_INDEX, ...moments]] : []),
+  ];
+  const states = names.includes(RUN_STATE) ? [RUN_STATE, TRAINER_STATE] : [TRAINER_STATE];
+  const kinds = tensors.map((kind) => [CONFIG, ...kind, ...states]);
+  return kinds.find((kind) => kind.every((name) => names.includes(name)));
 }
+
+/** The name of the file with the state of a run in a checkpoint. */
+export const runStateName = async (files: FolderReader, checkpoint: string): Promise<string> =>
+  (await hasFiles(files, checkpoint, [RUN_STATE])) ? RUN_STATE : TRAINER_STATE;
 
 /** Whether a folder has an adapter instead of a model. */
 export const isAdapter = async (files: FolderReader, folder: string): Promise<boolean> =>
@@ -146,7 +159,7 @@ export async function modelFolder(files: FolderReader, path: string): Promise<st
     throw new HoldfastError(`${folder}: no such folder; name a run, a checkpoint, a model folder or a zip`);
   const latest = (await checkpointsOf(files, folder)).at(-1)?.path;
   // A run may lie in the folder of the model that it began with.
-  if (latest !== undefined && (!(await isModel(files, folder)) || (await isOfRun(files, latest)))) return latest;
+  if (latest !== undefined) return latest;
   if (await files.stat(join(folder, CONFIG))) return folder;
   const foreign = byStep(folder, await files.list(folder)).reverse();
   for (const { path } of foreign) if (await isModel(files, path)) return path;
@@ -183,9 +196,17 @@ const FOREIGN_ADAPTERS = [
   ['pytorch_lora_weights.safetensors', 'diffusers'],
 ] as const;
 
-/** Whether its state is Holdfast's. One that is damaged counts: what loads it says so. */
+/** Whether the one state of a checkpoint of an earlier version is Holdfast's. One that is damaged counts: what loads it says so. */
 async function isOfRun(files: FolderReader, checkpoint: string): Promise<boolean> {
-  const bytes = await files.read(join(checkpoint, TRAINER_STATE));
+  const path = join(checkpoint, TRAINER_STATE);
+  let bytes: Uint8Array;
+  try {
+    bytes = await files.read(path);
+  } catch (error) {
+    // It may go while it is looked at.
+    if (await files.stat(path)) throw error;
+    return false;
+  }
   try {
     const state = JSON.parse(new TextDecoder().decode(bytes)) as { format?: unknown } | null;
     return typeof state?.format === 'string' && state.format.startsWith('holdfast ');

@@ -31,6 +31,7 @@ import {
   MOMENTS,
   OTHER_CHECKPOINT,
   PREPROCESSOR,
+  runStateName,
   TRAINER_STATE,
   WEIGHTS,
 } from './folder.ts';
@@ -103,8 +104,19 @@ export async function holdCheckpoint(from: Files, folder: string): Promise<HeldC
 export async function loadState(from: Files, folder: string): Promise<LoadedState> {
   const files = await readerOf(from, folder);
   return opening(files, folder, async (at) => {
-    await checkSums(files, at, [CONFIG, TRAINER_STATE]);
-    return { config: await configIn(files, at), state: await jsonIn(files, at, TRAINER_STATE), path: at };
+    const stateName = await runStateName(files, at);
+    await checkSums(files, at, [CONFIG, stateName]);
+    const state = await jsonIn(files, at, stateName);
+    return { config: await configIn(files, at), state, path: at, statePath: join(at, stateName) };
+  });
+}
+
+/** The state of a run in Hugging Face's fields, as its newest checkpoint has it. Errors: as `loadState`. */
+export async function loadTrainerState(from: Files, folder: string): Promise<unknown> {
+  const files = await readerOf(from, folder);
+  return opening(files, folder, async (at) => {
+    await checkSums(files, at, [TRAINER_STATE]);
+    return jsonIn(files, at, TRAINER_STATE);
   });
 }
 
@@ -250,12 +262,14 @@ async function labelsBeside(
 }
 
 async function checkpointIn(files: FolderReader, folder: string): Promise<LoadedCheckpoint> {
-  await checkSums(files, folder, [MOMENTS, TRAINER_STATE, PREPROCESSOR]);
+  const stateName = await runStateName(files, folder);
+  await checkSums(files, folder, [...new Set([MOMENTS, stateName, TRAINER_STATE, PREPROCESSOR])]);
   const isTrained = await isAdapter(files, folder);
   const loaded = isTrained ? await trainedAdapterIn(files, folder) : await weightsIn(files, folder);
-  const state = await jsonIn(files, folder, TRAINER_STATE);
+  const state = await jsonIn(files, folder, stateName);
   const sums = await readSums(files, folder);
-  return { ...loaded, ...(await momentsIn(files, folder, loaded)), state, path: folder, ...(sums && { sums }) };
+  const paths = { path: folder, statePath: join(folder, stateName) };
+  return { ...loaded, ...(await momentsIn(files, folder, loaded)), state, ...paths, ...(sums && { sums }) };
 }
 
 async function trainedAdapterIn(

@@ -15,6 +15,7 @@ import {
   MOMENTS,
   MOMENTS_INDEX,
   modelFolder,
+  RUN_STATE,
   SUMS,
   TRAINER_STATE,
 } from './folder.ts';
@@ -142,7 +143,7 @@ async function hold(files: Files, folder: string): Promise<{ held: FolderReader;
 async function namesToHold(files: FolderReader, folder: string): Promise<ReadonlySet<string>> {
   const weights = (await hasWeights(files, folder)) ? await weightFiles(files, folder) : [];
   const moments = [MOMENTS, MOMENTS_INDEX, ...shardNames(MOMENTS, await files.list(folder))];
-  return new Set([CONFIG, ...weights, ...ADAPTER_FILES, ...COMPANIONS, ...moments, TRAINER_STATE, SUMS]);
+  return new Set([CONFIG, ...weights, ...ADAPTER_FILES, ...COMPANIONS, ...moments, RUN_STATE, TRAINER_STATE, SUMS]);
 }
 
 /** The error of a folder that is not there any more. */

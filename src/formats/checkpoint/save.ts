@@ -29,6 +29,8 @@ import {
   PREPROCESSOR,
   partialPath,
   REPLACED,
+  RUN_STATE,
+  runStateName,
   TRAINER_STATE,
   WEIGHTS,
 } from './folder.ts';
@@ -150,7 +152,7 @@ async function writeFolder(
   checkpoint: CheckpointToSave,
   writers: Writers | undefined,
 ): Promise<void> {
-  const { config, state, adapter, tokenizer, images } = checkpoint;
+  const { config, state, trainerState = {}, adapter, tokenizer, images } = checkpoint;
   const tensors = checkpointTensors(checkpoint);
   await files.makeFolder(folder);
   const summed = new SummedFolder(files, folder);
@@ -161,10 +163,10 @@ async function writeFolder(
     architectures: [familyOf(config).architecture(config)],
     torch_dtype: 'float32',
   };
-  await summed.writeText(CONFIG, `${JSON.stringify(hub, undefined, 2)}\n`);
+  await summed.writeText(CONFIG, indented(hub));
   if (adapter) {
     const file = adapterConfigOf(adapter.info, config, adapter.base, adapter.revision);
-    await summed.writeText(ADAPTER_CONFIG, `${JSON.stringify(file, undefined, 2)}\n`);
+    await summed.writeText(ADAPTER_CONFIG, indented(file));
   }
   if (writers) {
     assert(!adapter, 'PEFT reads an adapter from one file');
@@ -180,15 +182,19 @@ async function writeFolder(
   for (const [name, bytes] of tokenizer?.contents ?? []) await summed.writeBytes(name, bytes);
   const preprocessor = preprocessorFile(images, config);
   if (preprocessor !== undefined) await summed.writeText(PREPROCESSOR, preprocessor);
-  await summed.writeText(TRAINER_STATE, stateText(state));
+  await summed.writeText(TRAINER_STATE, indented(trainerState));
+  await summed.writeText(RUN_STATE, stateText(state));
   await summed.finish();
 }
 
+/** As others write it, for people to read. */
+const indented = (json: object): string => `${JSON.stringify(json, undefined, 2)}\n`;
 const stateText = (state: unknown): string => `${JSON.stringify(state)}\n`;
 
-/** Gives a checkpoint that does not count yet another state. Its other files keep their sums. */
-export const replaceState = (files: Files, folder: string, state: unknown): Promise<void> =>
-  replaceTexts(files, folder, new Map([[TRAINER_STATE, stateText(state)]]));
+/** Gives a checkpoint that does not count yet another state of its run. Its other files keep their sums. */
+export async function replaceState(files: Files, folder: string, state: unknown): Promise<void> {
+  await replaceTexts(files, folder, new Map([[await runStateName(files, folder), stateText(state)]]));
+}
 
 /** As `replaceState`, of a checkpoint of an adapter; it says from then on that its base lies at `base`. */
 export async function replaceBase(files: Files, folder: string, state: unknown, base: string): Promise<void> {
@@ -196,8 +202,8 @@ export async function replaceBase(files: Files, folder: string, state: unknown, 
   const config = parseJSON(await files.read(path), path, OTHER_CHECKPOINT) as Record<string, unknown>;
   const named = { ...config, base_model_name_or_path: base };
   const texts = [
-    [TRAINER_STATE, stateText(state)],
-    [ADAPTER_CONFIG, `${JSON.stringify(named, undefined, 2)}\n`],
+    [await runStateName(files, folder), stateText(state)],
+    [ADAPTER_CONFIG, indented(named)],
   ] as const;
   await replaceTexts(files, folder, new Map(texts));
 }

@@ -4,7 +4,7 @@
 
 import { type Host, join } from '../../runtime/host.ts';
 import { accept, namesTo, text } from '../../util/json.ts';
-import { modelOnHub } from './hub.ts';
+import { type HubAddress, hubName } from './hub-address.ts';
 
 type CacheHost = Pick<Host, 'files' | 'cacheFolder'>;
 
@@ -13,9 +13,8 @@ const FILE = 'hub.json';
 const SCHEMA = namesTo(text);
 
 /** Keeps that the model of an address lies whole in a folder of the cache. It costs the network alone where that cannot be written. */
-export async function keepOfHub(host: CacheHost, address: string, folder: string): Promise<void> {
-  const name = modelOnHub(address);
-  if (name === undefined) return;
+export async function keepOfHub(host: CacheHost, address: HubAddress, folder: string): Promise<void> {
+  const name = hubName(address);
   try {
     const known = await namesIn(host);
     if (known[name] === folder) return;
@@ -26,8 +25,8 @@ export async function keepOfHub(host: CacheHost, address: string, folder: string
 }
 
 /** The folder in which the model of an address lies whole; undefined where it was never brought, or is no more. */
-export async function keptOfHub(host: CacheHost, address: string): Promise<string | undefined> {
-  const folder = (await namesIn(host))[modelOnHub(address) ?? ''];
+export async function keptOfHub(host: CacheHost, address: HubAddress): Promise<string | undefined> {
+  const folder = (await namesIn(host))[hubName(address)];
   return folder !== undefined && (await host.files.stat(folder)) ? folder : undefined;
 }
 

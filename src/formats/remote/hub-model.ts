@@ -1,4 +1,4 @@
-// Models of the Hugging Face hub by their names, OWNER/MODEL, as folders that are read over the network where they lie: headers by
+// Models of the Hugging Face hub by their addresses, as folders that are read over the network where they lie: headers by
 // range requests, whole files as streams. With nothing but fetch, for pages, which have no package of the hub's and no cache
 // of their own (remote.ts); what keeps a model stores these files.
 //
@@ -11,17 +11,19 @@ import { ADAPTER_FILES, COMPANIONS, CONFIG, INDEX, WEIGHTS } from '../checkpoint
 import { weightFiles } from '../checkpoint/tensor-files.ts';
 import { openGGUF } from '../gguf/open.ts';
 import { type ImportedFile, type ListedFile, ListedFolder } from '../listed-folder.ts';
+import { asAccount, endpointFrom, gettingIn, type HubAccount } from './hub-access.ts';
+import { hubAddressIn, refuse } from './hub-address.ts';
 import { Interrupted, persistently, type RemoteFile, type RemoteFolder, retryPause } from './remote.ts';
 import { urlFolder } from './url.ts';
 
-export const HUB = 'https://huggingface.co';
-
 /** A model on the hub. */
 export interface HubSource {
-  /** OWNER/MODEL, OWNER/MODEL@REVISION, or OWNER/MODEL/FILE.gguf. */
+  /** ORG/NAME, ORG/NAME@REVISION or ORG/NAME/FILE.gguf, also behind hf://, or what a browser shows there: its address. */
   readonly hub: string;
   /** The address of a mirror. @default https://huggingface.co */
   readonly endpoint?: string;
+  /** An access token of an account there, for models that ask for one. It goes to that address alone, and is not kept. @default none */
+  readonly token?: string;
 }
 
 /** A model as it lies there. */
@@ -35,8 +37,6 @@ export interface HubModel {
   readonly gguf?: ImportedFile;
 }
 
-const NAME =
-  /^(?:hf:\/\/|https:\/\/huggingface\.co\/)?([\w.-]{1,100})\/([\w.-]{1,100}?)(?:\/([\w.-]{1,200}\.gguf))?(?:@([\w./-]{1,200}))?\/?$/i;
 const WORDS = { verb: 'choose', wanted: 'name a model with its weights' } as const;
 /** The SHA-256 of a large file, where the hub gives it. */
 const sumIn = (lfs: unknown): string | undefined =>
@@ -51,19 +51,24 @@ const uncached: typeof fetch = (address, init) => fetch(address, { ...init, cach
 
 /** Errors: HoldfastError for what is no such name, where the hub cannot be reached, and where it has no such model. */
 export async function openHubModel(
-  { hub, endpoint = HUB }: HubSource,
+  { hub, endpoint: given, token }: HubSource,
   sha256: Files['sha256'],
-  request: typeof fetch = uncached,
+  asking: typeof fetch = uncached,
 ): Promise<HubModel> {
-  const [, owner, name, gguf, revision = 'main'] = NAME.exec(hub.trim()) ?? [];
-  if (owner === undefined || name === undefined)
-    throw new HoldfastError(
-      `${shortened(hub)}: is no name on the hub; it must be like OWNER/MODEL, OWNER/MODEL@REVISION or OWNER/MODEL/FILE.gguf`,
-    );
-  const repo = `${owner}/${name}`;
-  const { sha, sums } = await listing(repo, revision, endpoint, request);
+  const account: HubAccount = { endpoint: endpointFrom(given, 'endpoint'), token };
+  const { endpoint } = account;
+  const request = asAccount(account, asking);
+  const named = hub.trim();
+  const {
+    repo,
+    revision = 'main',
+    file: gguf,
+  } = hubAddressIn(named.includes('://') ? named : `hf://${named}`, endpoint) ?? refuse(named);
+  const name = repo.replace(/^.*\//, '');
+  const fix = gettingIn(account, repo, 'give an access token of yours beside the name');
+  const { sha, sums } = await listing(repo, revision, endpoint, request, fix);
   const names = [...sums.keys()];
-  const folder = urlFolder(`${endpoint}/${repo}/resolve/${sha}/`, request);
+  const folder = urlFolder(`${endpoint}/${repo}/resolve/${sha}/`, request, fix);
   const sourceOf = (files: readonly ListedFile[]) =>
     JSON.stringify([folder.place, ...files.map(({ path, bytes }) => [path, bytes])]);
   if (gguf !== undefined) {
@@ -103,6 +108,7 @@ async function listing(
   revision: string,
   endpoint: string,
   request: typeof fetch,
+  fix: string,
 ): Promise<{ readonly sha: string; readonly sums: ReadonlyMap<string, string | undefined> }> {
   const { host } = new URL(endpoint);
   let response: Response;
@@ -116,7 +122,7 @@ async function listing(
   const { status } = response;
   if (status === 401 || status === 403 || status === 404)
     throw new HoldfastError(
-      `${repo}: ${host} has no such public model${revision === 'main' ? '' : ` with a revision ${shortened(revision)}`}; where it asks for an account, download it with one and drop its folder`,
+      `${repo}: ${host} shows no such model${revision === 'main' ? '' : ` with a revision ${shortened(revision)}`}; ${fix}`,
     );
   const found = status === 200 ? accept(LISTED, await response.json().catch(() => undefined)) : undefined;
   if (!found || !/^[0-9a-f]{40}$/.test(found.sha))

@@ -1,61 +1,49 @@
-// Models on the Hugging Face hub by their names, hf://ORG/NAME or hf://ORG/NAME@REVISION, through its own library, which is
-// an optional peer: it is asked for when the first name comes. Public models only.
+// Models on the Hugging Face hub by their addresses, through its own library, which is an optional peer: it is asked for when
+// the first name comes.
 //
 // Invariant: all files are of one commit, also where the branch moves on meanwhile.
 
 import { HoldfastError, messageOf } from '../../util/errors.ts';
+import { asAccount, GIVING_A_TOKEN, gettingIn, type HubAccount } from './hub-access.ts';
+import { HUB, type HubAddress, hubPlace } from './hub-address.ts';
 import { Interrupted, type RemoteFile, type RemoteFolder } from './remote.ts';
 
 const PACKAGE = '@huggingface/hub';
-const PREFIX = 'hf://';
-const NAME = /^hf:\/\/([\w.-]{1,100}\/[\w.-]{1,100})(?:@([\w./-]{1,200}))?$/;
 
 type Hub = typeof import('@huggingface/hub');
 
 export interface HubOptions {
+  /** The hub, and who asks it. @default the public one, with no account */
+  readonly account?: HubAccount;
   /** How it is asked. @default the runtime's own */
   readonly fetch?: typeof fetch;
   /** @default the hub's library, if it is installed */
   readonly load?: () => Promise<Hub>;
 }
 
-export const isHubName = (name: string): boolean => name.startsWith(PREFIX);
-
-/** The model that an address names there, as ORG/NAME or ORG/NAME@REVISION; undefined of what is no such address. */
-export const modelOnHub = (address: string): string | undefined =>
-  NAME.test(address) ? address.slice(PREFIX.length) : undefined;
-
-/** The address of a model by its name there, with or without a revision; undefined of what is no such name. */
-export const hubAddressOf = (name: string): string | undefined =>
-  NAME.test(PREFIX + name) ? PREFIX + name : undefined;
-
-/** Errors: HoldfastError for what is no such name, where the library is missing, and where the hub has no such model. */
-export async function hubFolder(address: string, options: HubOptions = {}): Promise<RemoteFolder> {
-  const { load = () => import('@huggingface/hub'), fetch: request } = options;
-  const [, name, revision = 'main'] = NAME.exec(address) ?? [];
-  if (name === undefined) {
-    throw new HoldfastError(
-      `${address}: is no name on the hub; it must be like hf://ORG/NAME or hf://ORG/NAME@REVISION`,
-    );
-  }
+/** The files of a model. Errors: HoldfastError where the library is missing, and where the hub has no such model. */
+export async function hubFolder(address: HubAddress, options: HubOptions = {}): Promise<RemoteFolder> {
+  const { load = () => import('@huggingface/hub'), account = { endpoint: HUB }, fetch: given } = options;
+  const { repo: name, revision = 'main' } = address;
+  const called = hubPlace({ ...address, file: undefined });
   const hub = await load().catch((error: unknown) => {
-    throw new HoldfastError(
-      `${address}: names on the hub need ${PACKAGE} (${reasonOf(error)}); npm install ${PACKAGE}`,
-    );
+    throw new HoldfastError(`${called}: names on the hub need ${PACKAGE} (${reasonOf(error)}); npm install ${PACKAGE}`);
   });
-  const asked = { ...(request && { fetch: request }) };
-  const { sha } = await answer(hub, address, () =>
-    hub.modelInfo({ name, revision, additionalFields: ['sha'], ...asked }),
-  );
+  // Without an account the library's own way to ask, which may be faster.
+  const request = account.token === undefined ? given : asAccount(account, given ?? fetch);
+  const asked = { hubUrl: account.endpoint, ...(request && { fetch: request }) };
+  const fix = gettingIn(account, name, GIVING_A_TOKEN);
+  const answer = <T>(place: string, work: () => Promise<T>) => answerOf(hub, place, fix, work);
+  const { sha } = await answer(called, () => hub.modelInfo({ name, revision, additionalFields: ['sha'], ...asked }));
   return {
-    place: `${address}/`,
+    place: `${called}/`,
     cacheName: `hub+${name.replace('/', '+')}+${sha}`,
     async find(path): Promise<RemoteFile | undefined> {
       const at = { repo: { type: 'model', name }, path, revision: sha, ...asked } as const;
-      const place = `${address}/${path}`;
-      const info = await answer(hub, place, () => hub.fileDownloadInfo(at));
+      const place = `${called}/${path}`;
+      const info = await answer(place, () => hub.fileDownloadInfo(at));
       if (!info) return undefined;
-      const blob = await answer(hub, place, () => hub.downloadFile({ ...at, downloadInfo: info }));
+      const blob = await answer(place, () => hub.downloadFile({ ...at, downloadInfo: info }));
       if (!blob) return undefined;
       // Of a large file, the tag is its checksum.
       const [sha256] = /^"?([0-9a-f]{64})"?$/.exec(info.etag)?.slice(1) ?? [];
@@ -88,17 +76,14 @@ const reasonOf = (error: unknown): string =>
   (error as { code?: unknown }).code === 'ERR_MODULE_NOT_FOUND' ? 'it is not installed' : messageOf(error);
 
 /** Errors: HoldfastError for what the hub refuses, Interrupted where it cannot be reached. */
-async function answer<T>(hub: Hub, place: string, work: () => Promise<T>): Promise<T> {
+async function answerOf<T>(hub: Hub, place: string, gettingIn: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
     if (!(error instanceof hub.HubApiError)) throw new Interrupted(messageOf(error));
     const { statusCode: status } = error;
     if (status === 429 || status >= 500) throw new Interrupted(`the hub answers ${status}`);
-    const fix =
-      status === 401 || status === 403
-        ? 'there is no such public model; where it asks for an account, download it with one and name its folder'
-        : 'see whether the name is right';
+    const fix = status === 401 || status === 403 ? gettingIn : 'see whether the name is right';
     throw new HoldfastError(`${place}: the hub answers ${status}; ${fix}`);
   }
 }

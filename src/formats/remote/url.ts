@@ -13,8 +13,15 @@ const STALLED_MS = 60_000;
 
 export const isUrl = (name: string): boolean => /^https?:\/\//i.test(name);
 
-/** The folder of a model, or the one that the file lies in. Errors: HoldfastError for what is no such address. */
-export function urlFolder(address: string, request: Fetch = fetch): RemoteFolder {
+/**
+ * The folder of a model, or the one that the file lies in. `gettingIn`: what to do where the server asks for an account. Errors:
+ * HoldfastError for what is no such address.
+ */
+export function urlFolder(
+  address: string,
+  request: Fetch = fetch,
+  gettingIn = 'it asks for an account: download the model with one and name its folder',
+): RemoteFolder {
   let url: URL;
   try {
     url = new URL(address);
@@ -28,7 +35,7 @@ export function urlFolder(address: string, request: Fetch = fetch): RemoteFolder
   return {
     place,
     cacheName: `${url.host}${url.pathname}`.replace(/\/+$/, '').replace(/[^\w.-]+/g, (text) => codesOf(text)),
-    find: (name) => findFile(new URL(encodeURIComponent(name), place).href, request),
+    find: (name) => findFile(new URL(encodeURIComponent(name), place).href, request, gettingIn),
   };
 }
 
@@ -36,12 +43,12 @@ export function urlFolder(address: string, request: Fetch = fetch): RemoteFolder
 const codesOf = (text: string): string =>
   [...new TextEncoder().encode(text)].map((byte) => (byte === 0x2f ? '+' : `%${byte.toString(16)}`)).join('');
 
-async function findFile(url: string, request: Fetch): Promise<RemoteFile | undefined> {
+async function findFile(url: string, request: Fetch, gettingIn: string): Promise<RemoteFile | undefined> {
   const first = await ask(request, url, { range: 'bytes=0-0' });
   await first.body?.cancel().catch(() => {});
   if (first.status === 404 || first.status === 410) return undefined;
   const hasRanges = first.status === 206 || first.status === 416;
-  checkStatus(url, first, [200, 206, 416]);
+  checkStatus(url, first, [200, 206, 416], gettingIn);
   const bytes = hasRanges ? rangeOf(first)?.total : lengthOf(first);
   if (bytes === undefined) {
     throw new HoldfastError(
@@ -64,7 +71,7 @@ async function findFile(url: string, request: Fetch): Promise<RemoteFile | undef
           hasRanges ? { range: `bytes=${from}-${to === undefined ? '' : to - 1}` } : {},
           abort.signal,
         );
-        checkStatus(url, response, hasRanges ? [206] : [200]);
+        checkStatus(url, response, hasRanges ? [206] : [200], gettingIn);
         const range = hasRanges ? rangeOf(response) : { from: 0, total: lengthOf(response) };
         if (versionOf(response) !== version || range?.total !== bytes || range.from !== from) {
           throw new HoldfastError(
@@ -99,13 +106,10 @@ async function ask(
 }
 
 /** Errors: Interrupted where the server may do better later; HoldfastError. */
-function checkStatus(url: string, { status }: Response, expected: readonly number[]): void {
+function checkStatus(url: string, { status }: Response, expected: readonly number[], gettingIn: string): void {
   if (expected.includes(status)) return;
   if (status === 408 || status === 429 || status >= 500) throw new Interrupted(`the server answers ${status}`);
-  const fix =
-    status === 401 || status === 403
-      ? 'it asks for an account: download the model with one and name its folder'
-      : 'see whether the address is right';
+  const fix = status === 401 || status === 403 ? gettingIn : 'see whether the address is right';
   throw new HoldfastError(`${url}: the server answers ${status}; ${fix}`);
 }
 

@@ -1,6 +1,6 @@
 // The checkpoint of a run's best validation, which stays beside the newest where the run keeps it.
 
-import { checkpointsOf, loadState } from '../../formats/checkpoint.ts';
+import { checkpointsOf, loadTrainerState } from '../../formats/checkpoint.ts';
 import { type Files, join } from '../../runtime/host.ts';
 import { isObject } from '../../util/json.ts';
 
@@ -11,7 +11,7 @@ import { isObject } from '../../util/json.ts';
 export async function bestCheckpoint(files: Files, run: string): Promise<string | undefined> {
   const found = await checkpointsOf(files, run);
   if (found.length === 0) return undefined;
-  const { state } = await loadState(files, run);
+  const state = await loadTrainerState(files, run);
   const named = isObject(state) ? state['best_model_checkpoint'] : undefined;
   // The run may have been moved since.
   const [name] = (typeof named === 'string' && /[^/\\]+$/.exec(named)) || [];

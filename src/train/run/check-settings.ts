@@ -15,7 +15,7 @@ import { checkOperators } from '../step/training-workload.ts';
 import { dtypeOf, modelOf, type RunSettings } from './run-settings.ts';
 
 /**
- * The characters of a run's longest record, trainer_state.json: V8 makes no longer text than 2^29 - 24, so that a longer
+ * The characters of a run's longest record, holdfast_state.json: V8 makes no longer text than 2^29 - 24, so that a longer
  * one could not be saved.
  */
 const MOST_RECORD = 2 ** 29 - 2 ** 20;

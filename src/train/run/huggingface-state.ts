@@ -1,7 +1,8 @@
-// The state of a run in the fields of Hugging Face's trainer_state.json, for tools that plot one, and for callbacks. It lies
-// beside our own in the same file, and no run goes on from it: it is made of the history and the settings, event by event.
+// The state of a run in the fields of Hugging Face's TrainerState, for callbacks, and as trainer_state.json for tools that plot
+// a run. No run goes on from it: it is made of the history and the settings, event by event.
 //
-// Invariant: the log of a run that was resumed is that of one that was not.
+// Invariants: the log of a run that was resumed is that of one that was not. Each field of the file is one of TrainerState, in
+// version 4.40 of Transformers and in all since: a field that is not known there is an error.
 
 import { checkpointPath } from '../../formats/checkpoint.ts';
 import type { Epochs } from './epochs.ts';
@@ -69,6 +70,14 @@ export interface HuggingFaceState {
   readonly trial_name: null;
   /** There is no search. */
   readonly trial_params: null;
+}
+
+/** What the file has: version 4.40 knows neither the step of the best validation nor the state of callbacks. */
+export function trainerStateFile(
+  state: HuggingFaceState,
+): Omit<HuggingFaceState, 'best_global_step' | 'stateful_callbacks'> {
+  const { best_global_step: _, stateful_callbacks: __, ...fields } = state;
+  return fields;
 }
 
 type StepRecord = RunHistory['steps'][number];

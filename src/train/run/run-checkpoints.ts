@@ -10,7 +10,7 @@ import { saveCheckpoint, type Writers } from '../../formats/checkpoint.ts';
 import { DEFAULT_ADAPTER } from '../../nn/lora.ts';
 import { assert } from '../../util/errors.ts';
 import { restricted } from '../../values/tensor-source.ts';
-import type { RunLog } from './huggingface-state.ts';
+import { type RunLog, trainerStateFile } from './huggingface-state.ts';
 import { writersOf } from './ranks.ts';
 import type { Beginning, RunSetting } from './run-beginning.ts';
 import type { RunOptions } from './run-events.ts';
@@ -78,7 +78,8 @@ export class RunCheckpoints {
       moment1: trainer.values('moment1'),
       moment2: trainer.values('moment2'),
       momentsIn: momentDtypeIn(settings),
-      state: { ...state, ...(place ? this.#log.at(state.history) : this.#log.state) },
+      state,
+      trainerState: trainerStateFile(place ? this.#log.at(state.history) : this.#log.state),
       ...(settings.images && { images: settings.images }),
       ...(tokenizer.files && { tokenizer: withTemplate(tokenizer.files, settings.records?.template) }),
     };

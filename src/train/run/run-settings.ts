@@ -198,7 +198,7 @@ const numbers = Object.fromEntries(Object.entries(RANGES).map(([name, range]) =>
 
 const tokenizer = kinds<TokenizerIdentity>('kind', {
   byte: object({ kind: oneOf(['byte']) }),
-  huggingface: object({ kind: oneOf(['huggingface']), path: text, sha256: text }),
+  huggingface: object({ kind: oneOf(['huggingface']), path: text, sha256: text, overrides: optional(text) }),
 });
 
 /** What a low-rank update may be. */

@@ -1,18 +1,19 @@
-// The saved state of a run: trainer_state.json, all of a checkpoint besides weights and moments. All that a run needs
+// The saved state of a run: holdfast_state.json, all of a checkpoint besides weights and moments. All that a run needs
 // to go on, and all that it has to show for itself; and the one place that reads it, for resume, import, parity, fork,
-// report and page.
+// report and page. Earlier versions wrote it into trainer_state.json, among Hugging Face's fields, where it is still read.
 //
 // Invariant: a SavedState is whole and agrees with the checkpoint that it lies in. Fields that are not known are left
 // out: a format of another meaning has another name.
 
 import type { TextIdentity } from '../../data/corpus.ts';
 import type { ChoiceRecord } from '../../engine/compile/choices.ts';
+import { OTHER_CHECKPOINT, RUN_STATE, TRAINER_STATE } from '../../formats/checkpoint/folder.ts';
 import { checkpointsOf, type LoadedState, loadState } from '../../formats/checkpoint.ts';
 import { differenceOf, type ModelConfig, parseConfig } from '../../formats/config.ts';
 import { labelsIn } from '../../formats/families/index.ts';
 import { checkPreparation } from '../../formats/preprocessor.ts';
 import { LARGEST_SCALE, LEAST_SCALE, SCALER, STATE } from '../../kernels/step-control.ts';
-import { type Files, type Host, join } from '../../runtime/host.ts';
+import type { Files, Host } from '../../runtime/host.ts';
 import { at } from '../../util/at.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import {
@@ -95,19 +96,22 @@ export async function settingsIn(files: Files, folder: string): Promise<RunSetti
 }
 
 /**
- * What a checkpoint says of its run. `path`: its folder. Errors: HoldfastError naming the file, the first field that is
- * not what a run writes, what was found and what is allowed.
+ * What a checkpoint says of its run. Errors: HoldfastError naming the file, the first field that is not what a run writes,
+ * what was found and what is allowed.
  */
-export function stateOf({ state: json, config, path }: LoadedState): SavedState {
-  const file = join(path, 'trainer_state.json');
-  if ((json as Partial<SavedState> | null)?.format !== FORMAT) {
-    const found = (json as Partial<SavedState> | null)?.format;
+export function stateOf({ state: json, config, statePath: file }: LoadedState): SavedState {
+  const found = (json as Partial<SavedState> | null)?.format;
+  if (found !== FORMAT) {
+    if (found === undefined && file.endsWith(TRAINER_STATE))
+      throw new HoldfastError(
+        `${file}: has no state of a run, nor is there a ${RUN_STATE} beside it; ${OTHER_CHECKPOINT}`,
+      );
     throw new HoldfastError(
       `${file}: format is ${show(found)}; this version reads ${show(FORMAT)}, use a checkpoint that it wrote`,
     );
   }
   const state = check(schemaFor(file, config), json, file);
-  checkStep(state, path);
+  checkStep(state, file);
   checkTogether(state, (problem) => {
     throw new HoldfastError(`${file}: ${problem}`);
   });
@@ -164,13 +168,11 @@ function schemaFor(file: string, config: ModelConfig): Schema<SavedState> {
 /** Up to here float32 counts every step. */
 const EXACT_COUNT = 2 ** 24;
 
-/** Errors: HoldfastError where `path`, the folder that a state lies in or came from, is called as the checkpoint of another step. */
-export function checkStep({ trainer }: SavedState, path: string): void {
-  const named = /(?:^|\/)checkpoint-(\d+)(?:\.replaced)?$/.exec(path)?.[1];
+/** Errors: HoldfastError where the folder of `file`, in which a state lies or lay, is called as the checkpoint of another step. */
+export function checkStep({ trainer }: SavedState, file: string): void {
+  const named = /(?:^|\/)checkpoint-(\d+)(?:\.replaced)?\/[^/]+$/.exec(file)?.[1];
   if (named === undefined || Number(named) === trainer.step) return;
-  throw new HoldfastError(
-    `${join(path, 'trainer_state.json')}: trainer.step is ${trainer.step}; the folder's name says ${Number(named)}`,
-  );
+  throw new HoldfastError(`${file}: trainer.step is ${trainer.step}; the folder's name says ${Number(named)}`);
 }
 
 function checkTogether(state: SavedState, refuse: (problem: string) => never): void {

@@ -6,6 +6,7 @@
 import { HoldfastError, shortened } from '../../../util/errors.ts';
 import { isObject, parseJSON, show } from '../../../util/json.ts';
 import { tokenIdsOf } from '../../token-ids.ts';
+import { effectiveTokenizer } from '../../tokenizer-overrides.ts';
 import { preOf, stepsOf } from './pre-tokenizer.ts';
 import { ggufSpecials } from './specials.ts';
 import { TOKEN, type Vocabulary } from './vocabulary.ts';
@@ -18,6 +19,7 @@ export const VOCABULARY_FILES = [
   'tokenizer.json',
   'tokenizer_config.json',
   'special_tokens_map.json',
+  'added_tokens.json',
   'generation_config.json',
   'config.json',
   'chat_template.jinja',
@@ -34,7 +36,7 @@ export function huggingFaceVocabulary(
   turnEnd: (chatTemplate: string) => string | undefined = () => undefined,
 ): Vocabulary {
   const main = `${from}: tokenizer.json`;
-  const tokenizer = jsonIn(contents, 'tokenizer.json', from);
+  const tokenizer = objectIn(effectiveTokenizer({ path: main, contents }).json, main);
   const model = objectAt(tokenizer, 'model', main);
   const steps = stepsOf(tokenizer['pre_tokenizer']);
   const isByteLevel = steps.at(-1)?.['type'] === 'ByteLevel';
@@ -97,9 +99,12 @@ export function huggingFaceVocabulary(
 function jsonIn(contents: ReadonlyMap<string, Uint8Array>, name: string, from: string): Json {
   const bytes = contents.get(name);
   if (!bytes) return {};
-  const json = parseJSON(bytes, `${from}: ${name}`, 'get the file again');
+  return objectIn(parseJSON(bytes, `${from}: ${name}`, 'get the file again'), `${from}: ${name}`);
+}
+
+function objectIn(json: unknown, name: string): Json {
   if (isObject(json)) return json;
-  throw new HoldfastError(`${from}: ${name} is ${show(json)}; it must be an object`);
+  throw new HoldfastError(`${name} is ${show(json)}; it must be an object`);
 }
 
 function objectAt(json: Json, field: string, from: string): Json {

@@ -1,8 +1,9 @@
 // `holdfast bench`: what this adapter can do at most, what our kernels reach of it shape by shape, and where
 // the time of a training step goes; or, with --share, the machine as a file for `plan --hardware`. Figures come from this
-// run alone; nothing is cached.
+// run alone; what plans go by (adapter-records.ts) is measured anew and kept.
 
 import { Command } from 'commander';
+import { refreshRates } from '../engine/observe/adapter-records.ts';
 import { measurePeak } from '../engine/observe/peak.ts';
 import { type Device, openDevice } from '../gpu/device.ts';
 import type { Host } from '../runtime/host.ts';
@@ -65,6 +66,7 @@ async function measureAll(host: Host, device: Device, seconds: number, json: boo
   show(`\n${figureTable('attention (B x T x NH x HS)', attentions, peak)}`);
   const hostAdamW = measureHostAdamW();
   show(`\n${hostText(hostAdamW)}`);
+  await refreshRates(host, device);
   if (json) {
     const figures = { peak, step, budgets, matmuls, attentions, hostAdamW };
     const report = { adapter: device.adapter, runtime: host.name, ...figures };

@@ -90,10 +90,11 @@ export async function ratesOn(
   return rates;
 }
 
-/** Measures them anew, and keeps them for the runs that come. */
-export async function refreshRates(host: Host, device: Device): Promise<void> {
+/** Measures them anew, and keeps them for the runs that come; undefined of a software adapter, which has typical ones. */
+export async function refreshRates(host: Host, device: Device): Promise<Rates | undefined> {
   const rates = device.adapter.software ? undefined : await withHostRate(await measureAlone(device), host.threads);
   await keepAdapter(host, device, rates);
+  return rates;
 }
 
 /** Before a run begins: what it counts does not have what that takes. */

@@ -24,7 +24,9 @@ export {
 } from './data/tokenizer.ts';
 export { type ChoiceRecord, loadChoices, saveChoices } from './engine/compile/choices.ts';
 export type { Recovery } from './engine/compile/least.ts';
+export type { Rates } from './engine/compile/rates.ts';
 export type { Policy, PolicyName } from './engine/compile/schedule.ts';
+export { measureRates } from './engine/observe/device-rates.ts';
 export type { MemoryOptions } from './engine/run/arrangement.ts';
 export type { MemoryReport } from './engine/run/session.ts';
 export type { AdaptedLinear, AdapterInfo, Linear, LoraOptions } from './formats/adapter.ts';

@@ -65,6 +65,7 @@ export async function savedRun(settings: RunSettings = SETTINGS): Promise<{ file
     batches: new Random(settings.seed, 'batches').state(),
     sampling: new Random(settings.seed, 'samples').state(),
     choices: { 'matmul M=16 N=16 tiled|rows': 'rows', 'layernorm rows=16 rows|workgroup': 'workgroup' },
+    rates: { flops: 2e13, upBytes: 1e10, downBytes: 9e9, launchSeconds: 4e-6, memoryBytes: 1e12, copies: 'serial' },
     adapter: 'an adapter',
     history: {
       steps: Array.from({ length: STEPS }, (_, step) => ({

@@ -10,7 +10,7 @@ import { tokenizerFrom } from '../data/open-tokenizer.ts';
 import type { ShapeName } from '../data/records/shapes.ts';
 import { trainBpe } from '../data/train-bpe.ts';
 import type { AdapterLimits } from '../engine/compile/workload.ts';
-import { limitsOf } from '../engine/run/arrangement.ts';
+import { chosenAdapter, keptLimits, limitsIn } from '../engine/observe/adapter-records.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { type RunSettings, readSettings } from '../train/run/run-settings.ts';
 import { savedState } from '../train/run/saved-state.ts';
@@ -110,7 +110,7 @@ export class TrainerService {
     const device = this.#device.opened && (await this.#device.open());
     const wanted = readSettings(settings);
     const inFiles = stored ?? (await this.#stored.of(wanted));
-    const found = estimateRun(wanted, readMemory(memory), device && limitsOf(device), inFiles, this.#known);
+    const found = estimateRun(wanted, readMemory(memory), await this.#limits(), inFiles, this.#known);
     const size = { dispatches: found.dispatchesPerStep, flops: found.flopsPerStep };
     const speed = device && (await this.#speeds.of(device, wanted, size, this.#open.active !== undefined));
     const room = await this.#host.room();
@@ -222,8 +222,7 @@ export class TrainerService {
       throw error;
     }
     const inFiles = await this.#stored.of(active.settings);
-    const limits = limitsOf(await this.#device.open());
-    const { problem } = estimateRun(active.settings, memory, limits, inFiles, this.#known);
+    const { problem } = estimateRun(active.settings, memory, await this.#limits(), inFiles, this.#known);
     if (problem) throw new HoldfastError(problem);
     const { paused } = active;
     await this.stop();
@@ -381,8 +380,11 @@ export class TrainerService {
     this.#host.close();
   }
 
-  /** Of the device, where one was opened. */
+  /** What a run's plan would go by: of the device, or, where none was opened, of the one that was here last. */
   async #limits(): Promise<AdapterLimits | undefined> {
-    return this.#device.opened && limitsOf(await this.#device.opened);
+    const opened = await this.#device.opened;
+    if (opened) return keptLimits(this.#host, opened);
+    const adapter = await chosenAdapter(this.#host);
+    return adapter && limitsIn(adapter);
   }
 }

@@ -11,13 +11,14 @@ import { loadChoices } from '../engine/compile/choices.ts';
 import { flopsOf } from '../engine/compile/pass-figures.ts';
 import { parseConfig } from '../formats/config.ts';
 import type { Device } from '../gpu/device.ts';
+import { backwardPassesOf } from '../graph/operators/optimizer.ts';
 import { makeModel } from '../nn/index.ts';
 import { initialWeights } from '../nn/initialise.ts';
 import type { Host } from '../runtime/host.ts';
-import type { RunSettings } from '../train/run/run-settings.ts';
+import { dtypeOf, momentDtypeIn, type RunSettings } from '../train/run/run-settings.ts';
 import { STEP_READS } from '../train/step/stepper.ts';
 import { Trainer } from '../train/step/trainer.ts';
-import { accept, namesTo, number, object, optional } from '../util/json.ts';
+import { accept, namesTo, number, object, optional, text } from '../util/json.ts';
 import { median } from '../util/median.ts';
 import { realNumber } from '../util/range.ts';
 import type { Estimate } from './protocol.ts';
@@ -33,6 +34,11 @@ interface Timed extends StepSize {
   readonly seconds: number;
 }
 
+/** A run's; `way`: how it computes, which says more of its time than its size (`wayOf`). Records of earlier versions have none. */
+interface TimedRun extends Timed {
+  readonly way?: string;
+}
+
 /** What a dispatch takes by itself, and a floating-point operation. */
 interface Costs {
   readonly dispatch: number;
@@ -43,7 +49,7 @@ interface Costs {
 interface Known {
   readonly costs?: Costs;
   /** By the shape of the run, the latest last. */
-  readonly runs: Readonly<Record<string, Timed>>;
+  readonly runs: Readonly<Record<string, TimedRun>>;
 }
 
 const POSITIVE = number(realNumber(Number.MIN_VALUE, Number.MAX_VALUE));
@@ -51,7 +57,7 @@ const COST = number(realNumber(0, Number.MAX_VALUE));
 /** What is kept and no such record counts as not there. */
 const KNOWN = object({
   costs: optional(object({ dispatch: COST, flop: POSITIVE })),
-  runs: namesTo(object({ dispatches: POSITIVE, flops: POSITIVE, seconds: POSITIVE })),
+  runs: namesTo(object({ dispatches: POSITIVE, flops: POSITIVE, seconds: POSITIVE, way: optional(text) })),
 });
 
 /** One whose time is mostly that of dispatches, and one that computes. */
@@ -79,9 +85,7 @@ export class Speeds {
   /** Of a run of these settings whose steps took so long. */
   async keep({ adapter }: Device, settings: RunSettings, timed: Timed): Promise<void> {
     const { runs, ...rest } = await this.#known(adapter.name);
-    const { [shapeOf(settings)]: _, ...others } = runs;
-    const latest = [...Object.entries(others), [shapeOf(settings), timed] as const].slice(-MOST_RUNS);
-    await set(adapter.name, { ...rest, runs: Object.fromEntries(latest) } satisfies Known, this.#store);
+    await set(adapter.name, { ...rest, runs: withRun(runs, settings, timed) } satisfies Known, this.#store);
   }
 
   /** Undefined where nothing is known, and `quiet` says that nothing may be measured now. */
@@ -93,10 +97,8 @@ export class Speeds {
   ): Promise<NonNullable<Estimate['tokensPerSecond']> | undefined> {
     const tokens = settings.batch * settings.seq * settings.accumulate;
     const { runs, costs = await this.#measured(device, quiet) } = await this.#known(device.adapter.name);
-    const same = runs[shapeOf(settings)];
-    if (same) return { value: tokens / same.seconds, from: 'run' };
-    const seconds = expectedSeconds(size, Object.values(runs), costs);
-    return seconds === undefined ? undefined : { value: tokens / seconds, from: 'probe' };
+    const found = stepTime(settings, size, runs, costs);
+    return found && { value: tokens / found.seconds, from: found.from };
   }
 
   /** Resolves when nothing is being measured; what is under way is left early. */
@@ -138,8 +140,42 @@ export class Speeds {
 }
 
 /** Runs of one shape take the same time, however long they are and whatever they learn from. */
-const shapeOf = ({ config, lora, batch, seq, accumulate }: RunSettings): string =>
-  JSON.stringify([config, ...(lora ? [lora] : []), batch, seq, accumulate]);
+const shapeOf = (settings: RunSettings): string => {
+  const { config, lora, batch, seq, accumulate } = settings;
+  return JSON.stringify([config, ...(lora ? [lora] : []), batch, seq, accumulate, wayOf(settings)]);
+};
+
+/** What a run's arithmetic is done in and where, and when it updates: another way, another time for the same operations. */
+function wayOf(settings: RunSettings): string {
+  const { activationDtype = 'f32', optimizerDevice = 'gpu', update = 'at-end', records } = settings;
+  const passes = backwardPassesOf(update, settings);
+  const isPacked = records?.pack === 'yes';
+  return JSON.stringify([
+    ...[dtypeOf(settings), momentDtypeIn(settings), activationDtype],
+    ...[optimizerDevice, update, passes, isPacked],
+  ]);
+}
+
+/** `runs` with one more, of these settings, whose steps took so long; the oldest of many are forgotten. */
+export function withRun(runs: Known['runs'], settings: RunSettings, timed: Timed): Known['runs'] {
+  const { [shapeOf(settings)]: _, ...others } = runs;
+  const latest = { ...timed, way: wayOf(settings) };
+  return Object.fromEntries([...Object.entries(others), [shapeOf(settings), latest] as const].slice(-MOST_RUNS));
+}
+
+/** Seconds of a step of these settings: as long as a run of the same shape took, or else as is expected by those of the same way. */
+export function stepTime(
+  settings: RunSettings,
+  size: StepSize,
+  runs: Known['runs'],
+  costs: Costs | undefined,
+): { seconds: number; from: 'run' | 'probe' } | undefined {
+  const same = runs[shapeOf(settings)];
+  if (same) return { seconds: same.seconds, from: 'run' };
+  const alike = Object.values(runs).filter(({ way }) => way === wayOf(settings));
+  const seconds = expectedSeconds(size, alike, costs);
+  return seconds === undefined ? undefined : { seconds, from: 'probe' };
+}
 
 /** The costs that explain both times; neither is negative. */
 export function costsOf([small, large]: readonly [Timed, Timed]): Costs {

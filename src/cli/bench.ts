@@ -1,8 +1,10 @@
 // `holdfast bench`: what this adapter can do at most, what our kernels reach of it shape by shape, and where
 // the time of a training step goes; or, with --share, the machine as a file for `plan --hardware`. Figures come from this
-// run alone; nothing is cached.
+// run alone; what plans go by (adapter-records.ts) is measured anew and kept.
 
 import { Command } from 'commander';
+import type { Rates } from '../engine/compile/rates.ts';
+import { refreshRates } from '../engine/observe/adapter-records.ts';
 import { measurePeak } from '../engine/observe/peak.ts';
 import { type Device, openDevice } from '../gpu/device.ts';
 import type { Host } from '../runtime/host.ts';
@@ -65,11 +67,18 @@ async function measureAll(host: Host, device: Device, seconds: number, json: boo
   show(`\n${figureTable('attention (B x T x NH x HS)', attentions, peak)}`);
   const hostAdamW = measureHostAdamW();
   show(`\n${hostText(hostAdamW)}`);
+  const rates = await refreshRates(host, device);
+  if (rates) show(`\nkept, for plans and for runs within a budget: ${ratesText(rates)}\n`);
   if (json) {
     const figures = { peak, step, budgets, matmuls, attentions, hostAdamW };
     const report = { adapter: device.adapter, runtime: host.name, ...figures };
     host.terminal.write(`${JSON.stringify(report)}\n`);
   }
 }
+
+/** `27,000 GFLOP/s in products, ...`. */
+const ratesText = ({ flops, memoryBytes = 0, upBytes, downBytes, launchSeconds }: Rates): string =>
+  `${digits(flops / 1e9)} GFLOP/s in products, memory ${digits(memoryBytes / 1e9)} GB/s, link ${digits(upBytes / 1e9)} GB/s up and ` +
+  `${digits(downBytes / 1e9)} down, ${digits(launchSeconds * 1e6)} us a dispatch`;
 
 const parseMemory = (text: string): number | 'shared' => (text === 'shared' ? text : parseBytes(text));

@@ -2,6 +2,7 @@
 // asking prints is in plan/.
 
 import { Command, InvalidArgumentError, Option } from 'commander';
+import { chosenAdapter } from '../engine/observe/adapter-records.ts';
 import { hardwareNames } from '../engine/simulate/hardware.ts';
 import { EXCHANGE_WAYS } from '../engine/simulate/machine.ts';
 import { FAMILY_NAMES } from '../formats/families/index.ts';
@@ -168,12 +169,12 @@ export function planCommand(host: Host): Command {
           '--dtype: policies are compared on models in f32; leave it out, or leave out --compare',
         );
       if (ranks !== undefined) {
-        planOnRanks(host, { ...flags, ranks, zero });
+        planOnRanks(host, { ...flags, ranks, zero }, await chosenAdapter(host));
         return;
       }
       const highs = await loadSolver();
       if (flags.compare) printComparison(host, highs, flags.json ?? false, flags.optimizerState);
-      else planOne(host, highs, flags);
+      else planOne(host, highs, flags, await chosenAdapter(host));
     },
   );
 }

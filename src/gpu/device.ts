@@ -71,11 +71,12 @@ export async function openDevice(host: Host, options: DeviceOptions = {}): Promi
       const matches = `${found.summary.name} ${source.name}`.toLowerCase().includes(wanted.toLowerCase());
       if (wanted === 'auto' || wanted === 'software' || matches) {
         const reopen = () => openDevice(host, options);
-        return await Device.open(found.adapter, found.summary, reopen).catch(async (error) => {
+        const isDefault = wanted === 'auto';
+        return await Device.open(found.adapter, found.summary, reopen, isDefault).catch(async (error) => {
           // An adapter does not outlive a GPU process that dies, or is just being replaced; there is another then.
           const again = await requestAdapter(source);
           if (again?.summary.name !== found.summary.name) throw error;
-          return Device.open(again.adapter, again.summary, reopen);
+          return Device.open(again.adapter, again.summary, reopen, isDefault);
         });
       }
       tried.push(found.summary.name);
@@ -153,6 +154,8 @@ export class Device {
   readonly hasTimestamps: boolean;
   /** Opens another device in place of one that was lost, chosen in the same way. */
   readonly reopen: () => Promise<Device>;
+  /** Whether no adapter was asked for: this one comes first here. */
+  readonly isDefault: boolean;
   #failure: HoldfastError | undefined;
   #closed = false;
   #lost = false;
@@ -160,15 +163,22 @@ export class Device {
   readonly #whenLost: Promise<void>;
 
   /** Opens the adapter with all that the engine can use of it; `openDevice` chooses one. */
-  static async open(adapter: GPUAdapter, summary: AdapterSummary, reopen: () => Promise<Device>): Promise<Device> {
+  static async open(
+    adapter: GPUAdapter,
+    summary: AdapterSummary,
+    reopen: () => Promise<Device>,
+    isDefault = false,
+  ): Promise<Device> {
     const requiredLimits: Record<string, number> = { ...summary.limits };
     const requiredFeatures = WANTED_FEATURES.filter((feature) => adapter.features.has(feature));
-    return new Device(await adapter.requestDevice({ requiredFeatures, requiredLimits }), summary, reopen);
+    const gpu = await adapter.requestDevice({ requiredFeatures, requiredLimits });
+    return new Device(gpu, summary, reopen, isDefault);
   }
 
-  private constructor(gpu: GPUDevice, adapter: AdapterSummary, reopen: () => Promise<Device>) {
+  private constructor(gpu: GPUDevice, adapter: AdapterSummary, reopen: () => Promise<Device>, isDefault: boolean) {
     this.gpu = gpu;
     this.reopen = reopen;
+    this.isDefault = isDefault;
     this.adapter = adapter;
     this.allocator = new Allocator(gpu);
     this.pipelines = new Pipelines(gpu);

@@ -13,7 +13,7 @@ import { checkBase } from '../train/run/base-identity.ts';
 import { settingsOn } from '../train/run/ranks.ts';
 import { modelOf, type RunSettings, trainerOptions } from '../train/run/run-settings.ts';
 import { checkText, datasetOf, type RunText, readText, tokenizerFor } from '../train/run/run-text.ts';
-import { type SavedState, stateOf } from '../train/run/saved-state.ts';
+import { ratesIn, type SavedState, stateOf } from '../train/run/saved-state.ts';
 import { checkTrained, isTrainedIn, startWeights } from '../train/run/start-weights.ts';
 import { STEPS_AHEAD } from '../train/step/stepper.ts';
 import { type StepMetrics, Trainer } from '../train/step/trainer.ts';
@@ -179,6 +179,7 @@ async function trainAgain(
 ): Promise<RunTrace> {
   const parts = partsOf(state);
   const dataset = await datasetOf(at(parts, 0).settings, text);
+  const rates = ratesIn(state, device);
   const found: StepMetrics[] = [];
   let weights: Values | undefined;
   let moments: { moment1: Values; moment2: Values; state: SavedState['trainer'] } | undefined;
@@ -187,7 +188,7 @@ async function trainAgain(
     const trainer = await Trainer.create(device, model, {
       ...trainerOptions(settings),
       choices: state.choices,
-      memory,
+      memory: { ...(rates && { rates }), ...memory },
     });
     try {
       // What is frozen is what it was.

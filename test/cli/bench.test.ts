@@ -6,6 +6,7 @@ import path from 'node:path';
 import { expect, onTestFinished, test, vi } from 'vitest';
 import { measureHostAdamW } from '../../src/cli/bench/host-adamw.ts';
 import { run } from '../../src/cli/run.ts';
+import type { AdapterRecord } from '../../src/engine/observe/adapter-records.ts';
 import { parseHardware } from '../../src/engine/simulate/hardware.ts';
 import { Device } from '../../src/gpu/device.ts';
 import { instantiate } from '../../src/kernels/wasm-heap.ts';
@@ -68,6 +69,11 @@ test('the machine is measured as plan --hardware reads it, and nothing is left o
   for (const values of [figures, reachedBy, rates, disk, hostMemory])
     for (const [name, value] of Object.entries(values)) expect(value, name).toBeGreaterThan(0);
   expect(readdirSync(path.join(folder, 'cache', 'bench'))).toEqual([]);
+  // And what plans go by here, where no machine is named: a software adapter's rates are typical ones.
+  const kept = JSON.parse(readFileSync(path.join(folder, 'cache', 'adapters.json'), 'utf8'));
+  const [adapter] = Object.values<AdapterRecord>(kept.adapters);
+  expect(title).toContain(adapter?.name);
+  expect(adapter?.rates === undefined).toBe(adapter?.software);
   const plan = await said(
     'plan',
     '--layers',

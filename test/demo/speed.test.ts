@@ -3,7 +3,8 @@
 
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { costsOf, expectedSeconds, stepMs } from '../../src/browser/speed.ts';
+import { costsOf, expectedSeconds, stepMs, stepTime, withRun } from '../../src/browser/speed.ts';
+import { defaultSettings, type RunSettings } from '../../src/train/run/run-settings.ts';
 
 const sized = (dispatches: number, flops: number, cost: { dispatch: number; flop: number }) => {
   return { dispatches, flops, seconds: cost.dispatch * dispatches + cost.flop * flops };
@@ -43,6 +44,33 @@ test('times that no costs explain still give costs that are not negative', () =>
     }),
     { seed: 1 },
   );
+});
+
+test('a run tells of those of its way alone: its shape, and what it computes in, where and when', () => {
+  const size = { dispatches: 100, flops: 1e9 };
+  const settings = defaultSettings();
+  const ways: Partial<RunSettings>[] = [
+    ...([{ dtype: 'bf16' }, { optimizerState: 'bf16' }, { activationDtype: 'bf16' }] as const),
+    ...([{ optimizerDevice: 'cpu' }, { update: 'in-backward' }, { update: 'in-backward', clip: 0 }] as const),
+    { records: { pack: 'yes' } as RunSettings['records'] & object },
+  ];
+  const all = [{}, ...ways].map((changes) => ({ ...settings, ...changes }));
+  const larger = (one: RunSettings) => ({ ...one, batch: 2 * one.batch });
+  for (const one of all) {
+    const runs = withRun({}, one, { ...size, seconds: 3 });
+    for (const other of all) {
+      const isSame = other === one;
+      expect(stepTime(other, size, runs, undefined)).toEqual(isSame ? { seconds: 3, from: 'run' } : undefined);
+      const twice = stepTime(larger(other), { dispatches: 100, flops: 2e9 }, runs, undefined);
+      expect(twice).toEqual(isSame ? { seconds: 6, from: 'probe' } : undefined);
+    }
+  }
+  // What is asked for by name is what there is without.
+  const named = { ...settings, dtype: 'f32', optimizerDevice: 'gpu', update: 'at-end' } as const;
+  expect(stepTime(named, size, withRun({}, settings, { ...size, seconds: 3 }), undefined)?.from).toBe('run');
+  // And however long a run is, and wherever it splits its optimizer.
+  const long = { ...settings, steps: 9, optimizerSplit: 3 };
+  expect(stepTime(long, size, withRun({}, settings, { ...size, seconds: 3 }), undefined)?.from).toBe('run');
 });
 
 test('the run that is nearest in arithmetic sets an estimate right; without costs its arithmetic alone counts', () => {

@@ -6,6 +6,9 @@ import { importCheckpoint } from '../../src/browser/import.ts';
 import { readRecord } from '../../src/browser/record.ts';
 import { ByteTokenizer } from '../../src/data/tokenizer.ts';
 import { loadChoices, saveChoices } from '../../src/engine/compile/choices.ts';
+import { fitMemory } from '../../src/engine/compile/fit.ts';
+import { smallestBudget } from '../../src/engine/compile/least.ts';
+import { chosenAdapter, limitsIn } from '../../src/engine/observe/adapter-records.ts';
 import { checkWeights, loadCheckpoint, loadWeights } from '../../src/formats/checkpoint.ts';
 import { FAMILIES, FAMILY_NAMES } from '../../src/formats/families/index.ts';
 import { configOfShape } from '../../src/formats/shape.ts';
@@ -17,6 +20,8 @@ import { checkSettings } from '../../src/train/run/check-settings.ts';
 import { trainerOptions } from '../../src/train/run/run-settings.ts';
 import { checkText, datasetOf, readText } from '../../src/train/run/run-text.ts';
 import { savedSettings, stateOf, withSettings } from '../../src/train/run/saved-state.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
+import { trainingWorkload } from '../../src/train/step/training-workload.ts';
 import { Random } from '../../src/util/random.ts';
 import { asEarlierVersion } from '../earlier-checkpoint.ts';
 import { fileOf, floats, type Stored } from '../formats/raw-tensors.ts';
@@ -184,6 +189,35 @@ test('the cache of kernel choices: taken or ignored, never an error, and whole a
     expect(await loadChoices(host, device)).toEqual({ ...found, 'add a|b': 'a' });
   });
   expect(accepted).toBe(COUNT);
+});
+
+test('the records of adapters: taken or ignored, never an error, and what is planned by them is a plan', async () => {
+  const files = new MemoryFiles();
+  const host = memoryHost(files, { cacheFolder: 'cache' });
+  const rates = {
+    flops: 2e13,
+    upBytes: 1e10,
+    downBytes: 9e9,
+    launchSeconds: 4e-6,
+    memoryBytes: 1e12,
+    copies: 'serial',
+  };
+  const adapter = { name: 'an adapter', software: false, binding: 2 ** 31 - 4, buffer: 2 ** 32, rates };
+  const records = { adapters: { 'memory | an adapter': adapter }, chosen: { memory: 'memory | an adapter' } };
+  const model = makeModel(SETTINGS.config);
+  const workload = trainingWorkload(model, traceStep(model, 2, 8), 1);
+  let found = 0;
+  const accepted = await tryAll('adapters', records, async (bytes) => {
+    files.contents.set('cache/adapters.json', bytes);
+    const adapter = await chosenAdapter(host);
+    if (!adapter) return;
+    found++;
+    const limits = limitsIn(adapter);
+    const least = smallestBudget(workload, limits);
+    expect(fitMemory(workload, limits, 2 * least).peak).toBeLessThanOrEqual(2 * least);
+  });
+  expect(accepted).toBe(COUNT);
+  expect(found).toBeGreaterThan(COUNT / 50);
 });
 
 test('a record of the list of runs: whole or damaged, and always there to be shown and removed', async () => {

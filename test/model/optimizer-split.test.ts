@@ -133,24 +133,24 @@ test('what the GPU updates stays there, and what the host updates never comes: b
 
 describe('the split, where it is left to the trainer', () => {
   const work: Work = { model: PLAIN, batch: 1, seq: 8, accumulate: 1, steps: 4 };
-  const chosen = (gpu: number | undefined, rates: { linkBytes: number; hostBytes: number }): number => {
+  const chosen = (gpu: number | undefined, { link, hostBytes }: { link: number; hostBytes: number }): number => {
     const limits = limitsOf(device);
     return chooseSplit({
       model: work.model,
       workloadOf: (model) => workloadOf({ ...work, model }),
       memory: gpu === undefined ? {} : { gpu },
-      limits: { ...limits, rates: { ...limits.rates, ...rates } },
+      limits: { ...limits, rates: { ...limits.rates, upBytes: link, downBytes: link, hostBytes } },
     });
   };
 
   test('is all on the GPU where everything stays there', () => {
-    expect(chosen(undefined, { linkBytes: 1e9, hostBytes: 1e12 })).toBe(TENSORS);
+    expect(chosen(undefined, { link: 1e9, hostBytes: 1e12 })).toBe(TENSORS);
   });
 
   test('is all on the host where that is fast and the budget small, and all on the GPU where it is slow', () => {
     const gpu = leastBudget(device, work);
-    expect(chosen(gpu, { linkBytes: 1e8, hostBytes: 1e12 })).toBe(0);
-    expect(chosen(gpu, { linkBytes: 1e12, hostBytes: 1e5 })).toBe(TENSORS);
+    expect(chosen(gpu, { link: 1e8, hostBytes: 1e12 })).toBe(0);
+    expect(chosen(gpu, { link: 1e12, hostBytes: 1e5 })).toBe(TENSORS);
   });
 
   test('is measured, kept, and taken over by a trainer that goes on', async () => {

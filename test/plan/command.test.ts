@@ -7,14 +7,14 @@ import { planCommand } from '../../src/cli/plan.ts';
 import { FAMILY_NAMES } from '../../src/formats/families/index.ts';
 import { configOfShape } from '../../src/formats/shape.ts';
 import { sizeOf } from '../../src/nn/size.ts';
-import type { Host } from '../../src/runtime/host.ts';
 import { defaultSettings } from '../../src/train/run/run-settings.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
+import { MemoryFiles, memoryHost } from '../memory-files.ts';
 
 async function plan(...args: string[]): Promise<string> {
   let text = '';
   const terminal = { interactive: false, columns: 120, write: (part: string) => (text += part), warn: () => {} };
-  const program = new Command().addCommand(planCommand({ terminal } as unknown as Host));
+  const program = new Command().addCommand(planCommand(memoryHost(new MemoryFiles(), { terminal })));
   await program.parseAsync(['plan', ...args], { from: 'user' });
   return text;
 }

@@ -15,7 +15,6 @@ import type { MomentDtype, TrainingDtype } from '../../src/memory/layout/kinds.t
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { computedIn, momentsIn } from '../../src/nn/model.ts';
-import type { Host } from '../../src/runtime/host.ts';
 import { planRanks, type SharedStep } from '../../src/train/plan/rank-plan.ts';
 import { writesText } from '../../src/train/step/rank-part.ts';
 import { Trainer } from '../../src/train/step/trainer.ts';
@@ -24,6 +23,7 @@ import { Random } from '../../src/util/random.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
+import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { ranksInProcess } from './in-process.ts';
 
 const [BATCH, SEQ, STEPS] = [1, 12, EVERY_CASE ? 2 : 1];
@@ -230,7 +230,7 @@ describe('holdfast plan --ranks', () => {
   async function plan(...args: string[]): Promise<string> {
     let text = '';
     const terminal = { interactive: false, columns: 120, write: (part: string) => (text += part), warn: () => {} };
-    const program = new Command().exitOverride().addCommand(planCommand({ terminal } as unknown as Host));
+    const program = new Command().exitOverride().addCommand(planCommand(memoryHost(new MemoryFiles(), { terminal })));
     const small = ['--layers', '2', '--width', '32', '--heads', '2', '--context', '16', '--vocab-size', '256'];
     await program.parseAsync(['plan', ...small, ...args], { from: 'user' });
     return text;

@@ -124,6 +124,8 @@ describe('refused, by name', () => {
       (s) => (s.settings.tokenizer = {}),
       'settings.tokenizer.kind is missing; it must be one of "byte", "huggingface"',
     ],
+    ['a rate', (s) => (s.rates.flops = 0), 'rates.flops is 0; it must be a number'],
+    ['no link', (s) => delete s.rates.upBytes, 'rates.upBytes is missing; it must be a number'],
     ['from', (s) => (s.settings.from = null), 'settings.from is null; it must be a text'],
     ['step as text', (s) => (s.trainer.step = '12'), 'trainer.step is "12"; it must be a whole number, 0 or more'],
     ['another step', (s) => (s.trainer.step = 13), "trainer.step is 13; the folder's name says 12"],

@@ -1,5 +1,6 @@
 // `holdfast bench --share`: this machine, measured, as a file that `plan --hardware` reads.
 
+import { refreshRates } from '../../engine/observe/adapter-records.ts';
 import { hardwareFile } from '../../engine/simulate/hardware.ts';
 import type { Machine } from '../../engine/simulate/machine.ts';
 import { type Device, openDevice } from '../../gpu/device.ts';
@@ -43,6 +44,7 @@ async function shareFigures(
   const sharedMemory = gpuMemory === undefined || gpuMemory === 'shared';
   const memory = { hostBytes, gpuBytes: sharedMemory ? hostBytes : gpuMemory, sharedMemory };
   const machine = await measureMachine(host, device, memory);
+  await refreshRates(host, device);
   const version = await host.version?.();
   const source = `holdfast bench${version === undefined ? '' : ` ${version}`}, ${host.name}, ${name}`;
   await host.files.writeAtomic(share, hardwareFile(machine, source));

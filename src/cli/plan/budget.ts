@@ -6,7 +6,8 @@ import { leastMemory, smallestBudget } from '../../engine/compile/least.ts';
 import { stepPass } from '../../engine/compile/pass.ts';
 import { flopsOf, offloadedBytes, recomputedFlops } from '../../engine/compile/pass-figures.ts';
 import { schedule, slotsAt } from '../../engine/compile/schedule.ts';
-import { DEFAULT_LIMITS } from '../../engine/compile/workload.ts';
+import type { AdapterLimits } from '../../engine/compile/workload.ts';
+import type { AdapterRecord } from '../../engine/observe/adapter-records.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../graph/activations.ts';
 import { type ChunkMap, mapChunks, updatedOn } from '../../memory/layout/chunk-map.ts';
 import {
@@ -35,6 +36,7 @@ import { describeOrder } from '../accumulate-order.ts';
 import { describeSplit } from '../optimizer-split.ts';
 import { configOf, type PlanFlags, passesIn, plannedModel, plannedShape, writesIn } from './flags.ts';
 import { LISTINGS } from './listings.ts';
+import { describeRates, plannedLimits, ratesFacts } from './rates.ts';
 import { describeUpdate, updateFacts } from './update.ts';
 
 const FATES: Readonly<Record<ActivationMode, string>> = {
@@ -65,8 +67,9 @@ function besides(room: readonly number[], slots: number): string {
 }
 
 /** Works it out, and prints it. */
-export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
+export function planOne(host: Host, highs: Highs, flags: PlanFlags, adapter: AdapterRecord | undefined): void {
   const { write } = host.terminal;
+  const limits = plannedLimits(adapter);
   const { optimizerDevice: device, activationDtype } = flags;
   const backwardPasses = passesIn(flags);
   const recovery = backwardPasses === undefined ? flags.recovery : 'checkpoint';
@@ -84,28 +87,26 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
           model: plain,
           workloadOf: workloadWith,
           memory: { recovery, ...(flags.gpuMemory !== undefined && { gpu: flags.gpuMemory }) },
-          limits: DEFAULT_LIMITS,
+          limits,
         })
       : undefined;
   const model = optimizedOn(plain, device, split);
   const workloadOf = (changes: Partial<PlanFlags> = {}) => workloadWith(model, changes);
   const workload = workloadOf();
-  const { bytes: smallest, activations: placed } = leastMemory(workload, DEFAULT_LIMITS, { recovery });
-  const resident = fitMemory(workload, DEFAULT_LIMITS, undefined);
+  const { bytes: smallest, activations: placed } = leastMemory(workload, limits, { recovery });
+  const resident = fitMemory(workload, limits, undefined);
   const budget =
     flags.gpuMemory ?? Math.max(smallest, resident.peak - (resident.residents * resident.map.chunkBytes) / 2);
   if (budget < smallest) {
     const half = (changes: Partial<PlanFlags>) =>
-      formatBytes(smallestBudget(workloadOf(changes), DEFAULT_LIMITS, { recovery }));
+      formatBytes(smallestBudget(workloadOf(changes), limits, { recovery }));
     const knobs = [
       ...(flags.batch > 1 ? [`--batch ${flags.batch >> 1} needs ${half({ batch: flags.batch >> 1 })}`] : []),
       ...(flags.context > 1 && model.shape.vocabulary > 0
         ? [`--context ${flags.context >> 1} needs ${half({ context: flags.context >> 1 })}`]
         : []),
       ...(recovery === 'step'
-        ? [
-            `--recovery checkpoint needs ${formatBytes(smallestBudget(workload, DEFAULT_LIMITS, { recovery: 'checkpoint' }))}`,
-          ]
+        ? [`--recovery checkpoint needs ${formatBytes(smallestBudget(workload, limits, { recovery: 'checkpoint' }))}`]
         : []),
     ];
     throw new HoldfastError(
@@ -115,7 +116,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
   }
 
   const start = performance.now();
-  const found = fitMemory(workload, DEFAULT_LIMITS, budget, { recovery });
+  const found = fitMemory(workload, limits, budget, { recovery });
   const { map, passes, nonModel, slots, staging, peak } = found;
   const { trace, extra } = passes.step;
   const { plan, moved } = schedule(trace, slots, 'planned', extra);
@@ -129,7 +130,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
   const tiled = trainable.tiled + frozen.tiled;
   const { chunks } = trainable;
   const flops = flopsOf(passes.step);
-  const full = frozen.chunks > 0 ? fullStepFlops(makeModel(configOf(flags, flags.layers)), flags) : undefined;
+  const full = frozen.chunks > 0 ? fullStepFlops(makeModel(configOf(flags, flags.layers)), flags, limits) : undefined;
   const again = recomputedFlops(passes.step);
   const { order, activations } = found.workload;
   const modes = activations?.modes ?? [];
@@ -178,6 +179,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
         },
         bytesPerStep: moved,
         bound: { lp: linear * trace.chunkBytes, ratio },
+        rates: ratesFacts(adapter),
         planMilliseconds: milliseconds,
       })}\n`,
     );
@@ -210,7 +212,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags): void {
         : []),
       `  ${shown(cost.h2dBytes)}  of chunks up, ${formatBytes(cost.d2hBytes)} down: ${ratio.toFixed(3)} x the least of any schedule (linear bound ${formatBytes(linear * trace.chunkBytes)})`,
       `  ${(flops / 1e9).toPrecision(4)} GFLOP a step${full === undefined ? '' : `, ${(flops / full).toFixed(3)} x those of a step that trains all of it`}`,
-      `planned in ${milliseconds.toFixed(0)} ms: ${trace.moments.length} moments, ${cost.loads} loads, ${cost.stores} stores`,
+      `planned in ${milliseconds.toFixed(0)} ms: ${trace.moments.length} moments, ${cost.loads} loads, ${cost.stores} stores, ${describeRates(adapter)}`,
       ...(flags.print ?? []).flatMap((part) => ['', LISTINGS[part](found, plan)]),
       '',
     ].join('\n'),
@@ -235,8 +237,8 @@ const keptBytes = (dtype: TrainingDtype, momentDtype: MomentDtype): number =>
   lastingKinds(dtype, momentDtype).reduce((sum, kind) => sum + elementBytesOf(kind), 0);
 
 /** Operations of a step that trains the whole model, with the activations kept. */
-function fullStepFlops(model: Model, { batch, context, accumulate }: PlanFlags): number {
+function fullStepFlops(model: Model, { batch, context, accumulate }: PlanFlags, { binding }: AdapterLimits): number {
   const step = traceStep(model, batch, context);
-  const map = mapChunks(model.parameters, true, { minBytes: 0, maxBytes: DEFAULT_LIMITS.binding });
+  const map = mapChunks(model.parameters, true, { minBytes: 0, maxBytes: binding });
   return flopsOf(stepPass(step, map, accumulate));
 }

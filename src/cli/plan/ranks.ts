@@ -1,6 +1,7 @@
 // `holdfast plan --ranks`: what each of several ranks would hold, need and send, with no MPI: the figures that a run over
 // mpiexec then counts.
 
+import type { AdapterRecord } from '../../engine/observe/adapter-records.ts';
 import type { Exchanged } from '../../engine/ranks/collectives.ts';
 import { type ExchangeAxis, type GridPlaces, gridPlacesOf } from '../../engine/ranks/grid.ts';
 import type { ZeroStage } from '../../engine/ranks/sharding.ts';
@@ -11,6 +12,7 @@ import { planRanks, type RankPlan, type RanksPlan } from '../../train/plan/rank-
 import { rankText } from '../../train/run/ranks.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { oneDevice, type PlanFlags, plannedModel, plannedName, writesIn } from './flags.ts';
+import { describeRates, plannedLimits, ratesFacts } from './rates.ts';
 
 export interface PlacedFlags extends PlanFlags {
   ranks: number;
@@ -18,17 +20,18 @@ export interface PlacedFlags extends PlanFlags {
 }
 
 /** Works it out, and prints it. */
-export function planOnRanks(host: Host, flags: PlacedFlags): void {
+export function planOnRanks(host: Host, flags: PlacedFlags, adapter: AdapterRecord | undefined): void {
   const { ranks: size, zero: stage, gpuMemory, tensorParallel: tensor, pipelineParallel: pipeline } = flags;
   const model = plannedModel(flags, flags.layers);
   const plan = planRanks(
     model,
     { ...flags, optimizerDevice: oneDevice(flags), size, stage, tensor, pipeline, generates: writesIn(flags) },
     ({ smallest, comfortable }) => gpuMemory ?? Math.max(smallest, Math.floor((smallest + comfortable) / 2)),
+    plannedLimits(adapter),
   );
   const { write } = host.terminal;
-  if (flags.json) write(`${JSON.stringify(jsonOf(plan, flags))}\n`);
-  else write(`${lines(plan, flags, parameterCount(model)).join('\n')}\n`);
+  if (flags.json) write(`${JSON.stringify({ ...jsonOf(plan, flags), rates: ratesFacts(adapter) })}\n`);
+  else write(`${[...lines(plan, flags, parameterCount(model)), `planned ${describeRates(adapter)}`].join('\n')}\n`);
 }
 
 const gridIn = ({ ranks: size, tensorParallel: tensor, pipelineParallel: pipeline }: PlacedFlags): GridPlaces =>

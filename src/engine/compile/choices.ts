@@ -6,9 +6,10 @@ import { GPUBufferUsage } from '../../gpu/constants.ts';
 import type { Device } from '../../gpu/device.ts';
 import { type BoundDispatch, bindDispatch, encodeDispatch, packUniforms } from '../../gpu/dispatch.ts';
 import { ELEMENT_TYPES, type Kernel, type Variant } from '../../kernels/kernel.ts';
-import { type Host, join } from '../../runtime/host.ts';
+import type { Host } from '../../runtime/host.ts';
 import { assert, Stopped } from '../../util/errors.ts';
-import { accept, namesTo, parseJSON, text } from '../../util/json.ts';
+import { namesTo, text } from '../../util/json.ts';
+import { adapterKey, readCache, writeCache } from './adapter-cache.ts';
 import type { DispatchOperation } from './operations.ts';
 
 /** Problem key -> variant name, as saved with a run. */
@@ -294,36 +295,18 @@ export class Trial {
 }
 
 const CACHE_FILE = 'kernel-choices.json';
+/** Adapter -> its choices. */
+const CACHE = namesTo(namesTo(text));
 
 /** The remembered choices for this adapter and runtime; empty when there are none. */
 export async function loadChoices(host: Host, device: Device): Promise<ChoiceRecord> {
-  const all = await readCache(host);
-  return all[adapterKey(host, device)] ?? {};
+  const all = await readCache(host, CACHE_FILE, CACHE);
+  return all?.[adapterKey(host, device)] ?? {};
 }
 
 /** Adds this run's choices to what is remembered. A cache that cannot be written is not an error. */
 export async function saveChoices(host: Host, device: Device, record: ChoiceRecord): Promise<void> {
-  try {
-    const all = await readCache(host);
-    const key = adapterKey(host, device);
-    await host.files.makeFolder(host.cacheFolder);
-    const merged = { ...all, [key]: { ...all[key], ...record } };
-    await host.files.writeAtomic(join(host.cacheFolder, CACHE_FILE), JSON.stringify(merged, undefined, 1));
-  } catch {
-    // Only speed of the next start is lost.
-  }
+  const all = (await readCache(host, CACHE_FILE, CACHE)) ?? {};
+  const key = adapterKey(host, device);
+  await writeCache(host, CACHE_FILE, { ...all, [key]: { ...all[key], ...record } });
 }
-
-const adapterKey = (host: Host, { adapter }: Device) => `${host.name.split('.')[0]} | ${adapter.name}`;
-
-/** Adapter -> its choices. What is not that, or of another format, counts as not there, and is written anew. */
-async function readCache(host: Host): Promise<Record<string, ChoiceRecord>> {
-  const path = join(host.cacheFolder, CACHE_FILE);
-  try {
-    return accept(CACHE, parseJSON(await host.files.read(path), path, '')) ?? {};
-  } catch {
-    return {};
-  }
-}
-
-const CACHE = namesTo(namesTo(text));

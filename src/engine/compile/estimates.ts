@@ -11,7 +11,8 @@ import { assert } from '../../util/errors.ts';
 import { isDispatch } from './operations.ts';
 import type { Pass, Passes } from './pass.ts';
 import { fetchedBytes, flopsOf, offloadedBytes } from './pass-figures.ts';
-import { type ActivationChoice, type Rates, updatesOnHost, type Workload } from './workload.ts';
+import { linkBytesOf, type Rates } from './rates.ts';
+import { type ActivationChoice, updatesOnHost, type Workload } from './workload.ts';
 
 /** What a tight placement costs, as a share of the arithmetic: what is read is declared as writable there. */
 export const TIGHT = 0.01;
@@ -42,7 +43,8 @@ export const workOf = (pass: Pass): PassWork => ({
 /** The time of it, and of so many bytes of chunks. */
 export function secondsOf({ flops, dispatches, moved }: PassWork, traffic: number, rates: Rates): number {
   const compute = flops / rates.flops + dispatches * rates.launchSeconds;
-  const [activations, chunks] = [moved / rates.linkBytes, traffic / rates.linkBytes];
+  const linkBytes = linkBytesOf(rates);
+  const [activations, chunks] = [moved / linkBytes, traffic / linkBytes];
   if (rates.copies !== 'duplex') return compute + activations + chunks;
   return compute + Math.max(WAITED.activations * activations, activations - compute) + WAITED.chunks * chunks;
 }

@@ -15,6 +15,7 @@ import {
 } from '../../memory/layout/chunk-map.ts';
 import { lastingKinds } from '../../memory/layout/kinds.ts';
 import type { Pass, Passes } from './pass.ts';
+import { type Rates, typicalRates } from './rates.ts';
 
 /** What is to run: everything that shares one device's memory. */
 export interface Workload<P extends Passes = Passes> {
@@ -102,29 +103,6 @@ export interface ReadbackSize {
 /** The readbacks of a workload whose results are waited for: none. */
 export const NO_READBACK: ReadbackSize = { bytes: 0, reads: 0 };
 
-/** What time is reckoned with where a choice costs some. Nothing else depends on it. */
-export interface Rates {
-  /** Multiplications and additions a second. */
-  readonly flops: number;
-  /** Bytes a second between the GPU and below, one way at a time. */
-  readonly linkBytes: number;
-  /** What a dispatch takes whatever it computes. */
-  readonly launchSeconds: number;
-  /** Bytes a second of the GPU's memory. @default so many that nothing waits for them */
-  readonly memoryBytes?: number;
-  /** Bytes a second of host memory, as AdamW there reads and writes it. @default HOST_BYTES */
-  readonly hostBytes?: number;
-  /** Whether copies and arithmetic take turns, or each way is beside the other and beside arithmetic. @default serial */
-  readonly copies?: 'serial' | 'duplex';
-}
-
-/** Rates of a laptop's GPU, and of a software adapter on two cores, about. */
-export const GPU_RATES: Rates = { flops: 5e12, linkBytes: 10e9, launchSeconds: 5e-6 };
-export const SOFTWARE_RATES: Rates = { flops: 8e9, linkBytes: 4e9, launchSeconds: 2e-5 };
-
-/** Bytes a second of a host whose memory was not measured: two threads of a laptop reach about that. */
-export const HOST_BYTES = 20e9;
-
 /** What a fit goes by of an adapter. */
 export interface AdapterLimits {
   /** Bytes of one binding, and of one buffer. */
@@ -138,4 +116,8 @@ export interface AdapterLimits {
 }
 
 /** What every WebGPU adapter allows, at the rates of a laptop's GPU. */
-export const DEFAULT_LIMITS: AdapterLimits = { binding: 128 * 2 ** 20, buffer: 256 * 2 ** 20, rates: GPU_RATES };
+export const DEFAULT_LIMITS: AdapterLimits = {
+  binding: 128 * 2 ** 20,
+  buffer: 256 * 2 ** 20,
+  rates: typicalRates(false),
+};

@@ -9,8 +9,6 @@ import { HYPER, STATE } from '../../kernels/step-control.ts';
 import { BLOCK } from '../../kernels/sum-squares.ts';
 import { WasmHeap } from '../../kernels/wasm-heap.ts';
 import type { Threads } from '../../runtime/host.ts';
-import type { AdapterLimits } from '../compile/workload.ts';
-import { limitsOf } from '../run/arrangement.ts';
 import type { HostUpdater } from '../run/host-optimizer.ts';
 import { HostThreads } from '../run/host-threads.ts';
 import type { MachineHostMemory, MachineLink } from '../simulate/machine.ts';
@@ -21,17 +19,6 @@ const TRIES = 5;
 /** That AdamW on the host updates: past all caches. Bytes that it reads and writes of each. */
 const HOST_ELEMENTS = 2 ** 23;
 const HOST_ELEMENT_BYTES = 28;
-
-/** Before a run begins: some milliseconds of each. */
-const QUICK = { linkBytes: 8 * 2 ** 20, hostElements: 2 ** 21 };
-
-/** What a fit goes by on a device, with its own bandwidths, as far as a moment tells them. */
-export async function measuredLimits(device: Device, threads: Threads | undefined): Promise<AdapterLimits> {
-  const limits = limitsOf(device);
-  const { upBytesPerSecond: up, downBytesPerSecond: down } = await measureLink(device, QUICK.linkBytes);
-  const { bytesPerSecond: hostBytes } = await measureHostMemory(threads, QUICK.hostElements);
-  return { ...limits, rates: { ...limits.rates, linkBytes: Math.min(up, down), hostBytes } };
-}
 
 /** As chunks are moved: through buffers that are mapped, both ways. A write to the queue takes eight times as long on an H100. */
 export async function measureLink(device: Device, bytes = LINK_BYTES): Promise<MachineLink> {

@@ -99,7 +99,7 @@ const LAST_GAIN = 1.03;
 const TOO_LONG_MS = 200;
 const MAX_ROUNDS = 1 << 16;
 /** Both buffers together are larger than today's last-level caches, each is within WebGPU's default limits. */
-const COPY_BYTES = 64 * 2 ** 20;
+export const COPY_PROBLEM = { size: (64 * 2 ** 20) / ELEMENT_TYPES.f32 };
 
 export async function measurePeak(device: Device): Promise<Peak> {
   const invocations = device.adapter.software ? SOFTWARE_INVOCATIONS : INVOCATIONS;
@@ -111,10 +111,9 @@ export async function measurePeak(device: Device): Promise<Peak> {
     gflops = Math.max(before, multiplyAdds.flops(problem) / milliseconds / 1e6);
     if (milliseconds >= TOO_LONG_MS || (milliseconds >= LONG_ENOUGH_MS && gflops < LAST_GAIN * before)) break;
   }
-  const copied = { size: COPY_BYTES / ELEMENT_TYPES.f32 };
   return {
     gflops,
-    gigabytesPerSecond: bytesMoved(copy, copied) / (await timeOf(device, copy, copied)) / 1e6,
+    gigabytesPerSecond: bytesMoved(copy, COPY_PROBLEM) / (await timeOf(device, copy, COPY_PROBLEM)) / 1e6,
   };
 }
 

@@ -15,8 +15,9 @@ import { fitMemory } from '../compile/fit.ts';
 import type { Fit } from '../compile/fitted.ts';
 import type { FitOptions, Recovery } from '../compile/least.ts';
 import type { Pass, Passes } from '../compile/pass.ts';
+import { type Rates, ratesSchema, typicalRates } from '../compile/rates.ts';
 import { type PassSchedule, type Policy, schedule } from '../compile/schedule.ts';
-import { type AdapterLimits, GPU_RATES, SOFTWARE_RATES, type Workload } from '../compile/workload.ts';
+import type { AdapterLimits, Workload } from '../compile/workload.ts';
 import { probeMemory } from './probe.ts';
 
 /** Budgets, tiers and policy: where model data lies. No result depends on them. */
@@ -50,6 +51,11 @@ export interface MemoryOptions {
    * it is not, which moves fewer bytes. Without a budget nothing is kept below. @default 'step'
    */
   readonly recovery?: Recovery;
+  /**
+   * What the device computes and moves a second, which says which plan takes the least time: of `measureRates`, or another
+   * run's. @default what is typical of a GPU, or of a software adapter
+   */
+  readonly rates?: Rates;
 }
 
 const bytes = optional(number(realNumber(0, Number.MAX_VALUE)));
@@ -59,6 +65,7 @@ const memoryOptions = object({
   accumulateOrder: optional(oneOf([...ACCUMULATE_ORDERS, 'auto'])),
   policy: optional(oneOf(['planned', ...(Object.keys(ORDERS) as (keyof typeof ORDERS)[])])),
   recovery: optional(oneOf(['step', 'checkpoint'])),
+  rates: optional(ratesSchema),
 });
 
 /** Errors: HoldfastError naming the first that is no budget, or no way that there is. Whether a budget is enough shows later. */
@@ -85,9 +92,10 @@ export interface Arrangement<P extends Passes> {
   readonly readAhead: number;
 }
 
-export function limitsOf({ adapter }: Device): AdapterLimits {
+/** What a fit goes by on a device. `memory`: its rates, where they are known. */
+export function limitsOf({ adapter }: Device, { rates }: Pick<MemoryOptions, 'rates'> = {}): AdapterLimits {
   const { maxStorageBufferBindingSize: binding, maxBufferSize: buffer } = adapter.limits;
-  return { binding, buffer, rates: adapter.software ? SOFTWARE_RATES : GPU_RATES };
+  return { binding, buffer, rates: rates ?? typicalRates(adapter.software) };
 }
 
 /** What a fit goes by of the budgets below the GPU. `updates`: chunks that an update there holds. */

@@ -42,7 +42,7 @@ export async function openParts<P extends Passes>(
   ranks: Ranks | undefined,
 ): Promise<SessionParts<P>> {
   checkMemory(memory);
-  const limits = limitsOf(device);
+  const limits = limitsOf(device, memory);
   const options = optionsOf(memory, heldByUpdate(workload));
   let budget = memory.gpu === 'auto' ? await autoBudget(device, workload) : memory.gpu;
   let exhausted: OutOfMemory | undefined;

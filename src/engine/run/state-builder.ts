@@ -48,7 +48,7 @@ export class StateBuilder<P extends Passes> {
 
   /** The arrangement of the chunks of `from` within another budget. Errors: HoldfastError for one that they do not fit into. */
   within(gpu: number, from: Arrangement<P>, device: Device): Arrangement<P> {
-    const refitted = refitMemory(from.fit, limitsOf(device), gpu, this.#refitOptions(from));
+    const refitted = refitMemory(from.fit, limitsOf(device, from.memory), gpu, this.#refitOptions(from));
     return arrange(refitted, { ...from.memory, gpu });
   }
 
@@ -56,7 +56,7 @@ export class StateBuilder<P extends Passes> {
   leastBudget(from: Arrangement<P>, device: Device): number {
     const { fit } = from;
     if (this.#least?.fit === fit) return this.#least.bytes;
-    const bytes = leastBudget(fit, limitsOf(device), this.#refitOptions(from));
+    const bytes = leastBudget(fit, limitsOf(device, from.memory), this.#refitOptions(from));
     this.#least = { fit, bytes };
     return bytes;
   }

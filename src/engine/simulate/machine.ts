@@ -5,7 +5,8 @@ import type { Instruction } from '../../graph/program.ts';
 import { elementBytesOf } from '../../memory/layout/kinds.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { bytesMovedBy, type HostOperation, type Operation } from '../compile/operations.ts';
-import { type AdapterLimits, DEFAULT_LIMITS, HOST_BYTES } from '../compile/workload.ts';
+import { HOST_BYTES } from '../compile/rates.ts';
+import { type AdapterLimits, DEFAULT_LIMITS } from '../compile/workload.ts';
 
 export interface Machine {
   readonly title: string;
@@ -118,13 +119,13 @@ const LARGEST_BINDING = 2 ** 31 - 4;
 /** What a fit goes by on this machine: its own rates, and bindings as GPUs of its size allow them. */
 export function machineLimits(machine: Machine): AdapterLimits {
   const { peakFlops, reached, memoryBytesPerSecond: memoryBytes, link, gpuBytes, launchSeconds, hostMemory } = machine;
-  const { upBytesPerSecond: up, downBytesPerSecond: down, copies } = link;
+  const { upBytesPerSecond: upBytes, downBytesPerSecond: downBytes, copies } = link;
   const binding = Math.max(DEFAULT_LIMITS.binding, Math.min(LARGEST_BINDING, Math.floor(gpuBytes / 16) * 4));
   return {
     binding,
     buffer: binding,
     rates: {
-      ...{ flops: peakFlops * reached, linkBytes: Math.min(up, down), launchSeconds, memoryBytes, copies },
+      ...{ flops: peakFlops * reached, upBytes, downBytes, launchSeconds, memoryBytes, copies },
       ...(hostMemory && { hostBytes: hostMemory.bytesPerSecond * hostMemory.reached }),
     },
   };
@@ -132,7 +133,7 @@ export function machineLimits(machine: Machine): AdapterLimits {
 
 /** An adapter whose memory and its speed are not known, by the rates that fits go by: its times compare plans, no more. */
 export function machineOf({ rates }: AdapterLimits): Machine {
-  const { flops, linkBytes, launchSeconds, memoryBytes = Number.POSITIVE_INFINITY, copies = 'serial' } = rates;
+  const { flops, upBytes, downBytes, launchSeconds, memoryBytes = Number.POSITIVE_INFINITY, copies = 'serial' } = rates;
   const { hostBytes = HOST_BYTES } = rates;
   return {
     title: 'this adapter',
@@ -144,7 +145,7 @@ export function machineOf({ rates }: AdapterLimits): Machine {
     hostBytes: Number.POSITIVE_INFINITY,
     hostMemory: { bytesPerSecond: hostBytes, reached: 1 },
     sharedMemory: false,
-    link: { upBytesPerSecond: linkBytes, downBytesPerSecond: linkBytes, copies },
+    link: { upBytesPerSecond: upBytes, downBytesPerSecond: downBytes, copies },
   };
 }
 

@@ -9,6 +9,7 @@ import { fitMemory } from '../../engine/compile/fit.ts';
 import type { Fit } from '../../engine/compile/fitted.ts';
 import { type Recovery, smallestBudget } from '../../engine/compile/least.ts';
 import { flopsOf, offloadedBytes, recomputedFlops } from '../../engine/compile/pass-figures.ts';
+import { linkBytesOf } from '../../engine/compile/rates.ts';
 import { schedule } from '../../engine/compile/schedule.ts';
 import type { AdapterLimits, Workload } from '../../engine/compile/workload.ts';
 import { computeSeconds, type Machine, machineLimits, secondsOn } from '../../engine/simulate/machine.ts';
@@ -120,7 +121,7 @@ export function compareActivations(
         apply(program, {
           room: Math.floor(share * all),
           secondsOf: (instruction) => secondsOn(machine, instruction),
-          linkBytes: limits.rates.linkBytes,
+          linkBytes: linkBytesOf(limits.rates),
         });
       const first = under(traced.first);
       const next = accumulate > 1 ? under(traced.next) : traced.next;

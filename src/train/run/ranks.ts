@@ -2,6 +2,7 @@
 // rank 0 chooses for all. What a step exchanges is in engine/ranks.
 
 import type { ChoiceRecord } from '../../engine/compile/choices.ts';
+import type { Rates } from '../../engine/compile/rates.ts';
 import { GRID_AXES, type GridPlaces, gridPlacesOf, rankAt } from '../../engine/ranks/grid.ts';
 import type { Ranks } from '../../engine/ranks/ranks.ts';
 import type { LoadedCheckpoint, Writers } from '../../formats/checkpoint.ts';
@@ -145,6 +146,8 @@ export async function layoutFacts(host: Host, { session }: Trainer): Promise<Ran
 /** What rank 0 chooses, and the others take. */
 export interface FirstChoices {
   readonly choices: ChoiceRecord;
+  /** Absent: typical ones. Budgets may differ, what plans are told from others by must not. */
+  readonly rates?: Rates;
   readonly chunkBytes: number;
 }
 
@@ -166,7 +169,9 @@ export async function createOnRanks(
       if (rank === first) {
         own = await create(known);
         const { choices, session } = own;
-        known = { choices: choices.record(), chunkBytes: known?.chunkBytes ?? session.map.chunkBytes };
+        const { rates } = session.memory;
+        const chunkBytes = known?.chunkBytes ?? session.map.chunkBytes;
+        known = { choices: choices.record(), ...(rates && { rates }), chunkBytes };
       }
       const told = await control.fromAll('kernel choices', rank === first ? JSON.stringify(known) : '');
       known = JSON.parse(at(told, first));

@@ -4,6 +4,7 @@
 import type { Dataset } from '../../data/dataset.ts';
 import type { Tokenizer } from '../../data/tokenizer.ts';
 import { loadChoices, saveChoices } from '../../engine/compile/choices.ts';
+import { ratesOn } from '../../engine/observe/adapter-records.ts';
 import { checkpointsOf, loadCheckpoint } from '../../formats/checkpoint.ts';
 import { differenceOf, parseConfig } from '../../formats/config.ts';
 import type { Device } from '../../gpu/device.ts';
@@ -19,7 +20,7 @@ import { beginningFacts, checkAlike, createOnRanks, type FirstChoices, layoutFac
 import type { RunOptions } from './run-events.ts';
 import { generates, modelOf, type RunSettings, trainerOptions } from './run-settings.ts';
 import { checkText, datasetOf, type RunText } from './run-text.ts';
-import { type RunHistory, type SavedState, stateOf, withSettings } from './saved-state.ts';
+import { type RunHistory, ratesIn, type SavedState, stateOf, withSettings } from './saved-state.ts';
 import { checkTrained, isTrainedIn, startWeights } from './start-weights.ts';
 
 /** What is the same in all parts of a run. */
@@ -72,10 +73,15 @@ export async function begin(
   const start = lora || !checkpoint ? await startWeights(host, settings, alone, checkpoint?.weights) : undefined;
   const { model } = start ?? { model: alone };
   const create = async (first?: FirstChoices): Promise<Trainer> => {
+    const options = trainerOptions(settings);
+    const measuresHost = options.optimizerDevice === 'auto' && options.optimizerSplit === undefined;
+    const own = async () =>
+      memory.rates ?? (saved && ratesIn(saved, device)) ?? (await ratesOn(host, device, memory, measuresHost));
+    const rates = first ? first.rates : await own();
     const created = await Trainer.create(device, model, {
-      ...trainerOptions(settings),
+      ...options,
       choices: first?.choices ?? choices,
-      memory,
+      memory: { ...memory, ...(rates && { rates }) },
       generates: generates(settings) && (ranks === undefined || writesText(ranks, settings.task)),
       threads: host.threads,
       // Others would wait for a rank that ends.

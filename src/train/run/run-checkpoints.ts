@@ -99,6 +99,7 @@ export class RunCheckpoints {
   async state(place?: RunPlace): Promise<SavedState> {
     const { trainer, dataset, history, earlier, base, adapter } = this.#beginning;
     const { batches, sampling } = place ?? this.place;
+    const { rates } = trainer.session.memory;
     const then = place ? await trainer.unskippedState() : await trainer.state();
     assert(!place || then.step === place.step, 'the place is that before the skipped steps');
     return {
@@ -111,6 +112,7 @@ export class RunCheckpoints {
       batches,
       sampling,
       choices: trainer.choices.record(),
+      ...(rates && { rates }),
       adapter,
       history: place ? historyBefore(history, place.step) : history,
     };

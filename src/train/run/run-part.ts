@@ -354,7 +354,7 @@ class RunPart {
       offloaded: offloadedBytes(step),
       recordings: this.#lastStep ? [this.#lastStep] : [],
       bound: await memoryBound(session, exactSeconds(performance.now() - this.#began)),
-      ...(!this.#options.ranks && { whatIf: whatIf(session.fit, limitsOf(device), session.memory) }),
+      ...(!this.#options.ranks && { whatIf: whatIf(session.fit, limitsOf(device, session.memory), session.memory) }),
     });
   }
 }

@@ -7,11 +7,13 @@
 
 import type { TextIdentity } from '../../data/corpus.ts';
 import type { ChoiceRecord } from '../../engine/compile/choices.ts';
+import { type Rates, ratesSchema } from '../../engine/compile/rates.ts';
 import { OTHER_CHECKPOINT, RUN_STATE, TRAINER_STATE } from '../../formats/checkpoint/folder.ts';
 import { checkpointsOf, type LoadedState, loadState } from '../../formats/checkpoint.ts';
 import { differenceOf, type ModelConfig, parseConfig } from '../../formats/config.ts';
 import { labelsIn } from '../../formats/families/index.ts';
 import { checkPreparation } from '../../formats/preprocessor.ts';
+import type { Device } from '../../gpu/device.ts';
 import { LARGEST_SCALE, LEAST_SCALE, SCALER, STATE } from '../../kernels/step-control.ts';
 import type { Files, Host } from '../../runtime/host.ts';
 import { at } from '../../util/at.ts';
@@ -67,6 +69,8 @@ export interface SavedState {
   batches: number[];
   sampling: number[];
   choices: ChoiceRecord;
+  /** Of `adapter`, by which its plan was made within a budget: the plan of the same run again is the same. */
+  rates?: Rates;
   adapter: string;
   /** NaN is null in the file. */
   history: RunHistory;
@@ -118,6 +122,10 @@ export function stateOf({ state: json, config, statePath: file }: LoadedState): 
   return state;
 }
 
+/** The rates that a run goes on by; undefined on another adapter, which has its own. */
+export const ratesIn = ({ rates, adapter }: SavedState, device: Device): Rates | undefined =>
+  device.adapter.name === adapter ? rates : undefined;
+
 // ---- Field by field -------------------------------------------------------------------------------------------
 
 const count = wholeNumber(0);
@@ -158,6 +166,7 @@ function schemaFor(file: string, config: ModelConfig): Schema<SavedState> {
     batches: list(number(count)),
     sampling: words,
     choices: namesTo(text),
+    rates: optional(ratesSchema),
     adapter: text,
     history,
   });

@@ -4,7 +4,7 @@
 
 import type { Batch } from '../../data/batches.ts';
 import { KernelChoices } from '../../engine/compile/choices.ts';
-import { measuredLimits } from '../../engine/observe/bandwidths.ts';
+import { measuredLimits } from '../../engine/observe/device-rates.ts';
 import type { Ranks } from '../../engine/ranks/ranks.ts';
 import { autoBudget, limitsOf, type MemoryOptions } from '../../engine/run/arrangement.ts';
 import type { OtherPart } from '../../engine/run/model-values.ts';
@@ -391,6 +391,6 @@ async function splitOn(
 ): Promise<number> {
   const budget = gpu === 'auto' ? await autoBudget(device, search.workloadOf(search.model)) : gpu;
   const memory = budget === undefined ? rest : { ...rest, gpu: budget };
-  const limits = budget === undefined ? limitsOf(device) : await measuredLimits(device, threads);
+  const limits = budget === undefined ? limitsOf(device) : await measuredLimits(device, rest, threads);
   return chooseSplit({ ...search, memory, limits });
 }

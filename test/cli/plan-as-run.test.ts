@@ -1,0 +1,88 @@
+// `plan` beside a run of the same flags: once this machine's adapter is known, what is planned with no GPU is what the run then
+// has at its peak and moves in a step, to the byte. In process, on the adapter under test.
+
+import { describe, expect, test } from 'vitest';
+import { run } from '../../src/cli/run.ts';
+import { ADAPTER } from '../host.ts';
+import { MemoryFiles, memoryHost } from '../memory-files.ts';
+import { recordedTerminal } from '../recorded-terminal.ts';
+import { sharedGPUSources } from '../shared-gpu.ts';
+
+const files = new MemoryFiles({ 'text.txt': 'hold fast, and then hold on; '.repeat(400) });
+
+/** `holdfast ARGS`, in a place where the adapter under test comes first: what it writes. */
+async function said(...args: string[]): Promise<string> {
+  const terminal = recordedTerminal();
+  const gpuSources = async () =>
+    (await sharedGPUSources()).filter(({ embedded }) => embedded === (ADAPTER === 'software'));
+  const status = await run(memoryHost(files, { args, terminal, gpuSources }));
+  expect(status, terminal.said).toBe(0);
+  return terminal.out;
+}
+
+/** The same as JSON objects. */
+const objects = async (...args: string[]) =>
+  (await said(...args, '--json'))
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line));
+
+/** The default model, batch and context of `train`. */
+const DEFAULTS = [
+  ...['--layers', '2', '--width', '64', '--heads', '4', '--context', '64', '--batch', '8'],
+  ...['--vocab-size', '256'],
+];
+const SHORT = ['--data', 'text.txt', '--eval-windows', '2', '--sample-tokens', '1', '--warmup', '0', '--steps', '5'];
+const train = (...args: string[]) => objects('train', ...SHORT, ...args);
+const plan = async (...args: string[]) => (await objects('plan', ...DEFAULTS, ...args))[0];
+
+describe('before any run', () => {
+  test('a plan is by rates typical of a GPU, and says so', async () => {
+    const { rates } = await plan('--gpu-memory', '2MB');
+    expect(rates).toMatchObject({ adapter: null, measured: false, flops: 5e12 });
+  });
+});
+
+interface Summary {
+  adapter: string;
+  memory: Record<'gpu' | 'bytesPerStep', Record<string, number>> & { [of: string]: number };
+}
+
+describe.each([
+  ['2MB', 'step'],
+  ['4.12MB', 'step'],
+  ['1.37MB', 'step'],
+  ['1.37MB', 'checkpoint'],
+])('within %s, with recovery by %s', (budget, recovery) => {
+  const memory = ['--gpu-memory', budget, '--recovery', recovery];
+
+  test('the plan has the peak of the run, and moves what a step of it moved', async () => {
+    const { adapter, memory: counted }: Summary = (await train('--out', `${budget} ${recovery}`, ...memory)).at(
+      -1,
+    ).summary;
+    const { predictedPeak, bytesPerStep, activations, rates } = await plan(...memory);
+    expect(rates).toMatchObject({ adapter, measured: false });
+    expect(predictedPeak).toBe(counted.gpu['peak']);
+    const { h2d = 0, d2h = 0 } = counted.bytesPerStep;
+    // Beyond what the plan moves, for a device that is lost.
+    expect(bytesPerStep).toEqual({ h2d, d2h: d2h - (counted['recoveryBytesPerStep'] ?? 0) });
+    expect(activations.offloadedBytes).toBe(counted['offloadedPerStep']);
+  });
+});
+
+test('a plan is by the rates that were measured, where they are kept, and says so to people', async () => {
+  const path = '/cache/adapters.json';
+  const kept = JSON.parse(new TextDecoder().decode(await files.read(path)));
+  const [record] = Object.values<Record<string, unknown>>(kept.adapters);
+  const typical = await plan('--gpu-memory', '2MB');
+  const rates = { flops: 1e15, upBytes: 1e7, downBytes: 1e7, launchSeconds: 0 };
+  Object.assign(record ?? {}, { name: 'a GPU', software: false, rates });
+  await files.writeAtomic(path, JSON.stringify(kept));
+  const found = await plan('--gpu-memory', '2MB');
+  expect(found.rates).toEqual({ adapter: 'a GPU', measured: true, ...rates });
+  expect(found.activations).not.toEqual(typical.activations);
+  expect(await said('plan', ...DEFAULTS)).toContain('by the rates measured on a GPU\n');
+  expect(await said('plan', ...DEFAULTS, '--ranks', '2')).toContain('by the rates measured on a GPU\n');
+  files.contents.delete(path);
+  expect(await said('plan', ...DEFAULTS)).toContain('by rates typical of a GPU; a run or `bench` tells of yours\n');
+});

@@ -18,6 +18,7 @@ export {
   promptIds,
   type SpecialTokens,
   type StreamDecoder,
+  type TextMarks,
   type Tokenizer,
   type TokenizerIdentity,
 } from './data/tokenizer.ts';
@@ -74,6 +75,7 @@ export type {
   FolderReader,
   GPUSource,
   Host,
+  HubAccess,
   OpenFile,
   ResumedFile,
   Sha256,

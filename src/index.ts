@@ -19,6 +19,7 @@ export {
   promptIds,
   type SpecialTokens,
   type StreamDecoder,
+  type TextMarks,
   type Tokenizer,
   type TokenizerIdentity,
 } from './data/tokenizer.ts';
@@ -77,6 +78,7 @@ export type {
   FolderReader,
   GPUSource,
   Host,
+  HubAccess,
   OpenFile,
   ResumedFile,
   Sha256,

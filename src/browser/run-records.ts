@@ -13,7 +13,7 @@ import type { BrowserHost } from '../runtime/browser.ts';
 import { join } from '../runtime/host.ts';
 import { checkSettings } from '../train/run/check-settings.ts';
 import { readExamples } from '../train/run/class-data.ts';
-import { type RunSettings, readSettings } from '../train/run/run-settings.ts';
+import { hasMarkedWindows, type RunSettings, readSettings } from '../train/run/run-settings.ts';
 import { savedState } from '../train/run/saved-state.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { withClasses } from './class-settings.ts';
@@ -62,13 +62,15 @@ export async function newRecord(
   if (images) data = [await keepImages(host, folder, images)];
   const settings = await withClasses(host, { ...asked, data });
   const found = await tokenizerFilesOf(host, folder, settings, tokenizer);
+  const named = found && identityOf(found);
   return {
     id,
     name: name ?? defaultRunName(settings),
     created: Date.now(),
     settings: {
       ...settings,
-      ...(found && { tokenizer: identityOf(found) }),
+      ...(named && { tokenizer: named }),
+      ...(named && hasMarkedWindows(settings.config, named) && { markedWindows: asked.markedWindows ?? true }),
       ...(records &&
         !labelsIn(settings.config) && { records: await recordSettings(host.files, records, found, settings.from) }),
     },

@@ -36,6 +36,16 @@ export interface SpecialTokens {
   readonly pad?: number;
 }
 
+/** What stands around a text where a model reads it as a whole, and what in it stands for no text. */
+export interface TextMarks {
+  /** Ids in front of it. */
+  readonly before: readonly number[];
+  /** Ids behind it. */
+  readonly after: readonly number[];
+  /** Ids of all special tokens. */
+  readonly special: ReadonlySet<number>;
+}
+
 /** A place between two parts of a text. */
 export interface Cut {
   /** Where the first part ends. */
@@ -58,6 +68,8 @@ export interface Tokenizer {
   readonly specials: SpecialTokens;
   /** Whether its models see `specials.bos` before every text: `promptIds` puts it there, `encode` never does. */
   readonly addsBos: boolean;
+  /** Of a model that reads a text from both sides: `encode` puts none of it there. @default it has none */
+  readonly marks?: TextMarks;
   /** Token ids of text, or of its bytes in UTF-8. Special tokens that are spelled out in it are found. */
   encode(text: string | Uint8Array): Int32Array<ArrayBuffer>;
   /**

@@ -32,6 +32,7 @@ export async function runReport(host: Host, state: SavedState, summary?: RunSumm
     tokenizer: _,
     keepBest,
     newHead,
+    markedWindows,
     ...numbers
   } = state.settings;
   const { memory, ranks, figures } = summary ? shown(summary) : { figures: figuresOf(state) };
@@ -47,6 +48,7 @@ export async function runReport(host: Host, state: SavedState, summary?: RunSumm
       ...(images ? { images: preparationWords(images) } : {}),
       ...(keepBest ? { keepBest: 'yes' } : {}),
       ...(newHead ? { newHead: 'yes' } : {}),
+      ...(markedWindows ? { markedWindows: 'yes' } : {}),
       runtime: host.name,
     },
     summary: worded(figures, state.history.validations.length > 0),

@@ -12,7 +12,17 @@ import type { Part } from './part.ts';
 export interface FoundSpecials {
   readonly specials: SpecialTokens;
   readonly addsBos: boolean;
+  /** What the post-processor puts around a text. */
+  readonly around: Around;
 }
+
+/** Ids before a text, and behind it. */
+interface Around {
+  readonly before: readonly number[];
+  readonly after: readonly number[];
+}
+
+const NOTHING: Around = { before: [], after: [] };
 
 /** `idOf`: of a token, as it is spelled. `post`: the post-processor. */
 export function specialsOf(
@@ -36,7 +46,7 @@ export function specialsOf(
       `${shortened(files.path)}: ${file}: ${name} is ${show(wrong)}; it must be an id, or a list of ids`,
     );
   };
-  const before = post ? templateOf(post, idOf) : [];
+  const { before, after } = post ? templateOf(post, idOf) : NOTHING;
   const [first] = before;
   // What the tokenizer itself puts before a text outweighs an id: many a config.json has its family's, whatever its tokens.
   const own = spelled('bos_token') ?? (before.length === 1 ? first : undefined);
@@ -52,6 +62,7 @@ export function specialsOf(
     },
     // It outweighs the template, as where the template is made from it.
     addsBos: bos !== undefined && (typeof named === 'boolean' ? named : first === bos),
+    around: { before, after },
   };
 }
 
@@ -63,29 +74,37 @@ function tokenIn(value: unknown): string | undefined {
 
 const TYPES = ['TemplateProcessing', 'ByteLevel', 'BertProcessing', 'RobertaProcessing', 'Sequence'];
 
-/** The ids that the post-processor puts before a text. */
-function templateOf(part: Part, idOf: (token: string) => number | undefined): number[] {
+/** The ids that the post-processor puts around a text. */
+function templateOf(part: Part, idOf: (token: string) => number | undefined): Around {
   switch (part.type) {
-    case 'Sequence':
-      return part.parts('processors').flatMap((each) => templateOf(each, idOf));
+    case 'Sequence': {
+      // Each is put around what those before it made.
+      const all = part.parts('processors').map((each) => templateOf(each, idOf));
+      return {
+        before: all.toReversed().flatMap(({ before }) => before),
+        after: all.flatMap(({ after }) => after),
+      };
+    }
     case 'ByteLevel':
-      return [];
+      return NOTHING;
     case 'BertProcessing':
     case 'RobertaProcessing': {
-      const [token] = part.list('cls');
-      const id = typeof token === 'string' ? idOf(token) : undefined;
-      return id === undefined ? part.refuse('cls', token, 'a token') : [id];
+      const one = (field: string): number => {
+        const [token] = part.list(field);
+        return (typeof token === 'string' ? idOf(token) : undefined) ?? part.refuse(field, token, 'a token');
+      };
+      return { before: [one('cls')], after: [one('sep')] };
     }
     case 'TemplateProcessing': {
-      const before: number[] = [];
-      for (const item of part.parts('single')) {
-        if (item.value('Sequence') !== undefined) return before;
+      const items = part.parts('single').map((item) => {
+        if (item.value('Sequence') !== undefined) return undefined;
         const token = item.part('SpecialToken')?.text('id') ?? item.fail('is neither a Sequence nor a SpecialToken');
-        const id = idOf(token);
-        if (id === undefined) return part.refuse('single', token, 'tokens that there are', 'supported');
-        before.push(id);
-      }
-      return part.fail('has no Sequence in its single');
+        return idOf(token) ?? part.refuse('single', token, 'tokens that there are', 'supported');
+      });
+      const text = items.indexOf(undefined);
+      if (text < 0) return part.fail('has no Sequence in its single');
+      const ids = (some: typeof items) => some.filter((id) => id !== undefined);
+      return { before: ids(items.slice(0, text)), after: ids(items.slice(text + 1)) };
     }
     default:
       return part.refuseType(TYPES);

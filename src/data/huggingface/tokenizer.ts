@@ -7,7 +7,15 @@ import type { TokenizerFiles } from '../../formats/tokenizer-files.ts';
 import { effectiveTokenizer } from '../../formats/tokenizer-overrides.ts';
 import { byteCharacters } from '../../util/byte-characters.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import { type Cut, namedIdentity, type SpecialTokens, type StreamDecoder, type Tokenizer, utf8 } from '../tokenizer.ts';
+import {
+  type Cut,
+  namedIdentity,
+  type SpecialTokens,
+  type StreamDecoder,
+  type TextMarks,
+  type Tokenizer,
+  utf8,
+} from '../tokenizer.ts';
 import { type AddedToken, addedTokensIn, TokenFinder } from './added-tokens.ts';
 import { type CutRules, cutRulesOf, nextCut } from './cuts.ts';
 import { type Decoder, decoderOf, TextStream } from './decoder.ts';
@@ -27,6 +35,7 @@ export class HuggingFaceTokenizer implements Tokenizer {
   readonly vocabulary: number;
   readonly specials: SpecialTokens;
   readonly addsBos: boolean;
+  readonly marks: TextMarks;
   readonly #normalizer: Normalizer;
   readonly #steps: readonly Step[];
   /** Whether a piece goes to the model as the characters of its bytes. */
@@ -76,6 +85,7 @@ export class HuggingFaceTokenizer implements Tokenizer {
     root.done();
     this.specials = found.specials;
     this.addsBos = found.addsBos;
+    this.marks = { ...found.around, special: new Set(added.flatMap(({ id, special }) => (special ? [id] : []))) };
     const late = root.value('normalizer') !== undefined;
     const isLate = ({ normalized }: AddedToken) => late && normalized;
     this.#raw = new TokenFinder(

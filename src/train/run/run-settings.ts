@@ -8,7 +8,7 @@ import { TASKS, type TaskName } from '../../data/tasks.ts';
 import { DEFAULT_TOKENIZER, type TokenizerIdentity } from '../../data/tokenizer.ts';
 import type { CompleteLora } from '../../formats/adapter.ts';
 import { type ModelConfig, parseConfig } from '../../formats/config.ts';
-import { familyOf, shapeOf } from '../../formats/families/index.ts';
+import { familyOf, labelsIn, shapeOf } from '../../formats/families/index.ts';
 import { type ImagePreparation, imagePreparation } from '../../formats/preprocessor.ts';
 import { configOfShape } from '../../formats/shape.ts';
 import { ACTIVATION_DTYPES, type ActivationDtype } from '../../graph/narrow-activations.ts';
@@ -52,6 +52,11 @@ export interface RunSettings {
   tokenizer?: TokenizerIdentity;
   /** A folder or zip whose weights to start from; absent: drawn anew from the seed. @default none */
   from?: string;
+  /**
+   * Of a masked language model in tokens: whether each window lies between those that its tokenizer puts around a text, and no special
+   * token is to be told. Runs of earlier versions have none. @default true
+   */
+  markedWindows?: boolean;
   /** The name on the hub of the model in `from`, ORG/NAME or ORG/NAME@REVISION; an adapter's files name their base by it. @default none */
   fromHub?: string;
   /** Trains a low-rank update of the model in `from`, and freezes the rest. @default none: all of the model trains */
@@ -143,10 +148,11 @@ const LONGEST_SEQ = 1024;
 
 /** All that a run computes, with what is not among `changes` by default: a small GPT that learns within minutes. */
 export function defaultSettings(changes: Partial<RunSettings> = {}): RunSettings {
-  const { config = configOfShape(), lr = 0.006 } = changes;
+  const { config = configOfShape(), tokenizer = DEFAULT_TOKENIZER, lr = 0.006 } = changes;
   return {
     config,
-    tokenizer: DEFAULT_TOKENIZER,
+    tokenizer,
+    ...(hasMarkedWindows(config, tokenizer) && { markedWindows: true }),
     data: [],
     batch: 8,
     seq: Math.min(shapeOf(config).context, LONGEST_SEQ),
@@ -167,6 +173,10 @@ export function defaultSettings(changes: Partial<RunSettings> = {}): RunSettings
     ...changes,
   };
 }
+
+/** Whether a run of a model in such tokens has `markedWindows`, unless it is said otherwise. */
+export const hasMarkedWindows = (config: ModelConfig, tokenizer: TokenizerIdentity): boolean =>
+  tokenizer.kind === 'huggingface' && !familyOf(config).writes && labelsIn(config) === undefined;
 
 /** What each number may be. */
 export const RANGES = {
@@ -224,6 +234,7 @@ export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
   object({
     config,
     tokenizer: optional(tokenizer),
+    markedWindows: optional(truth),
     from: optional(text),
     fromHub: optional(text),
     lora: optional(lora),

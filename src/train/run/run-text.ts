@@ -5,7 +5,7 @@ import { openText, type TextIdentity, type TextSource } from '../../data/corpus.
 import { type Dataset, type DocumentSets, documentDataset, textDataset } from '../../data/dataset.ts';
 import { imageDataset } from '../../data/image-dataset.ts';
 import { labelledDataset } from '../../data/labelled-texts.ts';
-import { type Masking, maskedDataset, maskingOf } from '../../data/masking.ts';
+import { type Masking, maskedDataset, maskingOf, textOf } from '../../data/masking.ts';
 import { tokenizerOf } from '../../data/open-tokenizer.ts';
 import { readDocuments } from '../../data/records/read-records.ts';
 import { holdConversations } from '../../data/records/record-files.ts';
@@ -56,7 +56,7 @@ export async function readText(
     const content = await readExamples(host, sources, options);
     return { ...corpusOf(content.kind === 'images' ? content.images : content.texts.train), content };
   }
-  const masking = familyOf(config).writes ? undefined : maskingOf(tokenizer);
+  const masking = familyOf(config).writes ? undefined : maskingOf(tokenizer, settings.markedWindows);
   if (isSynthetic(data)) {
     const tokens = await syntheticTokens(host, vocabulary, seq + 1);
     const corpus = { bytes: tokens.identity.bytes, files: 1, names: data, skipped: 0 };
@@ -108,8 +108,10 @@ export async function datasetOf(settings: RunSettings, { content }: RunText): Pr
   if (content.kind === 'images') return imageDataset(content.images, settings);
   if (content.kind === 'labelled') return labelledDataset(content.texts, settings);
   if (content.kind === 'text') {
-    const dataset = await textDataset(content.tokens, settings);
-    return content.masking ? maskedDataset(dataset, content.masking, settings.seed) : dataset;
+    const { tokens, masking } = content;
+    if (!masking) return textDataset(tokens, settings);
+    const dataset = await textDataset(tokens, { ...settings, seq: textOf(settings.seq, masking) });
+    return maskedDataset(dataset, masking, settings.seed);
   }
   return documentDataset(content.documents, settings, settings.records?.pack === 'yes');
 }

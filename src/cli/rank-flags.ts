@@ -123,6 +123,20 @@ export async function onRanks(
   }
 }
 
+/** Whether a command that one process does by itself was started on several ranks; then rank 0 says so. Errors: as `joinRanks`. */
+export async function refusesRanks(host: Host, command: string): Promise<boolean> {
+  const messages = await host.joinRanks?.();
+  if (!messages || messages.size === 1) return false;
+  const { rank, size } = messages;
+  if (rank === 0)
+    host.terminal.warn(
+      `holdfast: ${command} is done by one process, and ${size} were started; start it without mpiexec (train and finetune run on ranks)\n`,
+    );
+  // None ends the others before it is said.
+  await makeRanks(messages, { stage: DEFAULT_STAGE }).control.barrier('one process');
+  return true;
+}
+
 /** Errors: HoldfastError where so many ranks have no such grid, or nothing in it to shard. */
 export function checkGrid(
   { tensorParallel = 1, pipelineParallel = 1, sequenceParallel, zero }: RankFlags,

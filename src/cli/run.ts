@@ -12,6 +12,7 @@ import { finetuneCommand } from './finetune.ts';
 import { generateCommand } from './generate.ts';
 import { parityCommand } from './parity.ts';
 import { planCommand } from './plan.ts';
+import { refusesRanks } from './rank-flags.ts';
 import { tokenizerCommand } from './tokenizer.ts';
 import { trainCommand } from './train.ts';
 
@@ -29,6 +30,9 @@ const COMMANDS = [
   benchCommand,
   planCommand,
 ];
+
+/** Those that several ranks run together. */
+const ON_RANKS: readonly unknown[] = [trainCommand, finetuneCommand];
 
 /** Runs the command that the host's arguments name. Returns the exit status. */
 export async function run(host: Host): Promise<number> {
@@ -49,6 +53,10 @@ export async function run(host: Host): Promise<number> {
   };
   for (const add of COMMANDS) {
     const command = add(host, setStatus).copyInheritedSettings(program);
+    if (!ON_RANKS.includes(add))
+      command.hook('preAction', async () => {
+        if (await refusesRanks(host, command.name())) throw new CommanderError(BAD_INPUT, 'holdfast.ranks', '');
+      });
     for (const inner of command.commands) inner.copyInheritedSettings(command);
     program.addCommand(command);
   }

@@ -6,6 +6,7 @@
 import MODULE from '../../assembly/adamw.ts?wasm';
 import SHARED_MODULE from '../../assembly/adamw.ts?wasm-shared';
 import { at } from '../util/at.ts';
+import { moduleOf } from '../util/wasm.ts';
 
 /** Bytes of a page, and pages of the largest memory. */
 export const PAGE_BYTES = 65536;
@@ -82,15 +83,15 @@ export class WasmHeap {
 
 const modules = new Map<string, WebAssembly.Module>();
 
-function moduleOf(text: string): WebAssembly.Module {
+function keptModule(text: string): WebAssembly.Module {
   const known = modules.get(text);
-  const module = known ?? new WebAssembly.Module(Uint8Array.from(atob(text), (character) => character.charCodeAt(0)));
+  const module = known ?? moduleOf(text);
   modules.set(text, module);
   return module;
 }
 
 /** The module over a memory of a heap. */
-export const sharedModule = (): WebAssembly.Module => moduleOf(SHARED_MODULE);
+export const sharedModule = (): WebAssembly.Module => keptModule(SHARED_MODULE);
 
 /** The functions over a memory of their own or of a heap. */
 export function instantiate(memory: WebAssembly.Memory): AdamWExports {

@@ -5,6 +5,7 @@
 // Invariant: it depends on the values and their indices alone, not on how they are stored or cut.
 
 import MODULE from '../../assembly/value-sum.ts?wasm';
+import { moduleOf } from '../util/wasm.ts';
 import { isNarrow, type StoredElement } from './stored-elements.ts';
 import { widenedParts } from './tensor-source.ts';
 
@@ -69,7 +70,7 @@ let made: Place | undefined;
 function place(): Place {
   if (made) return made;
   const memory = new WebAssembly.Memory({ initial: WINDOW / PAGE + 1, maximum: MOST_PAGES });
-  const module = new WebAssembly.Module(Uint8Array.from(atob(MODULE), (character) => character.charCodeAt(0)));
+  const module = moduleOf(MODULE);
   const { exports } = new WebAssembly.Instance(module, { env: { memory } });
   made = {
     exports: exports as unknown as Exports,

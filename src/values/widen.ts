@@ -5,6 +5,7 @@
 // end of their memory.
 
 import MODULE from '../../assembly/widen.ts?wasm';
+import { moduleOf } from '../util/wasm.ts';
 
 /** What assembly/widen.ts exports. */
 type Exports = Readonly<Record<'bf16' | 'f16', (halves: number, floats: number, count: number) => void>>;
@@ -46,7 +47,7 @@ export function widenedFast(
 function makeWindows(): Windows | 'none' {
   try {
     const memory = new WebAssembly.Memory({ initial: (6 * WINDOW) / PAGE, maximum: MOST_PAGES });
-    const module = new WebAssembly.Module(Uint8Array.from(atob(MODULE), (character) => character.charCodeAt(0)));
+    const module = moduleOf(MODULE);
     const { exports } = new WebAssembly.Instance(module, { env: { memory } });
     return {
       exports: exports as unknown as Exports,

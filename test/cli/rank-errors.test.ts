@@ -7,7 +7,9 @@ import type { Ranks } from '../../src/engine/ranks/ranks.ts';
 import type { Host } from '../../src/runtime/host.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { testHost } from '../host.ts';
+import { MemoryFiles } from '../memory-files.ts';
 import { inProcess, ranksInProcess } from '../ranks/in-process.ts';
+import { inProcess as holdfast } from './in-process.ts';
 
 type GridShapeFlags = Pick<RankFlags, 'tensorParallel' | 'pipelineParallel'>;
 
@@ -87,4 +89,20 @@ describe('--resume --sequence-parallel', () => {
     await expect(resumed(flags, { tensorParallel: 3 })).rejects.toThrow(refused);
     await expect(resumed({ ...flags, tensorParallel: 1 }, { tensorParallel: 2 })).rejects.toThrow(refused);
   });
+});
+
+it.each([
+  ['generate', 'DIR'],
+  ['export', 'DIR', '--out', 'to'],
+  ['tokenizer', 'train', '--out', 'to'],
+  ['plan'],
+  ['devices'],
+])('rank 0 alone says that %s has one process, and none does it', async (...args) => {
+  const files = new MemoryFiles();
+  const all = await Promise.all(
+    inProcess(3).map((messages) => holdfast(files, args, [], { joinRanks: async () => messages })),
+  );
+  const line = `holdfast: ${args[0]} is done by one process, and 3 were started; start it without mpiexec (train and finetune run on ranks)\n`;
+  expect(all.map(({ said }) => said)).toEqual([line, '', '']);
+  for (const { status, out } of all) expect([status, out]).toEqual([2, '']);
 });

@@ -66,6 +66,12 @@ describe.runIf(hasMpi && THOROUGH)('mpiexec', () => {
     });
   });
 
+  it('has one process for what is not training, and says so once', async () => {
+    const { status, stdout, stderr } = await onRanks(2, ['plan', '--layers', '1', '--width', '32', '--heads', '2']);
+    expect(stderr).toMatch(/^holdfast: plan is done by one process, and 2 were started; start it without mpiexec .*\n/);
+    expect([status, stdout]).toEqual([2, '']);
+  });
+
   // UCX took the last page of a heap that could not grow, and with it what lay there.
   it.runIf(process.platform === 'linux')('leaves the heap of each process as it is', async () => {
     const program = path.join(import.meta.dirname, 'full-heap.mjs');

@@ -182,6 +182,21 @@ describe('the plan of every rank', () => {
     parseConfig({ model_type: 'gpt2', n_layer: 2, n_embd: 192, n_head: 4, n_positions: SEQ, vocab_size: 300 }, 'wide'),
   );
 
+  // As README.md has it.
+  it.each([
+    [32, 1.11],
+    [64, 1.025],
+    [128, 1.01],
+  ])('sends at width %i, beside what a ring does, the padding of small tensors: %f times', (n_embd, times) => {
+    const config = { model_type: 'gpt2', n_layer: 2, n_embd, n_head: 4, n_positions: 64, vocab_size: 256 };
+    const model = makeModel(parseConfig(config, 'narrow'));
+    const { ranks, exchangedBytes, bound } = planRanks(model, stepOf(2, 2), (it) => it.comfortable);
+    expect(exchangedBytes / 2 / bound).toBeCloseTo(times, 2);
+    const { map } = at(ranks, 0).fit;
+    const padded = map.trainable.used.reduce((sum, used) => sum + used, 0) / map.trainable.held;
+    expect(exchangedBytes / 2 / bound / padded).toBeCloseTo(1, 2);
+  });
+
   it('holds what its rank owns, which together is all there is, and falls with their number', () => {
     const all = 4 * wide.parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
     for (const stage of EVERY_CASE ? ZERO_STAGES : ([1, 3] as const)) {

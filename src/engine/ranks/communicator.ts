@@ -7,7 +7,7 @@
 
 import type { Messages } from '../../runtime/host.ts';
 import { at } from '../../util/at.ts';
-import { assert } from '../../util/errors.ts';
+import { FloatSum } from '../../values/float-sum.ts';
 
 /** What goes over different channels need not be in one order on all ranks. */
 export const CHANNELS = {
@@ -56,8 +56,7 @@ export class Communicator {
   readonly #messages: Messages;
   readonly #channel: number;
   readonly #watchdog: Watchdog | undefined;
-  #incoming = new Uint8Array(0);
-  #sum = new Uint8Array(0);
+  #sum: FloatSum | undefined;
 
   constructor(
     messages: Messages,
@@ -78,7 +77,7 @@ export class Communicator {
 
   /** Bytes of host memory for sums that are made here. */
   get sumBytes(): number {
-    return this.#sum.length + this.#incoming.length;
+    return this.#sum?.bytes ?? 0;
   }
 
   get rank(): number {
@@ -89,10 +88,10 @@ export class Communicator {
   }
 
   /** Makes the memory for sums of so many bytes ready. */
-  readyForSums(bytes: number): void {
-    if (this.#sum.length >= bytes) return;
-    this.#sum = new Uint8Array(bytes);
-    this.#incoming = new Uint8Array(bytes);
+  readyForSums(bytes: number): FloatSum {
+    const found = this.#sum && this.#sum.bytes >= 2 * bytes ? this.#sum : new FloatSum(bytes);
+    this.#sum = found;
+    return found;
   }
 
   /** f32: of each part its owner gets the sum over all ranks; what it was elsewhere stays as it is. */
@@ -205,27 +204,17 @@ export class Communicator {
 
   /** One message at a time is held beside the sum. */
   async #sumInto(what: string, own: Uint8Array<ArrayBuffer>): Promise<void> {
-    this.readyForSums(own.length);
-    const incoming = this.#incoming.subarray(0, own.length);
-    const sum = this.#sum.subarray(0, own.length);
+    const { length } = own;
+    const sums = this.readyForSums(length);
     for (let rank = 0; rank < this.size; rank++) {
-      if (rank !== this.rank) await this.receive(what, rank, incoming);
-      const values = rank === this.rank ? own : incoming;
-      if (rank === 0) sum.set(values);
-      else addInto(floatsOf(sum), floatsOf(values));
+      const into = rank === 0 ? sums.sum(length) : sums.incoming(length);
+      if (rank === this.rank) into.set(own);
+      else await this.receive(what, rank, into);
+      if (rank > 0) sums.add(length);
     }
-    own.set(sum);
+    own.set(sums.sum(length));
   }
 }
 
 const partOf = (bytes: Uint8Array<ArrayBuffer>, { offset, bytes: length }: Omit<OwnedPart, 'owner'>) =>
   bytes.subarray(offset, offset + length);
-
-const floatsOf = (bytes: Uint8Array<ArrayBuffer>): Float32Array<ArrayBuffer> =>
-  new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / Float32Array.BYTES_PER_ELEMENT);
-
-function addInto(sum: Float32Array<ArrayBuffer>, values: Float32Array<ArrayBuffer>): void {
-  assert(sum.length === values.length, 'what is added is as long as the sum');
-  // The sum of two f32, rounded once to f32: in float64 it is exact enough for that.
-  for (let i = 0; i < sum.length; i++) sum[i] = (sum[i] ?? 0) + (values[i] ?? 0);
-}

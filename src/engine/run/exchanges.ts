@@ -59,7 +59,7 @@ export class Exchanges {
     if (!ranks) return;
     const rooms = exchangeRooms(operations, ranks);
     if (this.#bytes.length < rooms.value) this.#bytes = new Uint8Array(rooms.value);
-    for (const axis of EXCHANGE_AXES) ranks[axis].readyForSums(rooms.sums[axis] ?? 0);
+    for (const axis of EXCHANGE_AXES) if (rooms.sums[axis]) ranks[axis].readyForSums(rooms.sums[axis]);
     await this.#handOvers.begin(operations, rooms);
     await this.#gathering.begin(operations);
   }

@@ -59,7 +59,7 @@ const WHOLE = 12;
 const PART = 8;
 /** Of several ranks: on so many a stage, in chunks that are smaller in proportion, so that as many of them have room. */
 const SHARED_PART = 4;
-/** Stages that are followed, where more are reckoned; with one micro-batch more than there are, where more are. */
+/** Stages that are followed, where more are reckoned; with two micro-batches more than there are, where more are: the one before the last is like no end of a step. */
 const FOLLOWED = 3;
 /** A comfortable budget costs no more than this, as a share of the resident step. */
 const COMFORT = 0.05;
@@ -134,7 +134,7 @@ export class Predictor {
     const isWhole = layers <= mostBlocks && stages === pipeline;
     const each = Math.min(ranks ? SHARED_PART : PART, mostBlocks, this.#each);
     this.blocks = isWhole ? layers : each * stages;
-    const microBatches = reckonsMicroBatches ? Math.min(accumulate, stages + 1) : accumulate;
+    const microBatches = reckonsMicroBatches ? Math.min(accumulate, stages + 2) : accumulate;
     const [more, longer] = [accumulate - microBatches, pipeline - stages];
     const run = (times: number, stages: number, microBatches: number): Run[] => {
       const followed = Array.from({ length: times === 0 ? 0 : stages }, (_, rank): Stage => {
@@ -230,13 +230,19 @@ export class Predictor {
     const first = at([...followed.values()], 0);
     const sum = (of: (one: Followed) => number) =>
       [...followed].reduce((total, [{ times }, one]) => total + times * of(one), 0);
-    const seconds = sum((one) => one.seconds);
+    const computeSeconds = sum((one) => one.computeSeconds);
+    // A further micro-batch may shorten the wait for what is exchanged once a step, until there is none.
+    const waits = combined(first.waits, (cause) =>
+      Math.max(
+        0,
+        sum((one) => one.waits[cause]),
+      ),
+    );
+    const seconds = computeSeconds + Object.values(waits).reduce((a, b) => a + b, 0);
     const network = { data: 0, tensor: 0, pipeline: 0, ends: 0 };
     for (const axis of EXCHANGE_AXES) network[axis] = sum((one) => one.network[axis]);
     return {
-      ...{ budget, seconds, network },
-      computeSeconds: sum((one) => one.computeSeconds),
-      waits: combined(first.waits, (cause) => sum(({ waits }) => waits[cause])),
+      ...{ budget, seconds, computeSeconds, waits, network },
       bytes: combined(first.bytes, (of) => sum(({ bytes }) => bytes[of])),
       tokensPerSecond: (batch * context * accumulate * this.#parts.copies) / seconds,
       efficiency: this.resident.seconds / seconds,
@@ -258,13 +264,15 @@ export class Predictor {
     );
     const [{ large }, { fit, scale, sent }, step] = [at(stages, 0), at(fitted, 0), at(steps, 0)];
     // The stage with most to do is what a step of many waits for.
-    const most = (of: (stage: Stage) => number) => Math.max(...stages.map(of));
-    const secondsOf = (part: PredictedPart) => part.seconds;
-    const longer = most((stage) => this.#grown(stage, secondsOf)) / most((stage) => secondsOf(stage.large));
-    const own = this.#grown(at(stages, 0), secondsOf) / large.seconds;
-    const [seconds, computeSeconds] = [step.seconds * longer, step.computeSeconds * own];
-    const waits = combined(step.waits, (cause) => step.waits[cause] * longer);
-    const waited = Object.values(waits).reduce((a, b) => a + b, 0);
+    const times = stages.map((stage) => this.#grown(stage, ({ seconds }) => seconds) / stage.large.seconds);
+    const most = (of: (step: SimulatedStep, i: number) => number) => Math.max(...steps.map(of));
+    const longer = most(({ computeSeconds }, i) => computeSeconds * at(times, i)) / most((one) => one.computeSeconds);
+    const [seconds, computeSeconds] = [step.seconds * longer, step.computeSeconds * at(times, 0)];
+    // What a stage has less to do beside the others than in the blocks that are followed, it waits longer for them.
+    const [idle, waited] = [seconds - computeSeconds, step.seconds - step.computeSeconds];
+    const share = waited > 0 ? Math.min(longer, idle / waited) : 0;
+    const waits = combined(step.waits, (cause) => step.waits[cause] * share);
+    const bubble = stages.length > 1 ? waits.bubble + idle - waited * share : 0;
     const network = combined(sent, (axis) => {
       const followed = large.sent[axis];
       return followed === 0 ? 0 : (sent[axis] * this.#grown(at(stages, 0), (part) => part.sent[axis])) / followed;
@@ -272,8 +280,7 @@ export class Predictor {
     const bytes = combined(step.bytes, (of) => step.bytes[of] * scale);
     return {
       ...{ seconds, computeSeconds, network },
-      // What a stage has less to do beside the others than in the blocks that are followed, it waits longer for them.
-      waits: { ...waits, bubble: stages.length > 1 ? waits.bubble + seconds - computeSeconds - waited : 0 },
+      waits: { ...waits, bubble },
       bytes: { ...bytes, network: Object.values(network).reduce((a, b) => a + b, 0) },
       below: Math.max(...fitted.map(({ below }) => below)),
       modes: fit.workload.activations?.modes ?? [],

@@ -66,6 +66,16 @@ describe('holdfast plan --hardware', () => {
     expect(all.budget).toBe(all.resident.bytes);
   });
 
+  it('holds every mode of activations against the same fastest step', async () => {
+    const report = async (mode: string) => {
+      const within = ['--hardware', 'rtx-4090', '--gpu-memory', '3MB', '--activations', mode, '--json'];
+      return JSON.parse((await plan(...SMALL, '--batch', '8', ...within)).text);
+    };
+    const found = await Promise.all(['auto', 'keep', 'recompute', 'slice'].map(report));
+    const [auto] = found;
+    for (const { efficiency, seconds } of found) expect(efficiency * seconds).toBeCloseTo(auto.resident.seconds, 12);
+  });
+
   it('predicts AdamW on the host, and says where the other processor would be quicker', async () => {
     const slow = ['--hardware', 'rtx-3060', '--gpu-memory', '1MB', '--batch', '8'];
     const { text } = await plan(...SMALL, ...slow, '--optimizer-device', 'cpu');

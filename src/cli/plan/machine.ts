@@ -139,7 +139,7 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
   const predictor = new Predictor(scenario, machine);
   const budgets = budgetsOf(predictor, flags);
   const found = predictor.at(budgets.gpu, budgets.host);
-  const { smallest, resident, blocks } = predictor;
+  const { smallest, resident, fastest, blocks } = predictor;
   // Each try of a large model on several ranks takes seconds; with stages no budget ends all waiting.
   const isStaged = (scenario.ranks?.pipeline ?? 1) > 1;
   const tries = !isStaged && (!scenario.ranks || blocks === scenario.layers);
@@ -150,7 +150,7 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
     const facts = { machine: title, ...found, hostMemory: budgets.host, smallestBudget: smallest };
     const whole = { bytes: resident.bytes, seconds: resident.seconds };
     host.terminal.write(
-      `${JSON.stringify({ ...facts, comfortableBudget: comfortable ?? null, resident: whole, ...(isStaged && { stages: predictor.memory }), blocks: { all: scenario.layers, simulated: blocks } })}\n`,
+      `${JSON.stringify({ ...facts, comfortableBudget: comfortable ?? null, resident: whole, fastestSeconds: fastest, ...(isStaged && { stages: predictor.memory }), blocks: { all: scenario.layers, simulated: blocks } })}\n`,
     );
     return;
   }
@@ -167,8 +167,8 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
       ...(tries
         ? [
             comfortable === undefined
-              ? `            no budget is within 5 % of the step with ${all} on the GPU${!isOnHost(scenario) && scenario.recovery === 'step' ? ', since each step is kept below it as well' : ''}`
-              : `  ${formatBytes(comfortable).padStart(8)}  is a comfortable one: within 5 % of ${duration(resident.seconds)}, with host memory for the rest`,
+              ? `            no budget is within 5 % of the step with ${all} on the GPU${sinceWhat(scenario, predictor)}`
+              : `  ${formatBytes(comfortable).padStart(8)}  is a comfortable one: within 5 % of ${duration(fastest)}, with host memory for the rest`,
           ]
         : []),
       `  ${formatBytes(resident.bytes).padStart(8)}  is ${all} on the GPU`,
@@ -182,6 +182,13 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
       '',
     ].join('\n'),
   );
+}
+
+/** Why no budget ends all that a step takes longer. */
+function sinceWhat(scenario: Scenario, { resident, fastest }: Predictor): string {
+  if (resident.seconds > fastest)
+    return ` and all activations kept, which --activations ${scenario.activations} rules out`;
+  return !isOnHost(scenario) && scenario.recovery === 'step' ? ', since each step is kept below it as well' : '';
 }
 
 /** Where stages differ. */
@@ -343,7 +350,7 @@ function sweep(scenario: Scenario, machines: readonly Machine[], flags: MachineF
       const budget = Math.ceil(smallest * (resident.bytes / smallest) ** (i / (BUDGETS - 1)));
       return { budget, seconds: predictor.at(budget, host).seconds };
     });
-    return { label: machine.title, points, resident: resident.seconds, has: usableMemory(machine).gpu };
+    return { label: machine.title, points, resident: predictor.fastest, has: usableMemory(machine).gpu };
   };
   const lines: SweepLine[] = [];
   const leftOut: { label: string; reason: string }[] = [];

@@ -42,7 +42,7 @@ export interface Prediction extends SimulatedStep {
   readonly network: Readonly<Record<ExchangeAxis, number>>;
   readonly budget: number;
   readonly tokensPerSecond: number;
-  /** The resident step's seconds in those of this one. */
+  /** The fastest step's seconds in those of this one. */
   readonly efficiency: number;
   /** Of the machine's peak, counting what the resident step computes. */
   readonly shareOfPeak: number;
@@ -61,7 +61,7 @@ const PART = 8;
 const SHARED_PART = 4;
 /** Stages that are followed, where more are reckoned; with one micro-batch more than there are, where more are. */
 const FOLLOWED = 3;
-/** A comfortable budget costs no more than this, as a share of the resident step. */
+/** A comfortable budget costs no more than this, as a share of the fastest step. */
 const COMFORT = 0.05;
 /** Halvings of the way from the smallest budget to all. */
 const HALVINGS = 4;
@@ -110,6 +110,8 @@ export class Predictor {
   readonly smallest: number;
   /** Everything at once: bytes, and seconds of a step in which nothing is waited for. Both of the rank with most. */
   readonly resident: { readonly bytes: number; readonly seconds: number };
+  /** Seconds of a step with everything on the GPU and all activations kept: what each mode of them is held against. */
+  readonly fastest: number;
   /** Of each stage, of many the first and the last: its smallest budget, and everything on the GPU. */
   readonly memory: readonly StageMemory[];
   /** Multiplications and additions of a resident step, of a rank on average. */
@@ -167,6 +169,7 @@ export class Predictor {
       bytes: most(({ resident }) => resident),
       seconds: Math.max(...reckoned.map((sum) => sum(({ seconds }) => seconds))),
     };
+    this.fastest = Math.max(...reckoned.map((sum) => sum(({ keptSeconds }) => keptSeconds)));
     // Stages that are not followed are like those between the ends.
     this.flops = reckoned.reduce((total, sum, i) => {
       const alike = i > 0 && i < stages - 1 ? (pipeline - 2) / (stages - 2) : 1;
@@ -239,7 +242,7 @@ export class Predictor {
       waits: combined(first.waits, (cause) => sum(({ waits }) => waits[cause])),
       bytes: combined(first.bytes, (of) => sum(({ bytes }) => bytes[of])),
       tokensPerSecond: (batch * context * accumulate * this.#parts.copies) / seconds,
-      efficiency: this.resident.seconds / seconds,
+      efficiency: this.fastest / seconds,
       shareOfPeak: this.flops / seconds / this.machine.peakFlops,
       below: first.below,
       onDisk: Math.max(0, first.below - hostBytes),
@@ -345,7 +348,7 @@ export class Predictor {
   }
 
   /**
-   * The least budget within which a step takes hardly longer than one in which nothing is waited for, about; undefined
+   * The least budget within which a step takes hardly longer than the fastest one, about; undefined
    * where there is none.
    */
   comfortable(hostBytes: number): number | undefined {

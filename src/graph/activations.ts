@@ -22,7 +22,7 @@ import {
   touchedBy,
   withOperands,
 } from './program.ts';
-import { inRowSlices } from './row-slices.ts';
+import { inRowSlices, SLICE_COUNTS } from './row-slices.ts';
 
 /**
  * What becomes of a block's activations between its two passes. `keep`: they stay. `light`: those that one pass over the
@@ -69,30 +69,41 @@ const FATES: { readonly [M in ActivationMode]: Readonly<Record<Class, Fate>> } =
 const LIGHT_FLOPS = 32;
 
 /** The program, with each block's activations as its mode says. */
-export const withActivations = (program: Program, modeOf: ModeOf, head: HeadCut = 'as modes say'): Program =>
+export const withActivations = (
+  program: Program,
+  modeOf: ModeOf,
+  head: HeadCut = 'as modes say',
+  slices?: number,
+): Program =>
   withSlices(
     withFates(program, ({ block, kind }) => FATES[modeOf(block)][kind]),
     modeOf,
     head,
+    slices,
   );
 
 /** Rows that a head takes at once: all, or some, where these are many; `as modes say`: see `withSlices`. */
 export type HeadCut = 'all' | 'some' | 'as modes say';
 
 /**
- * The program, with blocks in slices of rows where their modes say so, and then the head, too; its slices are larger where memory
- * is not that short, and where blocks keep all that they make it is not cut.
+ * The program, with blocks in slices of rows where their modes say so (`slices` at most), and then the head, too; its slices are
+ * larger where memory is not that short, and where blocks keep all that they make it is not cut.
  */
-export function withSlices(program: Program, modeOf: ModeOf, head: HeadCut = 'as modes say'): Program {
+export function withSlices(
+  program: Program,
+  modeOf: ModeOf,
+  head: HeadCut = 'as modes say',
+  slices: number = SLICE_COUNTS[0],
+): Program {
   const modes = new Map(blocksOf(program).map((block) => [block, modeOf(block)]));
   const all = new Set(modes.values());
   const keepsAll = all.size === 0 || (all.size === 1 && all.has('keep'));
   if (keepsAll && head !== 'some') return program;
-  const ofOthers = head === 'all' ? undefined : all.has('slice') ? 'small' : 'large';
+  const ofOthers = head === 'all' ? undefined : all.has('slice') ? slices : 'large';
   return inRowSlices(program, (layer) => {
     const mode = modes.get(layer);
     if (mode === undefined) return ofOthers;
-    return mode === 'slice' ? 'small' : undefined;
+    return mode === 'slice' ? slices : undefined;
   });
 }
 

@@ -35,6 +35,8 @@ const SWEEP_BLOCKS = 8;
 /** Waits that are worth words, as a share of a step, and a change that is worth advice. */
 const WORTH_SAYING = 0.02;
 const WORTH_DOING = 0.95;
+/** Launches that are worth advice, as a share of a step. */
+const MANY_LAUNCHES = 0.3;
 
 /** Predicts for the machines that the flags name; only a picture has room for several. `what` names the model. */
 export async function planOnMachines(host: Host, what: string, scenario: Scenario, flags: MachineFlags): Promise<void> {
@@ -158,7 +160,7 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
     [
       `${what} on ${machine.title}${ranksOf(scenario)}`,
       `  ${duration(found.seconds).padStart(8)}  a step, ${count(found.tokensPerSecond)} tokens/s: ${percent(found.efficiency)} of the speed with ${all} on the GPU${isOnHost(scenario) ? ' and nothing to wait for' : ''}, ${percent(found.shareOfPeak)} of its peak`,
-      `            arithmetic ${percent(found.computeSeconds / found.seconds)}${waits(found)}`,
+      `            ${computing(found)}${waits(found)}`,
       `            moves ${moved(found, scenario)}`,
       ...(scenario.accumulate > 1 ? [`            ${describeOrder(found.order)}`] : []),
       ...advice(predictor, budgets, found, scenario, comfortable, machine, tries).map((line) => `            ${line}`),
@@ -216,6 +218,12 @@ const WAITED: Readonly<Record<Waited, string>> = {
   diskRead: 'disk reads',
   diskWrite: 'disk writes',
 };
+
+/** Launches are worth words where they are some of the step. */
+function computing({ computeSeconds, launchSeconds, seconds }: Prediction): string {
+  if (launchSeconds < WORTH_SAYING * seconds) return `arithmetic ${percent(computeSeconds / seconds)}`;
+  return `arithmetic ${percent((computeSeconds - launchSeconds) / seconds)}, launches of dispatches ${percent(launchSeconds / seconds)}`;
+}
 
 function waits({ waits, seconds }: SimulatedStep): string {
   const said = (Object.entries(waits) as [Waited, number][])
@@ -296,6 +304,16 @@ function advice(
       return other.at(gpu ?? (other.resident.bytes <= has.gpu ? undefined : has.gpu), host);
     });
   }
+  const launching = found.launchSeconds / found.seconds;
+  if (launching >= MANY_LAUNCHES) {
+    const why = `launches of dispatches ${percent(launching)}`;
+    const twice = gpu === undefined ? 0 : Math.min(2 * gpu, predictor.resident.bytes, has.gpu);
+    if (gpu !== undefined && twice > gpu)
+      tried(why, `--gpu-memory ${kilobytes(twice)}, with room for larger chunks and slices, would make it`, () =>
+        predictor.at(twice, host),
+      );
+    lines.push(`${why}: a larger batch has as many for more tokens`);
+  }
   const network = found.waits.network / found.seconds;
   if (network >= WORTH_SAYING) {
     const why = `waiting for the network ${percent(network)}`;
@@ -366,5 +384,7 @@ function sweep(scenario: Scenario, machines: readonly Machine[], flags: MachineF
   if (first && lines.length === 0) throw new HoldfastError(`${first.label}: ${first.reason}`);
   return { lines, leftOut };
 }
+
+const kilobytes = (bytes: number): string => (bytes < 10e6 ? `${Math.ceil(bytes / 1e3)}KB` : megabytes(bytes));
 
 const megabytes = (bytes: number): string => `${Math.ceil(bytes / 1e6)}MB`;

@@ -13,7 +13,7 @@ import { fitMemory } from '../../engine/compile/fit.ts';
 import { type FitOptions, leastMemory } from '../../engine/compile/least.ts';
 import { schedule } from '../../engine/compile/schedule.ts';
 import { EXCHANGE_AXES, type ExchangeAxis } from '../../engine/ranks/grid.ts';
-import { type Machine, partOfMachine } from '../../engine/simulate/machine.ts';
+import { computeSeconds, launchSecondsOf, type Machine, partOfMachine } from '../../engine/simulate/machine.ts';
 import { neighboursOf } from '../../engine/simulate/network.ts';
 import type { SimulatedPart } from '../../engine/simulate/simulation.ts';
 import { simulateStages } from '../../engine/simulate/stages.ts';
@@ -41,6 +41,8 @@ export interface Prediction extends SimulatedStep {
   /** Bytes that rank 0 sends in a step, by axis of the grid. */
   readonly network: Readonly<Record<ExchangeAxis, number>>;
   readonly budget: number;
+  /** Of `computeSeconds`: what dispatches take whatever they compute. */
+  readonly launchSeconds: number;
   readonly tokensPerSecond: number;
   /** The fastest step's seconds in those of this one. */
   readonly efficiency: number;
@@ -98,6 +100,7 @@ interface Within {
 /** The first stage of a run, in the figures of the whole model. */
 interface Followed extends SimulatedStep {
   readonly network: Prediction['network'];
+  readonly launchSeconds: number;
   readonly below: number;
   readonly modes: readonly ActivationMode[];
   readonly order: AccumulateOrder;
@@ -239,6 +242,7 @@ export class Predictor {
     return {
       ...{ budget, seconds, network },
       computeSeconds: sum((one) => one.computeSeconds),
+      launchSeconds: sum((one) => one.launchSeconds),
       waits: combined(first.waits, (cause) => sum(({ waits }) => waits[cause])),
       bytes: combined(first.bytes, (of) => sum(({ bytes }) => bytes[of])),
       tokensPerSecond: (batch * context * accumulate * this.#parts.copies) / seconds,
@@ -265,7 +269,10 @@ export class Predictor {
     const secondsOf = (part: PredictedPart) => part.seconds;
     const longer = most((stage) => this.#grown(stage, secondsOf)) / most((stage) => secondsOf(stage.large));
     const own = this.#grown(at(stages, 0), secondsOf) / large.seconds;
-    const [seconds, computeSeconds] = [step.seconds * longer, step.computeSeconds * own];
+    const [seconds, computed] = [step.seconds * longer, step.computeSeconds * own];
+    const { operations } = fit.passes.step;
+    const owned = this.#parts.ranksOf(fit, large)?.owned;
+    const launchShare = launchSecondsOf(machine, operations, owned) / computeSeconds(machine, operations, owned);
     const waits = combined(step.waits, (cause) => step.waits[cause] * longer);
     const waited = Object.values(waits).reduce((a, b) => a + b, 0);
     const network = combined(sent, (axis) => {
@@ -274,9 +281,10 @@ export class Predictor {
     });
     const bytes = combined(step.bytes, (of) => step.bytes[of] * scale);
     return {
-      ...{ seconds, computeSeconds, network },
+      ...{ seconds, computeSeconds: computed, network },
+      launchSeconds: computed * launchShare,
       // What a stage has less to do beside the others than in the blocks that are followed, it waits longer for them.
-      waits: { ...waits, bubble: stages.length > 1 ? waits.bubble + seconds - computeSeconds - waited : 0 },
+      waits: { ...waits, bubble: stages.length > 1 ? waits.bubble + seconds - computed - waited : 0 },
       bytes: { ...bytes, network: Object.values(network).reduce((a, b) => a + b, 0) },
       below: Math.max(...fitted.map(({ below }) => below)),
       modes: fit.workload.activations?.modes ?? [],

@@ -22,13 +22,14 @@ import {
   touchedBy,
   withOperands,
 } from './program.ts';
-import { inRowSlices } from './row-slices.ts';
+import { inRowSlices, SLICE_COUNTS } from './row-slices.ts';
 
 /**
  * What becomes of a block's activations between its two passes. `keep`: they stay. `light`: those that one pass over the
  * elements makes again are made again: outputs of norms and of gated activations. `stream`: the residual stream stays, at the
  * block's input and between its halves, all others are made again, each half for itself. `recompute`: only the block's input
- * stays, all others are made again. `spill`: as `stream`, but what stays there is moved below the GPU and back. `offload`: what
+ * stays, all others are made again. `sqrt`: only the inputs of every √n-th of n blocks stay; a block is made again with all before
+ * it in its segment. `spill`: as `stream`, but what stays there is moved below the GPU and back. `offload`: what
  * is not light is moved below the GPU and back. `offload-all`: all of them are. `slice`: as `spill`, and what the blocks end
  * with is moved too; blocks and the head go some rows at a time (row-slices.ts).
  */
@@ -37,6 +38,7 @@ export const ACTIVATION_MODES = [
   'light',
   'stream',
   'recompute',
+  'sqrt',
   'spill',
   'offload',
   'offload-all',
@@ -44,8 +46,10 @@ export const ACTIVATION_MODES = [
 ] as const;
 export type ActivationMode = (typeof ACTIVATION_MODES)[number];
 
-/** What a budget may be met by in any block: all but `slice`, which is for all of them at once. */
-export const BLOCK_MODES: readonly ActivationMode[] = ACTIVATION_MODES.filter((mode) => mode !== 'slice');
+/** What a budget may be met by in any block: all but those that are for all of them at once. */
+export const BLOCK_MODES: readonly ActivationMode[] = ACTIVATION_MODES.filter(
+  (mode) => mode !== 'slice' && mode !== 'sqrt',
+);
 
 /** The mode of a block, by its name. */
 export type ModeOf = (block: string) => ActivationMode;
@@ -53,12 +57,13 @@ export type ModeOf = (block: string) => ActivationMode;
 /** What becomes of one activation between its use in the forward pass and that in the backward pass. */
 export type Fate = 'keep' | 'again' | 'move';
 
-/** What each mode does with an activation, by its class. */
+/** What each mode does with an activation, by its class; but for the inputs that `sqrt` keeps. */
 const FATES: { readonly [M in ActivationMode]: Readonly<Record<Class, Fate>> } = {
   keep: { input: 'keep', waist: 'keep', light: 'keep', heavy: 'keep', end: 'keep' },
   light: { input: 'keep', waist: 'keep', light: 'again', heavy: 'keep', end: 'keep' },
   stream: { input: 'keep', waist: 'keep', light: 'again', heavy: 'again', end: 'again' },
   recompute: { input: 'keep', waist: 'again', light: 'again', heavy: 'again', end: 'again' },
+  sqrt: { input: 'again', waist: 'again', light: 'again', heavy: 'again', end: 'again' },
   spill: { input: 'move', waist: 'move', light: 'again', heavy: 'again', end: 'again' },
   offload: { input: 'move', waist: 'move', light: 'again', heavy: 'move', end: 'move' },
   'offload-all': { input: 'move', waist: 'move', light: 'move', heavy: 'move', end: 'move' },
@@ -69,30 +74,56 @@ const FATES: { readonly [M in ActivationMode]: Readonly<Record<Class, Fate>> } =
 const LIGHT_FLOPS = 32;
 
 /** The program, with each block's activations as its mode says. */
-export const withActivations = (program: Program, modeOf: ModeOf, head: HeadCut = 'as modes say'): Program =>
-  withSlices(
-    withFates(program, ({ block, kind }) => FATES[modeOf(block)][kind]),
+export const withActivations = (
+  program: Program,
+  modeOf: ModeOf,
+  head: HeadCut = 'as modes say',
+  slices?: number,
+): Program => {
+  const fateIn = fatesOf(program);
+  return withSlices(
+    withFates(program, (activation) => fateIn(modeOf(activation.block), activation)),
     modeOf,
     head,
+    slices,
   );
+};
+
+/** What a mode does with each activation of a program. */
+function fatesOf(program: Program): (mode: ActivationMode, activation: Saved) => Fate {
+  const checkpoints = checkpointsOf(blocksOf(program));
+  return (mode, { block, kind }) =>
+    mode === 'sqrt' && kind === 'input' && checkpoints.has(block) ? 'keep' : FATES[mode][kind];
+}
+
+/** The first of every √n blocks, whose inputs stay where nothing else does. */
+function checkpointsOf(blocks: readonly string[]): ReadonlySet<string> {
+  const length = Math.ceil(Math.sqrt(blocks.length));
+  return new Set(blocks.filter((_, i) => i % length === 0));
+}
 
 /** Rows that a head takes at once: all, or some, where these are many; `as modes say`: see `withSlices`. */
 export type HeadCut = 'all' | 'some' | 'as modes say';
 
 /**
- * The program, with blocks in slices of rows where their modes say so, and then the head, too; its slices are larger where memory
- * is not that short, and where blocks keep all that they make it is not cut.
+ * The program, with blocks in slices of rows where their modes say so (`slices` at most), and then the head, too; its slices are
+ * larger where memory is not that short, and where blocks keep all that they make it is not cut.
  */
-export function withSlices(program: Program, modeOf: ModeOf, head: HeadCut = 'as modes say'): Program {
+export function withSlices(
+  program: Program,
+  modeOf: ModeOf,
+  head: HeadCut = 'as modes say',
+  slices: number = SLICE_COUNTS[0],
+): Program {
   const modes = new Map(blocksOf(program).map((block) => [block, modeOf(block)]));
   const all = new Set(modes.values());
   const keepsAll = all.size === 0 || (all.size === 1 && all.has('keep'));
   if (keepsAll && head !== 'some') return program;
-  const ofOthers = head === 'all' ? undefined : all.has('slice') ? 'small' : 'large';
+  const ofOthers = head === 'all' ? undefined : all.has('slice') ? slices : 'large';
   return inRowSlices(program, (layer) => {
     const mode = modes.get(layer);
     if (mode === undefined) return ofOthers;
-    return mode === 'slice' ? 'small' : undefined;
+    return mode === 'slice' ? slices : undefined;
   });
 }
 
@@ -112,8 +143,10 @@ export function withFates(program: Program, fateOf: (activation: BlockActivation
 }
 
 /** Bytes of the activations of its blocks that have this fate with one mode in all of them. */
-export const bytesWith = (program: Program, mode: ActivationMode, fate: Fate): number[] =>
-  saved(program).flatMap(({ kind, bytes }) => (FATES[mode][kind] === fate ? [bytes] : []));
+export function bytesWith(program: Program, mode: ActivationMode, fate: Fate): number[] {
+  const fateIn = fatesOf(program);
+  return saved(program).flatMap((activation) => (fateIn(mode, activation) === fate ? [activation.bytes] : []));
+}
 
 /** The blocks of a program, in their order. */
 export const blocksOf = ({ instructions }: Program): string[] => [

@@ -12,8 +12,9 @@ import { at } from '../util/at.ts';
 import { assert } from '../util/errors.ts';
 import { bytesBefore, type Instruction, type Program, type Tensor, type TensorInstruction } from './program.ts';
 
-/** Slices of a block, at most. */
-const MOST_SLICES = 8;
+/** Slices of a block, at most: fewer take more memory and fewer dispatches. The first needs the least memory. */
+export const SLICE_COUNTS = [8, 4, 2] as const;
+const [MOST_SLICES] = SLICE_COUNTS;
 /** Elements that what exists for a large slice has, about at most: slices are of even numbers of rows. */
 const LARGE_SLICE_ELEMENTS = 2 ** 23;
 /** Large slices at most, where the largest of what exists for one has so many elements in all. */
@@ -24,8 +25,8 @@ const ROW_UNIT = 64;
 /** WebGPU's alignment of storage binding offsets. */
 const ALIGNMENT = 256;
 
-/** How small slices are to be: as small as is useful, or large enough that what exists for one is no more than some of it all. */
-export type Slicing = 'small' | 'large';
+/** How many slices there are at most; `large`: they are large enough that what exists for one is no more than some of it all. */
+export type Slicing = number | 'large';
 
 /** The program, with the layers for which this says how in slices of rows; itself where there is nothing to gain. */
 export function inRowSlices(program: Program, slicingOf: (layer: string) => Slicing | undefined): Program {
@@ -247,7 +248,7 @@ class Run {
   }
 
   #mostSlices(inner: ReadonlySet<Tensor>): number {
-    if (this.#slicing === 'small') return MOST_SLICES;
+    if (this.#slicing !== 'large') return this.#slicing;
     const widest = Math.max(0, ...[...inner].map(({ size }) => size));
     return mostLargeSlices(widest);
   }

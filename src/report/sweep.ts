@@ -8,7 +8,7 @@ export interface SweepLine {
   readonly label: string;
   /** Ascending budgets, in bytes, and seconds of a step within them. */
   readonly points: readonly { readonly budget: number; readonly seconds: number }[];
-  /** Seconds of a step in which nothing is waited for. */
+  /** Seconds of a step with everything on the GPU, all activations kept. */
   readonly resident: number;
   /** The GPU memory that it has for training. */
   readonly has: number;

@@ -224,3 +224,25 @@ describe('policies, for GPT-2 with six blocks', () => {
     expect(policy('DTR')(0.05)).toBe(undefined);
   });
 });
+
+it('keeps the inputs of every third of nine blocks with --activations sqrt, and makes each activation again once', () => {
+  const config = { model_type: 'gpt2', vocab_size: 64, n_positions: SEQ, n_embd: 16, n_head: 2, n_layer: 9 };
+  const { first } = traceStep(makeModel(parseConfig(config, 'test')), BATCH, SEQ);
+  const known = new Map(saved(first).map((activation) => [activation.tensor, activation]));
+  const made = new Set<Tensor>();
+  const held = new Set<string>();
+  for (const { phase, kernel, problem, operands } of onTensors(withActivations(first, () => 'sqrt'))) {
+    for (const [name, { access }] of Object.entries(kernel.operands(problem))) {
+      const tensor = field(operands, name);
+      if (phase === 'forward' && access !== 'read') made.add(tensor);
+      const of = known.get(tensor);
+      if (phase === 'backward' && made.has(tensor) && of?.kind === 'input') held.add(of.block);
+    }
+  }
+  expect([...held].sort()).toEqual(['h.0', 'h.3', 'h.6']);
+  const again = (mode: 'recompute' | 'sqrt') =>
+    onTensors(withActivations(first, () => mode)).filter((instruction) => instruction.again).length;
+  // Beside what each block makes again, the ends of those that no checkpoint follows, at most.
+  expect(again('sqrt')).toBeGreaterThan(again('recompute'));
+  expect(again('sqrt')).toBeLessThan(1.5 * again('recompute'));
+});

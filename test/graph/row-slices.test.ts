@@ -10,7 +10,7 @@ import { configOfShape } from '../../src/formats/shape.ts';
 import { BLOCK_MODES, withActivations, withSlices } from '../../src/graph/activations.ts';
 import { liveBytes } from '../../src/graph/liveness.ts';
 import type { Program, Tensor } from '../../src/graph/program.ts';
-import { inRowSlices } from '../../src/graph/row-slices.ts';
+import { inRowSlices, SLICE_COUNTS } from '../../src/graph/row-slices.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { withLora } from '../../src/nn/lora.ts';
 import type { Model } from '../../src/nn/model.ts';
@@ -74,7 +74,8 @@ describe.each(CASES)('%s', (_, model, batch, seq, packed = false) => {
     ];
     expect(results(...inSlices)).toEqual(expected);
     // Whatever else is kept: what lives on is then used in part.
-    expect(results(...whole.map((program) => inRowSlices(program, () => 'small')))).toEqual(expected);
+    for (const count of SLICE_COUNTS)
+      expect(results(...whole.map((program) => inRowSlices(program, () => count))), `${count}`).toEqual(expected);
     for (const [i, program] of inSlices.entries()) {
       expect(program.instructions.length).toBeGreaterThan(2 * (whole[i]?.instructions.length ?? 0));
     }
@@ -83,7 +84,7 @@ describe.each(CASES)('%s', (_, model, batch, seq, packed = false) => {
 
 it('leaves a program with few rows as it is', () => {
   const { evaluate } = traceStep(modelOf(GPT2), 2, 32);
-  expect(inRowSlices(evaluate, () => 'small')).toBe(evaluate);
+  expect(inRowSlices(evaluate, () => 8)).toBe(evaluate);
 });
 
 it('brings the default model below 0.8 MB, and larger budgets do without', () => {

@@ -5,9 +5,11 @@ import { assert, beforeAll, describe, expect, it } from 'vitest';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { smallestBudget } from '../../src/engine/compile/least.ts';
 import { limitsOf } from '../../src/engine/run/arrangement.ts';
+import { configOfShape } from '../../src/formats/shape.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../src/graph/activations.ts';
 import { roomOf } from '../../src/memory/tiers/shares.ts';
+import { makeModel } from '../../src/nn/index.ts';
 import type { Model } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step/step-programs.ts';
 import { trainingWorkload } from '../../src/train/step/training-workload.ts';
@@ -37,6 +39,19 @@ const PACKED = SAMPLED_MODELS.filter(([name]) => /mistral|gemma3/.test(name)).ma
   ([name, model]) => [`${name}, in packed rows`, model, true] as const,
 );
 const CASES: (readonly [name: string, model: Model, packed?: boolean])[] = [...SAMPLED_MODELS, ...PACKED];
+
+it('has the same bits with segments of two blocks (sqrt), resident and in the smallest budget', async () => {
+  const shape = { family: 'gpt2', layers: 3, width: 16, heads: 2, context: 7, vocabulary: 40 } as const;
+  const model = makeModel(configOfShape(shape));
+  const work: Work = { model, batch: 3, seq: 7, accumulate: 2, steps: 3 };
+  chooseVariants(3);
+  const device = await testDevice();
+  const wanted = (await run(device, work, { memory: { activations: 'keep' } })).outcome;
+  const workload = trainingWorkload(model, traceStep(model, 3, 7), 2, undefined, { activations: 'sqrt' });
+  const gpu = smallestBudget(workload, limitsOf(device));
+  for (const memory of [{}, { gpu, host: 60_000, disk: memoryDisk() }] as const)
+    expectSame((await run(device, work, { memory: { ...memory, activations: 'sqrt' } })).outcome, wanted, 'sqrt');
+});
 
 describe.each(CASES.map(([name, model, packed = false], n) => ({ name, model, packed, n })))('$name', (given) => {
   const { model, packed, n } = given;

@@ -1,16 +1,24 @@
 // The choice of activations within a budget (`--activations auto`) against every published policy on the same machine: by the
 // simulated clock it takes no longer than the best of them, on machines whose copies take turns with arithmetic and on one
-// where they do not. And none of them takes less than the bound of all.
+// where they do not. And none of them takes less than the bound of all. Nor does it take longer than any mode that is fixed,
+// nor than it takes in less memory.
 
 import type { Highs } from 'highs';
 import { beforeAll, expect, it } from 'vitest';
+import { fitMemory } from '../../src/engine/compile/fit.ts';
+import { smallestBudget } from '../../src/engine/compile/least.ts';
+import { schedule } from '../../src/engine/compile/schedule.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { knownMachine } from '../../src/engine/simulate/hardware.ts';
 import { type Machine, machineLimits, machineOf } from '../../src/engine/simulate/machine.ts';
+import { simulate } from '../../src/engine/simulate/simulate.ts';
 import { configOfShape } from '../../src/formats/shape.ts';
+import { ACTIVATION_MODES } from '../../src/graph/activations.ts';
 import { loadSolver } from '../../src/memory/plan/bound.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { compareActivations, OWN } from '../../src/train/plan/activation-comparison.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
+import { trainingWorkload } from '../../src/train/step/training-workload.ts';
 import { EVERY_CASE } from '../host.ts';
 
 /** Budgets, as shares of what lies between the smallest one and everything. */
@@ -105,4 +113,63 @@ it('none is below the bound where the head goes in slices', () => {
         expect(seconds, `${name} on ${on} at ${share}`).toBeGreaterThanOrEqual((1 - 1e-9) * bound);
     }
   }
+});
+
+/** Models and machines for which every fixed mode is tried, too, within budgets from the smallest to all. */
+const TABLE = (
+  [
+    ['default', 'rtx-4090', { layers: 2, width: 64, vocabulary: 256 }],
+    ['default', 'apple-m1', { layers: 2, width: 64, vocabulary: 256 }],
+    ['three blocks', 'rtx-4090', { layers: 3, width: 128, vocabulary: 500 }],
+    ['three blocks', 'raspberry-pi-5', { layers: 3, width: 128, vocabulary: 500 }],
+  ] as const
+).slice(0, EVERY_CASE ? 4 : 1);
+const TABLE_SHARES = EVERY_CASE
+  ? Array.from({ length: 16 }, (_, i) => i / 15)
+  : [0, 0.15, 0.3, 0.33, 0.36, 0.5, 0.7, 1];
+
+it.each(TABLE)('is no slower than any fixed mode, nor than with less memory: %s on %s', (_, on, sizes) => {
+  const model = makeModel(configOfShape({ family: 'gpt2', ...sizes, heads: 4, context: 64 }));
+  const machine = knownMachine(on) as Machine;
+  const limits = machineLimits(machine);
+  const traced = traceStep(model, 8, 64);
+  const recovery = 'checkpoint';
+  const workloads = (['auto', ...ACTIVATION_MODES] as const).map((activations) => {
+    const workload = trainingWorkload(model, traced, 1, undefined, { activations });
+    return { activations, workload, least: smallestBudget(workload, limits, { recovery }) };
+  });
+  const [own] = workloads;
+  const least = own?.least ?? 0;
+  const whole = own ? fitMemory(own.workload, limits, undefined).peak : least;
+  let before = Number.POSITIVE_INFINITY;
+  for (const share of TABLE_SHARES) {
+    const budget = Math.ceil(least * (whole / least) ** share);
+    const seconds = workloads.flatMap(({ activations, workload, least }) => {
+      if (budget < least) return [];
+      const fit = fitMemory(workload, limits, budget, { recovery });
+      const { step } = fit.passes;
+      const planned = schedule(step.trace, fit.slots, 'planned', step.extra);
+      return [{ activations, seconds: simulate(fit, step, planned, machine).seconds }];
+    });
+    const [auto = before] = seconds.map((each) => each.seconds);
+    for (const each of seconds)
+      expect(auto, `${each.activations} in ${budget} bytes`).toBeLessThan(1.01 * each.seconds);
+    expect(auto, `in ${budget} bytes`).toBeLessThan(1.01 * before);
+    before = auto;
+  }
+});
+
+it('goes in fewer and larger slices as soon as they fit', () => {
+  const model = makeModel(
+    configOfShape({ family: 'gpt2', layers: 2, width: 64, heads: 4, context: 64, vocabulary: 256 }),
+  );
+  const machine = knownMachine('rtx-4090') as Machine;
+  const within = (budget: number) => {
+    const fit = fitMemory(trainingWorkload(model, traceStep(model, 8, 64), 1), machineLimits(machine), budget);
+    expect(fit.workload.activations?.modes).toEqual(['slice', 'slice']);
+    return fit.passes.step.operations.length;
+  };
+  const [least, more, most] = [within(0.65e6), within(1e6), within(1.4e6)];
+  expect(more).toBeLessThan(0.5 * least);
+  expect(most).toBeLessThan(0.6 * more);
 });

@@ -66,6 +66,32 @@ describe('holdfast plan --hardware', () => {
     expect(all.budget).toBe(all.resident.bytes);
   });
 
+  it('holds every mode of activations against the same fastest step', async () => {
+    const report = async (mode: string) => {
+      const within = ['--hardware', 'rtx-4090', '--gpu-memory', '3MB', '--activations', mode, '--json'];
+      return JSON.parse((await plan(...SMALL, '--batch', '8', ...within)).text);
+    };
+    const found = await Promise.all(['auto', 'keep', 'recompute', 'slice'].map(report));
+    const [auto] = found;
+    for (const { efficiency, seconds } of found) expect(efficiency * seconds).toBeCloseTo(auto.resident.seconds, 12);
+  });
+
+  it('tells launches from arithmetic, and what would make them fewer', async () => {
+    const within = (bytes: string) => [...SMALL, '--context', '64', '--batch', '8', '--gpu-memory', bytes];
+    const { text } = await plan(...within('1MB'), '--hardware', 'rtx-4090');
+    expect(text).toMatch(/arithmetic \d+(\.\d)? %, launches of dispatches [5-9]\d %/);
+    expect(text).toMatch(/launches of dispatches \d+ %: --gpu-memory 2000KB, .* would make it/);
+    const { launchSeconds, computeSeconds, seconds } = JSON.parse(
+      (await plan(...within('1MB'), '--hardware', 'rtx-4090', '--json')).text,
+    );
+    expect(launchSeconds / seconds).toBeGreaterThan(0.5);
+    expect(launchSeconds).toBeLessThan(computeSeconds);
+    // Where arithmetic takes long there is nothing to say of them.
+    expect((await plan(...within('1MB'), '--hardware', 'raspberry-pi-5', '--reached', '0.001')).text).not.toContain(
+      'launches',
+    );
+  });
+
   it('predicts AdamW on the host, and says where the other processor would be quicker', async () => {
     const slow = ['--hardware', 'rtx-3060', '--gpu-memory', '1MB', '--batch', '8'];
     const { text } = await plan(...SMALL, ...slow, '--optimizer-device', 'cpu');

@@ -44,6 +44,7 @@ const FATES: Readonly<Record<ActivationMode, string>> = {
   light: 'outputs of norms and gated activations made again',
   stream: 'made again from a residual stream that stays',
   recompute: 'made again from each block’s input',
+  sqrt: 'made again from the inputs of every √n-th block',
   spill: 'made again from a residual stream that is moved below the GPU',
   offload: 'moved below the GPU',
   'offload-all': 'all of them moved below the GPU',

@@ -35,6 +35,8 @@ const SWEEP_BLOCKS = 8;
 /** Waits that are worth words, as a share of a step, and a change that is worth advice. */
 const WORTH_SAYING = 0.02;
 const WORTH_DOING = 0.95;
+/** Launches that are worth advice, as a share of a step. */
+const MANY_LAUNCHES = 0.3;
 
 /** Predicts for the machines that the flags name; only a picture has room for several. `what` names the model. */
 export async function planOnMachines(host: Host, what: string, scenario: Scenario, flags: MachineFlags): Promise<void> {
@@ -139,7 +141,7 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
   const predictor = new Predictor(scenario, machine);
   const budgets = budgetsOf(predictor, flags);
   const found = predictor.at(budgets.gpu, budgets.host);
-  const { smallest, resident, blocks } = predictor;
+  const { smallest, resident, fastest, blocks } = predictor;
   // Each try of a large model on several ranks takes seconds; with stages no budget ends all waiting.
   const isStaged = (scenario.ranks?.pipeline ?? 1) > 1;
   const tries = !isStaged && (!scenario.ranks || blocks === scenario.layers);
@@ -150,7 +152,7 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
     const facts = { machine: title, ...found, hostMemory: budgets.host, smallestBudget: smallest };
     const whole = { bytes: resident.bytes, seconds: resident.seconds };
     host.terminal.write(
-      `${JSON.stringify({ ...facts, comfortableBudget: comfortable ?? null, resident: whole, ...(isStaged && { stages: predictor.memory }), blocks: { all: scenario.layers, simulated: blocks } })}\n`,
+      `${JSON.stringify({ ...facts, comfortableBudget: comfortable ?? null, resident: whole, fastestSeconds: fastest, ...(isStaged && { stages: predictor.memory }), blocks: { all: scenario.layers, simulated: blocks } })}\n`,
     );
     return;
   }
@@ -158,7 +160,7 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
     [
       `${what} on ${machine.title}${ranksOf(scenario)}`,
       `  ${duration(found.seconds).padStart(8)}  a step, ${count(found.tokensPerSecond)} tokens/s: ${percent(found.efficiency)} of the speed with ${all} on the GPU${isOnHost(scenario) ? ' and nothing to wait for' : ''}, ${percent(found.shareOfPeak)} of its peak`,
-      `            arithmetic ${percent(found.computeSeconds / found.seconds)}${waits(found)}`,
+      `            ${computing(found)}${waits(found)}`,
       `            moves ${moved(found, scenario)}`,
       ...(scenario.accumulate > 1 ? [`            ${describeOrder(found.order)}`] : []),
       ...advice(predictor, budgets, found, scenario, comfortable, machine, tries).map((line) => `            ${line}`),
@@ -167,8 +169,8 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
       ...(tries
         ? [
             comfortable === undefined
-              ? `            no budget is within 5 % of the step with ${all} on the GPU${!isOnHost(scenario) && scenario.recovery === 'step' ? ', since each step is kept below it as well' : ''}`
-              : `  ${formatBytes(comfortable).padStart(8)}  is a comfortable one: within 5 % of ${duration(resident.seconds)}, with host memory for the rest`,
+              ? `            no budget is within 5 % of the step with ${all} on the GPU${sinceWhat(scenario, predictor)}`
+              : `  ${formatBytes(comfortable).padStart(8)}  is a comfortable one: within 5 % of ${duration(fastest)}, with host memory for the rest`,
           ]
         : []),
       `  ${formatBytes(resident.bytes).padStart(8)}  is ${all} on the GPU`,
@@ -182,6 +184,13 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
       '',
     ].join('\n'),
   );
+}
+
+/** Why no budget ends all that a step takes longer. */
+function sinceWhat(scenario: Scenario, { resident, fastest }: Predictor): string {
+  if (resident.seconds > fastest)
+    return ` and all activations kept, which --activations ${scenario.activations} rules out`;
+  return !isOnHost(scenario) && scenario.recovery === 'step' ? ', since each step is kept below it as well' : '';
 }
 
 /** Where stages differ. */
@@ -209,6 +218,12 @@ const WAITED: Readonly<Record<Waited, string>> = {
   diskRead: 'disk reads',
   diskWrite: 'disk writes',
 };
+
+/** Launches are worth words where they are some of the step. */
+function computing({ computeSeconds, launchSeconds, seconds }: Prediction): string {
+  if (launchSeconds < WORTH_SAYING * seconds) return `arithmetic ${percent(computeSeconds / seconds)}`;
+  return `arithmetic ${percent((computeSeconds - launchSeconds) / seconds)}, launches of dispatches ${percent(launchSeconds / seconds)}`;
+}
 
 function waits({ waits, seconds }: SimulatedStep): string {
   const said = (Object.entries(waits) as [Waited, number][])
@@ -289,6 +304,16 @@ function advice(
       return other.at(gpu ?? (other.resident.bytes <= has.gpu ? undefined : has.gpu), host);
     });
   }
+  const launching = found.launchSeconds / found.seconds;
+  if (launching >= MANY_LAUNCHES) {
+    const why = `launches of dispatches ${percent(launching)}`;
+    const twice = gpu === undefined ? 0 : Math.min(2 * gpu, predictor.resident.bytes, has.gpu);
+    if (gpu !== undefined && twice > gpu)
+      tried(why, `--gpu-memory ${kilobytes(twice)}, with room for larger chunks and slices, would make it`, () =>
+        predictor.at(twice, host),
+      );
+    lines.push(`${why}: a larger batch has as many for more tokens`);
+  }
   const network = found.waits.network / found.seconds;
   if (network >= WORTH_SAYING) {
     const why = `waiting for the network ${percent(network)}`;
@@ -343,7 +368,7 @@ function sweep(scenario: Scenario, machines: readonly Machine[], flags: MachineF
       const budget = Math.ceil(smallest * (resident.bytes / smallest) ** (i / (BUDGETS - 1)));
       return { budget, seconds: predictor.at(budget, host).seconds };
     });
-    return { label: machine.title, points, resident: resident.seconds, has: usableMemory(machine).gpu };
+    return { label: machine.title, points, resident: predictor.fastest, has: usableMemory(machine).gpu };
   };
   const lines: SweepLine[] = [];
   const leftOut: { label: string; reason: string }[] = [];
@@ -359,5 +384,7 @@ function sweep(scenario: Scenario, machines: readonly Machine[], flags: MachineF
   if (first && lines.length === 0) throw new HoldfastError(`${first.label}: ${first.reason}`);
   return { lines, leftOut };
 }
+
+const kilobytes = (bytes: number): string => (bytes < 10e6 ? `${Math.ceil(bytes / 1e3)}KB` : megabytes(bytes));
 
 const megabytes = (bytes: number): string => `${Math.ceil(bytes / 1e6)}MB`;

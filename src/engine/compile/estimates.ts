@@ -18,6 +18,8 @@ import { type ActivationChoice, updatesOnHost, type Workload } from './workload.
 export const TIGHT = 0.01;
 /** What another one needs beside what is alive at once, where activations are kept and where they are not, about. */
 const LOOSE = { kept: 1.06, other: 1.25 } as const;
+/** What a sparing way takes beside its operations, about: its many small ones read and add up the same chunks again. */
+const SPARING = 1.1;
 /** How often a byte of chunks that has no room is moved, where its copy below is kept and where it must be written first, about. */
 const MOVED = { durable: 1.05, other: 2.1 } as const;
 /** How often a byte of parameters and gradients that has no room is moved in each further round of micro-batches, about. */
@@ -79,6 +81,14 @@ export const modesOf = ({ early, late, count }: Mixture, blocks: number): Activa
 const aliveIn = ({ programs }: Workload): number =>
   programs.reduce((most, program) => Math.max(most, liveBytes(program)), 0);
 
+/** A workload that is none of the mixtures, in one placement. */
+export interface EstimatedWay<P extends Passes> {
+  readonly workload: Workload<P>;
+  readonly tight: boolean;
+  readonly seconds: number;
+  readonly dispatches: number;
+}
+
 /** Bytes of chunks that a step needs at once: while activations are most, and when gradients are complete. */
 interface Needed {
   readonly atPeak: number;
@@ -96,8 +106,12 @@ interface Known {
 
 const known = new WeakMap<object, Known>();
 
+/** Of workloads that are none of the mixtures: bytes that are alive at once, and the work of a pass. */
+const whole = new WeakMap<Workload, { readonly live: number; readonly work: PassWork }>();
+
 export class Estimates<P extends Passes> {
   readonly #choice: ActivationChoice<P>;
+  readonly #map: ChunkMap;
   readonly #known: Known;
   readonly #budget: number;
   readonly #rates: Rates;
@@ -105,6 +119,7 @@ export class Estimates<P extends Passes> {
 
   constructor(workload: Workload<P>, choice: ActivationChoice<P>, map: ChunkMap, within: EstimateWithin) {
     this.#choice = choice;
+    this.#map = map;
     this.#known = known.get(choice.menu) ?? measure(workload, choice, map);
     known.set(choice.menu, this.#known);
     this.#budget = within.budget;
@@ -130,23 +145,66 @@ export class Estimates<P extends Passes> {
     );
   }
 
+  /** A workload that is none of the mixtures, in each placement. */
+  ofAll(workload: Workload<P>): EstimatedWay<P>[] {
+    const found = this.#measured(workload);
+    return [true, false].map((tight) => {
+      const bytes = found.live * (tight ? 1 : LOOSE.other);
+      const seconds = SPARING * this.#secondsOf(found.work, bytes, tight);
+      return { workload, tight, seconds, dispatches: found.work.dispatches };
+    });
+  }
+
+  /** Seconds that a sparing way takes at least: those of a mode that keeps nothing, if its working set were nothing. */
+  get leastSparing(): number {
+    const { facts, base } = this.#known;
+    const blocks = this.#choice.modes.length;
+    const seconds = facts.flatMap((fact) => {
+      const all = (of: keyof PassWork) => base[of] + blocks * fact[of];
+      const work = { flops: all('flops'), dispatches: all('dispatches'), moved: all('moved') };
+      return fact.kept === 0 ? [this.#secondsOf(work, 0, true)] : [];
+    });
+    return SPARING * Math.min(...seconds);
+  }
+
+  /** Seconds of a workload that is none of the mixtures, if half as much were alive. */
+  inHalf(workload: Workload<P>): number {
+    const { live, work } = this.#measured(workload);
+    return SPARING * this.#secondsOf(work, live / 2, true);
+  }
+
+  #measured(workload: Workload<P>): { readonly live: number; readonly work: PassWork } {
+    const found = whole.get(workload) ?? {
+      live: aliveIn(workload),
+      work: workOfAll(this.#choice, workload, this.#map),
+    };
+    whole.set(workload, found);
+    return found;
+  }
+
   of(mixture: Mixture): Estimated {
     const { early, late, count, tight } = mixture;
-    const { needed, base } = this.#known;
+    const { base } = this.#known;
     const rest = this.#choice.modes.length - count;
     const live = count * early.kept + rest * late.kept + Math.max(early.workingSet, rest > 0 ? late.workingSet : 0);
     const isKept = late.flops === 0 && late.moved === 0 && rest > 0;
     const bytes = live * (tight ? 1 : isKept ? LOOSE.kept : LOOSE.other);
-    const room = this.#budget - bytes;
-    if (room <= 0) return { mixture, seconds: Number.POSITIVE_INFINITY, bytes };
     const mixed = (of: keyof PassWork) => base[of] + count * early[of] + rest * late[of];
+    const work = { flops: mixed('flops'), dispatches: mixed('dispatches'), moved: mixed('moved') };
+    return { mixture, seconds: this.#secondsOf(work, bytes, tight), bytes };
+  }
+
+  /** With so many bytes of activations. */
+  #secondsOf(work: PassWork, bytes: number, tight: boolean): number {
+    const { needed, base } = this.#known;
+    const room = this.#budget - bytes;
+    if (room <= 0) return Number.POSITIVE_INFINITY;
     // Activations leave their memory to chunks before the update.
     const lacking = Math.max(0, needed.atPeak - room, needed.atEnd - this.#budget);
     const lackingInRounds = (this.#choice.rounds - 1) * Math.max(0, needed.eachRound - room);
     const traffic = this.#moves * lacking + MOVED_EACH_ROUND * lackingInRounds;
     const more = tight ? TIGHT * base.flops : 0;
-    const work = { flops: mixed('flops') + more, dispatches: mixed('dispatches'), moved: mixed('moved') };
-    return { mixture, seconds: secondsOf(work, traffic, this.#rates), bytes };
+    return secondsOf({ ...work, flops: work.flops + more }, traffic, this.#rates);
   }
 }
 

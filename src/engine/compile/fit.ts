@@ -28,10 +28,10 @@ import {
 import { chunkSizes, largestChunk, leanMap, mapOf, wholeMap } from './chunk-sizes.ts';
 import { type FoundSlots, type FreeRanges, findExtraSlots, freeRanges } from './extra-slots.ts';
 import type { Fit } from './fitted.ts';
-import { type FitOptions, fitsBelow, isDurable, leastWithin, limitsWith, NEAR_LEAST } from './least.ts';
+import { type FitOptions, fitsBelow, isDurable, leastWithin, limitsWith } from './least.ts';
 import type { Pass, Passes } from './pass.ts';
 import { slotsAt } from './schedule.ts';
-import { cheapest, leastWay, sparingWay } from './ways.ts';
+import { cheapest, leastWay, sparingWays } from './ways.ts';
 import type { ActivationChoice, AdapterLimits, Workload } from './workload.ts';
 
 const MOST_STAGING = 8;
@@ -71,7 +71,6 @@ export function fitMemory<P extends Passes>(
     wholeMap: () => wholeMapOf(workload, limits),
     fit: fits,
     least: () => fits(least.workload, true),
-    sparing: least.sparing,
   });
 }
 
@@ -164,11 +163,9 @@ export const leastBudget = (found: Fit, limits: AdapterLimits, options: FitOptio
 interface LeastRefit<P extends Passes> {
   readonly bytes: number;
   readonly candidate: FitCandidate<P>;
-  /** As of `Least`. */
-  readonly sparing?: Workload<P>;
 }
 
-/** For a budget: what needs the least memory of what is worth a look. @default of everything */
+/** For a budget: what needs the least memory, or no more than it. @default the least of everything */
 function leastRefit<P extends Passes>(
   found: Fit<P>,
   limits: AdapterLimits,
@@ -182,11 +179,10 @@ function leastRefit<P extends Passes>(
     return fitsBelow(candidate, below) && bytes <= leastPeak(same) ? { bytes, candidate } : undefined;
   };
   const least = leastWay(found.workload, inMode) ?? { bytes: leastPeak(same), candidate: same };
-  if (budget >= NEAR_LEAST * least.bytes) return least;
-  const sparing = sparingWay(found.workload);
+  if (budget > 0 && budget >= least.bytes) return least;
+  const [sparing] = sparingWays(found.workload);
   const other = sparing && inMode(sparing);
-  if (!other) return least;
-  return { ...(other.bytes < least.bytes ? other : least), sparing };
+  return other && other.bytes < least.bytes ? other : least;
 }
 
 /** A fit on the chunks of `found` under another budget. Errors: HoldfastError that names the smallest that these chunks need. */
@@ -213,7 +209,6 @@ export function refitMemory<P extends Passes>(
     wholeMap: () => found.map,
     fit: fits,
     least: () => sized(least.candidate, budget),
-    sparing: least.sparing,
   });
 }
 

@@ -9,7 +9,7 @@ import { HoldfastError } from '../../util/errors.ts';
 import { arenaBytes, candidate, type FitCandidate, leastChunks, leastPeak, needBelow, placeAll } from './candidate.ts';
 import { chunkSizes, leastBytesOf, mapOf } from './chunk-sizes.ts';
 import type { Passes } from './pass.ts';
-import { leastWay, sparingWay } from './ways.ts';
+import { leastWay, sparingWays } from './ways.ts';
 import { type AdapterLimits, updatesOnGPU, updatesOnHost, type Workload } from './workload.ts';
 
 /** `step`: every step's state is also kept below the GPU. `checkpoint`: it is not. */
@@ -24,9 +24,6 @@ export interface FitOptions {
   /** Bytes; chunks that the tiers below the GPU can hold are no larger. @default no limit */
   readonly mostChunk?: number;
 }
-
-/** What so many times the least budget of the other ways holds has no need of the sparing one. */
-export const NEAR_LEAST = 1.25;
 
 /**
  * Within a budget: without one, nothing goes below but what the host updates, where that is all. A step finishes from its gradients; one of several
@@ -59,8 +56,6 @@ export interface Least<P extends Passes> {
   readonly bytes: number;
   readonly activations: number;
   readonly workload: Workload<P>;
-  /** The sparing way, where it works and the budget is so small that it may be needed. */
-  readonly sparing?: Workload<P>;
 }
 
 /** What is said of a budget that no way fits below the GPU: bytes in all, and the least of host memory above a disk. */
@@ -71,7 +66,7 @@ interface TooLittleBelow {
 
 const leastFits = new WeakMap<Workload, Map<string, Least<Passes> | TooLittleBelow>>();
 
-/** For a budget: the way that needs the least memory of what is worth a look. @default of all ways */
+/** For a budget: the way that needs the least memory, or one that needs no more than it. @default of all ways */
 export function leastWithin<P extends Passes>(
   workload: Workload<P>,
   limits: AdapterLimits,
@@ -86,10 +81,10 @@ export function leastWithin<P extends Passes>(
     aboveDisk = Math.min(aboveDisk, found.aboveDisk);
     return undefined;
   });
-  if (least && budget >= NEAR_LEAST * least.bytes) return least;
-  const sparing = sparingWay(workload);
+  if (least && budget > 0 && budget >= least.bytes) return least;
+  const [sparing] = sparingWays(workload);
   const other = sparing && leastOf(sparing, limits, options);
-  if (other && 'bytes' in other) return { ...(least && least.bytes <= other.bytes ? least : other), sparing };
+  if (other && 'bytes' in other) return least && least.bytes <= other.bytes ? least : other;
   if (least) return least;
   throw new HoldfastError(
     `the activations that are to be moved do not fit below the GPU: with all chunks that takes ${needed} bytes ` +

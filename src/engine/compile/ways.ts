@@ -10,7 +10,14 @@ import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import { liveBytes } from '../../graph/liveness.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { assert } from '../../util/errors.ts';
-import { type Estimated, Estimates, type EstimateWithin, type Mixture, modesOf } from './estimates.ts';
+import {
+  type Estimated,
+  type EstimatedWay,
+  Estimates,
+  type EstimateWithin,
+  type Mixture,
+  modesOf,
+} from './estimates.ts';
 import type { Passes } from './pass.ts';
 import type { ActivationChoice, Workload } from './workload.ts';
 
@@ -23,9 +30,11 @@ const MOST_REFINED = 4;
 const MOST_COUNTS = 6;
 /** What is estimated to take so many times as long as the first is not worth a plan. */
 const HOPELESS = 1.6;
+/** Sparing ways that are tried, where others fit as many as have the operations of the finalists, but one. */
+const MOST_SPARING = 3;
 /** What another order must save of a step: what it moves of activations is many small transfers, each of which takes its time. */
 const WORTH_ANOTHER_ORDER = 0.05;
-/** The share of a step that dispatches must take for what leaves the most room to larger chunks to be tried, whatever it is estimated to take. */
+/** The share of a step that dispatches must take for each mode in all blocks to be tried, whatever it is estimated to take. */
 const MANY_DISPATCHES = 0.2;
 /** The share of a step that the dispatches of small chunks must take for larger ones to be tried. */
 const WORTH_LARGER_CHUNKS = 0.01;
@@ -51,8 +60,6 @@ export interface FindWay<P extends Passes, F extends Fitted<P>> extends Estimate
   fit(workload: Workload<P>, tight: boolean, moreThan?: number): F | undefined;
   /** What fits if nothing else does. */
   least(): F | undefined;
-  /** Tried beside all others, as it is, where it could be needed. */
-  readonly sparing?: Workload<P> | undefined;
   /** Of the pass that activations are chosen for. */
   price(found: F, choice: ActivationChoice<P>, tight: boolean): Price;
 }
@@ -83,12 +90,9 @@ export function uniformWays<P extends Passes>(workload: Workload<P>): Workload<P
   return all.sort((a, b) => (bytes.get(a) ?? 0) - (bytes.get(b) ?? 0));
 }
 
-/** The workload with its sparing mode in all blocks, if it has one; in the order that needs the least memory. */
-export function sparingWay<P extends Passes>(workload: Workload<P>): Workload<P> | undefined {
-  const { activations } = inOrders(workload)[0] ?? workload;
-  const mode = activations?.sparing?.();
-  return mode && activations?.with(activations.modes.map(() => mode));
-}
+/** The workload in its sparing ways, least memory first; in the order that needs the least memory. */
+export const sparingWays = <P extends Passes>(workload: Workload<P>): readonly Workload<P>[] =>
+  (inOrders(workload)[0] ?? workload).activations?.sparing?.() ?? [];
 
 /**
  * What fits the least memory among uniform ways, by what `measure` says of those that work: of the ones that hold about as little at
@@ -134,23 +138,42 @@ export function cheapest<P extends Passes, F extends Fitted<P>>(workload: Worklo
     if (!best || seconds < (1 - WORTH_ANOTHER_ORDER) * best.seconds) best = found;
     if (found.isResident) break;
   }
-  best = spared(find, best);
+  best = spared(workload, find, best);
   const found = best?.found ?? find.least();
   assert(found, 'a budget was accepted that does not fit');
   return best?.isResident ? found : { ...found, orderSeconds };
 }
 
-/** The sparing way, where it costs less time than the best of the others. */
+/** A sparing way, where it costs less time than the best of the others; those are tried that are estimated to cost no more. */
 function spared<P extends Passes, F extends Fitted<P>>(
+  workload: Workload<P>,
   find: FindWay<P, F>,
   others: Priced<F> | undefined,
 ): Priced<F> | undefined {
-  const { sparing } = find;
+  // Where chunks stay, there is nothing to move less of.
+  if (others?.traffic === 0) return others;
+  const [inOrder = workload] = inOrders(workload);
+  const { activations } = inOrder;
+  if (!activations?.sparing) return others;
+  const estimates = new Estimates(inOrder, activations, find.wholeMap(), find);
+  if (others && estimates.leastSparing > others.seconds) return others;
+  const ways: EstimatedWay<P>[] = [];
+  // From the one that does the least; those behind it do more, in half its memory at best.
+  for (const sparing of activations.sparing().toReversed()) {
+    ways.push(...estimates.ofAll(sparing));
+    if (others && estimates.inHalf(sparing) > others.seconds) break;
+  }
   let best = others;
-  for (const tight of sparing?.activations && !best?.isResident ? [false, true] : []) {
-    const found = sparing && find.fit(sparing, tight);
-    if (!found || !sparing.activations) continue;
-    const price = find.price(found, sparing.activations, tight);
+  let operations = 0;
+  let tried = 0;
+  for (const { workload: sparing, tight, seconds, dispatches } of ways.toSorted((a, b) => a.seconds - b.seconds)) {
+    if (tried === MOST_SPARING || (best && seconds > best.seconds)) break;
+    operations += dispatches;
+    if (others && tried > 0 && operations > FINALISTS.operations) break;
+    const found = find.fit(sparing, tight);
+    if (!found) continue;
+    tried++;
+    const price = find.price(found, activations, tight);
     if (!best || price.seconds < best.seconds) best = { ...price, found };
   }
   return best;
@@ -242,14 +265,14 @@ class Search<P extends Passes, F extends Fitted<P>> {
     }
   }
 
-  /** What keeps nothing, where dispatches take much of the step: it leaves room for larger chunks, which no estimate goes by. */
+  /** One mode in all blocks, where dispatches take much of the step: what leaves room to larger chunks, which no estimate goes by. */
   #leaveRoom(): void {
     const best = this.#best;
     if (!best || best.traffic === 0 || best.launchSeconds < MANY_DISPATCHES * best.seconds) return;
     const { menu, modes } = this.#choice;
-    for (const mode of menu.filter((mode) => this.#choice.keptBytes(mode) === 0)) {
+    for (const mode of menu) {
       const all = modes.map(() => mode);
-      for (const tight of [false, true]) {
+      for (const tight of this.#choice.keptBytes(mode) > 0 ? [false] : [false, true]) {
         let found = this.#consider(all, tight);
         while (found) found = this.#consider(all, tight, found.map.chunkBytes);
       }

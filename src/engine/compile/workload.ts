@@ -80,10 +80,10 @@ export interface ActivationChoice<P extends Passes = Passes> {
   /** What a block's may be; the first keeps the most. One array for all workloads that differ in their modes alone. */
   readonly menu: readonly ActivationMode[];
   /**
-   * One more, for all blocks: it needs less memory, and more dispatches and traffic, and is looked at where a budget is near
-   * the least of the menu. @default there is none
+   * The workload with a mode that is none of the menu in all blocks: it needs less memory, and more dispatches and traffic; in
+   * several degrees, of which the first needs the least memory. @default there is none
    */
-  readonly sparing?: (() => ActivationMode | undefined) | undefined;
+  readonly sparing?: (() => readonly Workload<P>[]) | undefined;
   /** The workload with these modes instead. */
   with(modes: readonly ActivationMode[]): Workload<P>;
   /** The workload with the same modes and a head that takes all rows at once, where it does not. @default there is none */

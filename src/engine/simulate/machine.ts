@@ -189,6 +189,13 @@ export const boundSeconds = (
 ): number =>
   Math.max(dispatch.kernel.flops(dispatch.problem) / peakFlops, bytesMovedBy(dispatch) / memoryBytesPerSecond);
 
+/** Of those seconds, what dispatches take whatever they compute. */
+export const launchSecondsOf = ({ launchSeconds }: Machine, operations: readonly Operation[], owned = 1): number =>
+  operations.reduce(
+    (sum, operation) => sum + (operation.op === 'dispatch' ? (operation.each ? owned : 1) * launchSeconds : 0),
+    0,
+  );
+
 /** Seconds of a pass's operations when nothing is waited for. */
 export const computeSeconds = (machine: Machine, operations: readonly Operation[], owned = 1): number =>
   operations.reduce((sum, operation) => sum + secondsOn(machine, operation, owned), 0);

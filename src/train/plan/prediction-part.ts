@@ -100,6 +100,8 @@ export interface PredictedPart extends PredictedPartOptions {
   readonly seconds: number;
   readonly chunkBytes: number;
   readonly arithmetic: number;
+  /** Of a step in which nothing is waited for and all activations are kept, whatever becomes of them here. */
+  readonly keptSeconds: number;
   readonly flops: number;
   readonly modelBytes: number;
   /** Bytes with everything on the GPU, of as many ranks as there are. */
@@ -151,9 +153,11 @@ export class Parts {
     const told = this.#cutAlike(asWhole, options.chunkBytes);
     const toldWhole = told === workload ? whole : fitMemory(told, this.#limits, undefined);
     const seconds = secondsOf(toldWhole);
+    const keptSeconds = activations === 'auto' ? seconds : secondsOf(this.#keptWhole(options));
     let need: ReturnType<PredictedPart['need']> | undefined;
     return {
       ...{ ...options, workload, whole, ranks, seconds, chunkBytes: toldWhole.map.chunkBytes },
+      keptSeconds,
       arithmetic: seconds / secondsOf(whole),
       flops: flopsOf(step),
       modelBytes: whole.map.count * whole.map.chunkBytes,
@@ -167,6 +171,13 @@ export class Parts {
         return need;
       },
     };
+  }
+
+  /** All activations kept, in chunks of the size that arithmetic is told in. */
+  #keptWhole(options: PredictedPartOptions): Fit<TrainingPasses> {
+    const workload = this.workloadOf(options, 'auto');
+    const asWhole = this.limitsOf(options) === this.#limits ? workload : this.#inChunksOfAll(workload);
+    return fitMemory(this.#cutAlike(asWhole, options.chunkBytes), this.#limits, undefined);
   }
 
   workloadOf({ blocks, stage, inPipeline, microBatches }: PredictedPartOptions, activations: Changes['activations']) {

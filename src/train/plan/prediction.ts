@@ -13,7 +13,7 @@ import { fitMemory } from '../../engine/compile/fit.ts';
 import { type FitOptions, leastMemory } from '../../engine/compile/least.ts';
 import { schedule } from '../../engine/compile/schedule.ts';
 import { EXCHANGE_AXES, type ExchangeAxis } from '../../engine/ranks/grid.ts';
-import { type Machine, partOfMachine } from '../../engine/simulate/machine.ts';
+import { computeSeconds, launchSecondsOf, type Machine, partOfMachine } from '../../engine/simulate/machine.ts';
 import { neighboursOf } from '../../engine/simulate/network.ts';
 import type { SimulatedPart } from '../../engine/simulate/simulation.ts';
 import { simulateStages } from '../../engine/simulate/stages.ts';
@@ -41,8 +41,10 @@ export interface Prediction extends SimulatedStep {
   /** Bytes that rank 0 sends in a step, by axis of the grid. */
   readonly network: Readonly<Record<ExchangeAxis, number>>;
   readonly budget: number;
+  /** Of `computeSeconds`: what dispatches take whatever they compute. */
+  readonly launchSeconds: number;
   readonly tokensPerSecond: number;
-  /** The resident step's seconds in those of this one. */
+  /** The fastest step's seconds in those of this one. */
   readonly efficiency: number;
   /** Of the machine's peak, counting what the resident step computes. */
   readonly shareOfPeak: number;
@@ -61,7 +63,7 @@ const PART = 8;
 const SHARED_PART = 4;
 /** Stages that are followed, where more are reckoned; with two micro-batches more than there are, where more are: the one before the last is like no end of a step. */
 const FOLLOWED = 3;
-/** A comfortable budget costs no more than this, as a share of the resident step. */
+/** A comfortable budget costs no more than this, as a share of the fastest step. */
 const COMFORT = 0.05;
 /** Halvings of the way from the smallest budget to all. */
 const HALVINGS = 4;
@@ -98,6 +100,7 @@ interface Within {
 /** The first stage of a run, in the figures of the whole model. */
 interface Followed extends SimulatedStep {
   readonly network: Prediction['network'];
+  readonly launchSeconds: number;
   readonly below: number;
   readonly modes: readonly ActivationMode[];
   readonly order: AccumulateOrder;
@@ -110,6 +113,8 @@ export class Predictor {
   readonly smallest: number;
   /** Everything at once: bytes, and seconds of a step in which nothing is waited for. Both of the rank with most. */
   readonly resident: { readonly bytes: number; readonly seconds: number };
+  /** Seconds of a step with everything on the GPU and all activations kept: what each mode of them is held against. */
+  readonly fastest: number;
   /** Of each stage, of many the first and the last: its smallest budget, and everything on the GPU. */
   readonly memory: readonly StageMemory[];
   /** Multiplications and additions of a resident step, of a rank on average. */
@@ -167,6 +172,7 @@ export class Predictor {
       bytes: most(({ resident }) => resident),
       seconds: Math.max(...reckoned.map((sum) => sum(({ seconds }) => seconds))),
     };
+    this.fastest = Math.max(...reckoned.map((sum) => sum(({ keptSeconds }) => keptSeconds)));
     // Stages that are not followed are like those between the ends.
     this.flops = reckoned.reduce((total, sum, i) => {
       const alike = i > 0 && i < stages - 1 ? (pipeline - 2) / (stages - 2) : 1;
@@ -230,7 +236,7 @@ export class Predictor {
     const first = at([...followed.values()], 0);
     const sum = (of: (one: Followed) => number) =>
       [...followed].reduce((total, [{ times }, one]) => total + times * of(one), 0);
-    const computeSeconds = sum((one) => one.computeSeconds);
+    const computed = sum((one) => one.computeSeconds);
     // A further micro-batch may shorten the wait for what is exchanged once a step, until there is none.
     const waits = combined(first.waits, (cause) =>
       Math.max(
@@ -238,14 +244,15 @@ export class Predictor {
         sum((one) => one.waits[cause]),
       ),
     );
-    const seconds = computeSeconds + Object.values(waits).reduce((a, b) => a + b, 0);
+    const seconds = computed + Object.values(waits).reduce((a, b) => a + b, 0);
     const network = { data: 0, tensor: 0, pipeline: 0, ends: 0 };
     for (const axis of EXCHANGE_AXES) network[axis] = sum((one) => one.network[axis]);
     return {
-      ...{ budget, seconds, computeSeconds, waits, network },
+      ...{ budget, seconds, computeSeconds: computed, waits, network },
+      launchSeconds: sum((one) => one.launchSeconds),
       bytes: combined(first.bytes, (of) => sum(({ bytes }) => bytes[of])),
       tokensPerSecond: (batch * context * accumulate * this.#parts.copies) / seconds,
-      efficiency: this.resident.seconds / seconds,
+      efficiency: this.fastest / seconds,
       shareOfPeak: this.flops / seconds / this.machine.peakFlops,
       below: first.below,
       onDisk: Math.max(0, first.below - hostBytes),
@@ -267,9 +274,12 @@ export class Predictor {
     const times = stages.map((stage) => this.#grown(stage, ({ seconds }) => seconds) / stage.large.seconds);
     const most = (of: (step: SimulatedStep, i: number) => number) => Math.max(...steps.map(of));
     const longer = most(({ computeSeconds }, i) => computeSeconds * at(times, i)) / most((one) => one.computeSeconds);
-    const [seconds, computeSeconds] = [step.seconds * longer, step.computeSeconds * at(times, 0)];
+    const [seconds, computed] = [step.seconds * longer, step.computeSeconds * at(times, 0)];
+    const { operations } = fit.passes.step;
+    const owned = this.#parts.ranksOf(fit, large)?.owned;
+    const launchShare = launchSecondsOf(machine, operations, owned) / computeSeconds(machine, operations, owned);
     // What a stage has less to do beside the others than in the blocks that are followed, it waits longer for them.
-    const [idle, waited] = [seconds - computeSeconds, step.seconds - step.computeSeconds];
+    const [idle, waited] = [seconds - computed, step.seconds - step.computeSeconds];
     const share = waited > 0 ? Math.min(longer, idle / waited) : 0;
     const waits = combined(step.waits, (cause) => step.waits[cause] * share);
     const bubble = stages.length > 1 ? waits.bubble + idle - waited * share : 0;
@@ -279,7 +289,8 @@ export class Predictor {
     });
     const bytes = combined(step.bytes, (of) => step.bytes[of] * scale);
     return {
-      ...{ seconds, computeSeconds, network },
+      ...{ seconds, computeSeconds: computed, network },
+      launchSeconds: computed * launchShare,
       waits: { ...waits, bubble },
       bytes: { ...bytes, network: Object.values(network).reduce((a, b) => a + b, 0) },
       below: Math.max(...fitted.map(({ below }) => below)),
@@ -352,7 +363,7 @@ export class Predictor {
   }
 
   /**
-   * The least budget within which a step takes hardly longer than one in which nothing is waited for, about; undefined
+   * The least budget within which a step takes hardly longer than the fastest one, about; undefined
    * where there is none.
    */
   comfortable(hostBytes: number): number | undefined {

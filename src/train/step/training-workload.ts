@@ -19,6 +19,7 @@ import type { GridPlace } from '../../graph/grid-place.ts';
 import { ACCUMULATE_ORDERS, type AccumulateOrder, layerMajor, reorderedGradient } from '../../graph/layer-major.ts';
 import { microBatchesAtOnce, oneForwardOneBackward } from '../../graph/pipeline.ts';
 import type { Program } from '../../graph/program.ts';
+import { SLICE_COUNTS } from '../../graph/row-slices.ts';
 import { withSharedTables } from '../../graph/shared-table.ts';
 import { withDecision } from '../../graph/update-in-backward.ts';
 import { trainedKindsOf } from '../../memory/layout/chunk-map.ts';
@@ -120,10 +121,12 @@ function workloadInOrder(
   const place = stages && (inPipeline ?? stages.place);
   /** Micro-batches whose activations are there at once. */
   const alive = isByLayer ? accumulate : place ? microBatchesAtOnce(place, accumulate) : 1;
-  let isSliced: boolean | undefined;
-  const sparing = () => {
-    isSliced ??= withSlices(evaluate, () => 'slice') !== evaluate;
-    return isSliced ? 'slice' : undefined;
+  let sparing: readonly Workload<TrainingPasses>[] | undefined;
+  const inSlices = () => {
+    const isSliced = withSlices(evaluate, () => 'slice') !== evaluate;
+    const all = blocks.map((): ActivationMode => 'slice');
+    sparing ??= isSliced ? SLICE_COUNTS.map((count) => workloadWith(all, usualHead, count)) : [];
+    return sparing;
   };
   const known = new Map<string, Workload<TrainingPasses>>();
   // One that may not be left has what it can to fit.
@@ -131,15 +134,16 @@ function workloadInOrder(
   const workloadWith = (
     modes: readonly ActivationMode[],
     head: HeadCut | undefined = usualHead,
+    slices: number = SLICE_COUNTS[0],
   ): Workload<TrainingPasses> => {
-    const key = `${modes.join()} ${head}`;
+    const key = `${modes.join()} ${head} ${slices}`;
     const before = known.get(key);
     if (before) return before;
     const modeOf = (block: string) => modes[blocks.indexOf(block)] ?? 'keep';
     const decided = (program: Program) => (inBackward ? withDecision(program, inBackward) : program);
-    const evaluation = withSlices(evaluate, modeOf, head);
-    const once = withFusedTotals(withActivations(programs.first, modeOf, head));
-    const next = accumulate > 1 ? withFusedTotals(withActivations(programs.next, modeOf, head)) : once;
+    const evaluation = withSlices(evaluate, modeOf, head, slices);
+    const once = withFusedTotals(withActivations(programs.first, modeOf, head, slices));
+    const next = accumulate > 1 ? withFusedTotals(withActivations(programs.next, modeOf, head, slices)) : once;
     const brought = [...inputs.all, ...(dropoutKey ? [dropoutKey] : [])];
     const together = place
       ? oneForwardOneBackward({ first: once, next }, place, accumulate, { inputs: brought, tied: programs.tied })
@@ -167,7 +171,7 @@ function workloadInOrder(
       activations: {
         modes,
         menu,
-        ...(activations === 'auto' && !sharding && !stages && { sparing }),
+        ...(activations === 'auto' && !sharding && !stages && { sparing: inSlices }),
         with: (other) => workloadWith(other),
         ...(head !== 'all' && { withWholeHead: () => wholeHead(modes, evaluation) }),
         mainOf: (passes) => passes.step,

@@ -1,9 +1,12 @@
 // A model's shape in a few words, turned into a configuration by Hugging Face's field names. Not a parser: what a file
 // or a form says is checked by parseConfig, as any other configuration.
 
+import { check, list, number, object, oneOf, optional, text } from '../util/json.ts';
+import { wholeNumber } from '../util/range.ts';
 import { type ModelConfig, parseConfig } from './config.ts';
 import type { ImageShape } from './families/family.ts';
-import { FAMILIES, type FamilyName } from './families/index.ts';
+import { FAMILIES, FAMILY_NAMES, type FamilyName } from './families/index.ts';
+import { MOST_CLASSES } from './families/labels.ts';
 
 /** A model that is trained from the start: all that its family leaves open. */
 export interface ShapeOptions {
@@ -41,9 +44,17 @@ export const DEFAULT_SHAPE = {
   tied: true,
 } as const satisfies ShapeOptions;
 
+/** What parseConfig does not see; the sizes it names itself. */
+const shapeSchema = object({
+  family: oneOf(FAMILY_NAMES),
+  images: optional(object({ classes: number(wholeNumber(1, MOST_CLASSES)), names: optional(list(text)) })),
+});
+
 /** The configuration of a new model. `name` is for messages. Errors: HoldfastError for a shape that makes no model. */
 export function configOfShape(shape: ShapeOptions = {}, name = 'this shape'): ModelConfig {
+  check(object({}), shape, name);
   const { family, ...sizes } = { ...DEFAULT_SHAPE, ...shape };
+  check(shapeSchema, { family, ...sizes }, name);
   const fields = FAMILIES[family].fromShape({ ...sizes, kvHeads: sizes.kvHeads ?? sizes.heads });
   return parseConfig({ model_type: family, ...fields }, name);
 }

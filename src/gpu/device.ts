@@ -138,7 +138,7 @@ export class OutOfMemory extends HoldfastError {
  */
 export type DeviceStatus = 'exhausted' | 'lost' | 'failed' | 'closed' | 'works';
 
-/** An open GPU device. Errors of all that waits for it: HoldfastError once it is lost or reports an error. */
+/** An open GPU device. Errors of all that waits for it: HoldfastError once it is lost, reports an error or is closed. */
 export class Device {
   /** WebGPU's own. */
   readonly gpu: GPUDevice;
@@ -218,9 +218,10 @@ export class Device {
     return this.#lost || this.#exhausted;
   }
 
-  /** Throws what went wrong on the device since it was opened: called wherever the engine waits. */
+  /** Throws what went wrong on the device since it was opened, or that it was closed: called wherever the engine waits. */
   check(): void {
     if (this.#failure) throw this.#failure;
+    if (this.#closed) throw new HoldfastError('the GPU device was closed; open another one with openDevice');
   }
 
   /** Hands commands to the queue. */

@@ -1,6 +1,7 @@
 // The forward passes of the model families, by their names. All else that differs between them is in their records
 // (formats/families).
 
+import { parseConfig } from '../formats/config.ts';
 import { GEMMA3 } from '../formats/families/gemma3.ts';
 import type { FamilyName, ModelConfig } from '../formats/families/index.ts';
 import { LLAMA } from '../formats/families/llama.ts';
@@ -26,12 +27,13 @@ const MODELS: { [F in FamilyName]: (config: Extract<ModelConfig, { model_type: F
 };
 
 /**
- * A model of the family that the configuration names. Errors: HoldfastError for a size that nothing here holds, before any
- * of it is made.
+ * A model of the family that the configuration names, which need not have passed `parseConfig`: defaults are filled in. Errors:
+ * HoldfastError for a field that makes no model, and for a size that nothing here holds, before any of it is made.
  */
 export function makeModel(config: ModelConfig): Model {
-  checkSize(config);
+  const complete = parseConfig(config, 'the configuration');
+  checkSize(complete);
   // The table has it that the name is the configuration's.
-  const make = MODELS[config.model_type] as (config: ModelConfig) => Model;
-  return make(config);
+  const make = MODELS[complete.model_type] as (config: ModelConfig) => Model;
+  return make(complete);
 }

@@ -12,11 +12,11 @@ import type { SamplingOptions } from '../../src/train/inference/sampling.ts';
 import { Evaluator } from '../../src/train/step/evaluator.ts';
 import { Trainer } from '../../src/train/step/trainer.ts';
 import type { TrainerOptions } from '../../src/train/step/trainer-options.ts';
-import { HoldfastError } from '../../src/util/errors.ts';
 import { Random } from '../../src/util/random.ts';
 import { collect, sourceOf, type TensorSource } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { entry, leading } from '../entry.ts';
+import { expectMistake } from '../expect-mistake.ts';
 import { testDevice } from '../harness.ts';
 import { CHECKPOINT, savedRun } from '../saved-run.ts';
 import { batchesOf, leastBudget, SMALLEST, type Work, write } from './runs.ts';
@@ -28,16 +28,6 @@ beforeAll(async () => {
   device = await testDevice();
 });
 beforeEach(() => chooseVariants(1));
-
-async function expectMistake(mistake: () => unknown, says: RegExp): Promise<void> {
-  const error = await (async () => mistake())().then(
-    () => undefined,
-    (reason) => reason,
-  );
-  expect(error).toBeInstanceOf(HoldfastError);
-  expect(error.message).toMatch(says);
-  expect(error.message).not.toMatch(/internal|\n/);
-}
 
 describe.each(['without a budget', 'within a budget'])('%s', (kind) => {
   test('weights that were never set, batches of another shape, values that are not there', async () => {

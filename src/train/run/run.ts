@@ -7,13 +7,14 @@ import { checkpointsOf, loadTokenizer } from '../../formats/checkpoint.ts';
 import type { Device } from '../../gpu/device.ts';
 import type { Host } from '../../runtime/host.ts';
 import { finishing, messageOf } from '../../util/errors.ts';
+import { check, text as textSchema } from '../../util/json.ts';
 import type { Trainer } from '../step/trainer.ts';
 import { checkSettings } from './check-settings.ts';
 import { checkAlike, runFacts, settingsOn } from './ranks.ts';
 import { settled } from './run-beginning.ts';
 import type { RunOptions, RunSummary } from './run-events.ts';
 import { trainPart } from './run-part.ts';
-import type { RunSettings } from './run-settings.ts';
+import { type RunSettings, readSettings } from './run-settings.ts';
 import { type RunText, readText, tokenizerFor } from './run-text.ts';
 
 /** Devices that a run may lose, when it has to go back, before it has saved one step more than it had. */
@@ -21,8 +22,8 @@ const MOST_LOSSES = 3;
 
 /**
  * Trains into the folder `out`, which no other process may write to meanwhile. With `resume`, goes on from its latest
- * checkpoint. Stopped by `until` or `signal` it is saved, to be resumed. Errors: HoldfastError; whatever was saved
- * stays whole.
+ * checkpoint. Stopped by `until` or `signal` it is saved, to be resumed. Errors: HoldfastError naming a setting that is none, before
+ * anything is made; whatever was saved stays whole.
  */
 export async function trainRun(
   host: Host,
@@ -32,7 +33,9 @@ export async function trainRun(
   options: RunOptions = {},
 ): Promise<RunSummary> {
   const { ranks } = options;
-  const settings = settingsOn(given, ranks?.grid);
+  check(textSchema, out, 'the folder of the run');
+  // What is saved beside the weights is read back by the same schema: what that refuses could never be resumed.
+  const settings = settingsOn(readSettings(given), ranks?.grid);
   checkSettings(settings);
   const isFirst = ranks === undefined || ranks.rank === 0;
   const claim = options.claim ?? (isFirst ? await host.claimFolder?.(out) : undefined);

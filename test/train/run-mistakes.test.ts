@@ -1,0 +1,46 @@
+// Settings of a run that are none, as a program may give them: refused before anything is made, and so never saved where a
+// resume would refuse them.
+
+import { expect, test } from 'vitest';
+import type { Device } from '../../src/gpu/device.ts';
+import { trainRun } from '../../src/train/run/run.ts';
+import { defaultSettings, type RunSettings } from '../../src/train/run/run-settings.ts';
+import { expectMistake } from '../expect-mistake.ts';
+import { MemoryFiles, memoryHost } from '../memory-files.ts';
+
+/** Nothing of it may be asked for. */
+const none = new Proxy({} as Device, {
+  get: (_, name) => {
+    throw new Error(`a device: ${String(name)}`);
+  },
+});
+
+test.each<[object, RegExp]>([
+  [{ saveEvery: 2.5 }, /^the settings: saveEvery is 2.5; it must be a whole number, 0 or more$/],
+  [{ steps: Number.NaN }, /^the settings: steps is NaN; it must be/],
+  [{ seed: -1 }, /^the settings: seed is -1; it must be/],
+  [{ lr: Number.POSITIVE_INFINITY }, /^the settings: lr is Infinity; it must be/],
+  [{ epochs: 0 }, /^the settings: epochs is 0; it must be a whole number from 1/],
+  [{ sampleTokens: '5' }, /^the settings: sampleTokens is "5"; it must be/],
+  [{ batch: undefined }, /^the settings: batch is missing; it must be/],
+  [{ dtype: 'f99' }, /^the settings: dtype is "f99"; it must be one of "f32", "bf16", "f16"$/],
+  [{ schedule: 'constructor' }, /^the settings: schedule is "constructor"; it must be one of/],
+  [{ data: 'text.txt' }, /^the settings: data is "text.txt"; it must be a list$/],
+  [{ task: 'constructor' }, /^the settings: task is "constructor"; it must be one of/],
+  [{ tokenizer: { kind: 'foo' } }, /^the settings: tokenizer.kind is "foo"; it must be one of "byte", "huggingface"$/],
+  [{ lora: { rank: 0 }, from: 'model' }, /^the settings: lora.rank is 0; it must be/],
+  [{ config: { model_type: 'foo' } }, /^the settings: config: model_type is "foo"; supported: "gpt2", /],
+  [{ config: undefined }, /^the settings: config: is missing, not an object/],
+])('are refused by name: %j', async (changes, says) => {
+  const files = new MemoryFiles({});
+  const settings = { ...defaultSettings(), ...changes } as RunSettings;
+  await expectMistake(() => trainRun(memoryHost(files), none, settings, 'run'), says);
+  expect(await files.stat('run')).toBeUndefined();
+});
+
+test('and so are those that are missing, and a run without a folder', async () => {
+  const host = memoryHost(new MemoryFiles({}));
+  const train = trainRun as (...given: unknown[]) => Promise<unknown>;
+  await expectMistake(() => train(host, none), /^the folder of the run is missing; it must be a text$/);
+  await expectMistake(() => train(host, none, undefined, 'run'), /^the settings is missing; it must be an object$/);
+});

@@ -19,7 +19,8 @@ export interface Files {
   ): Promise<Uint8Array<ArrayBuffer>>;
   /**
    * Writes beside the target, flushes, then renames: the path holds the old bytes or the new, never a mix. Which of them
-   * after a loss of power, `syncFolder` decides.
+   * after a loss of power, `syncFolder` decides. Links stay, and what they lead to is written. Errors: HoldfastError, at once,
+   * where a folder, a pipe or a device lies there.
    */
   writeAtomic(path: string, bytes: Uint8Array | string): Promise<void>;
   /** As `writeAtomic`, of bytes that come in pieces: until `commit` the path has what it had, or nothing. */

@@ -5,7 +5,7 @@ import * as fs from 'node:fs/promises';
 import type { Files } from '../host.ts';
 import { codeOf, fileError } from './file-errors.ts';
 import { freeBytes, makeFolders, syncFolder } from './folders.ts';
-import { makePartialFolder, removePartials, writeStream } from './partials.ts';
+import { makePartialFolder, placeOf, removePartials, writeStream } from './partials.ts';
 
 export const files: Files = {
   async read(file) {
@@ -112,7 +112,7 @@ export const files: Files = {
   async rename(from, to) {
     try {
       if (!(await fs.lstat(from)).isDirectory()) return await fs.rename(from, to);
-      const place = await fs.realpath(to).catch(() => to);
+      const place = await placeOf(to);
       // Not everywhere is a folder renamed onto an empty one. One that is not empty stays, and is in the way.
       await fs.rmdir(place).catch(() => {});
       await fs.rename(from, place);

@@ -7,8 +7,9 @@ import type { Device } from '../../gpu/device.ts';
 import { type BoundDispatch, bindDispatch, encodeDispatch, packUniforms } from '../../gpu/dispatch.ts';
 import { ELEMENT_TYPES, type Kernel, type Variant } from '../../kernels/kernel.ts';
 import { type Host, join } from '../../runtime/host.ts';
+import { readJSON } from '../../runtime/read-whole.ts';
 import { assert, Stopped } from '../../util/errors.ts';
-import { accept, namesTo, parseJSON, text } from '../../util/json.ts';
+import { accept, namesTo, text } from '../../util/json.ts';
 import type { DispatchOperation } from './operations.ts';
 
 /** Problem key -> variant name, as saved with a run. */
@@ -320,7 +321,7 @@ const adapterKey = (host: Host, { adapter }: Device) => `${host.name.split('.')[
 async function readCache(host: Host): Promise<Record<string, ChoiceRecord>> {
   const path = join(host.cacheFolder, CACHE_FILE);
   try {
-    return accept(CACHE, parseJSON(await host.files.read(path), path, '')) ?? {};
+    return accept(CACHE, await readJSON(host.files, path, '')) ?? {};
   } catch {
     return {};
   }

@@ -5,6 +5,7 @@
 // "checkpoint-N", too: none of them is ever taken for one of Holdfast's, nor put before the model beside it.
 
 import { type FolderReader, join } from '../../runtime/host.ts';
+import { MOST_TEXT_BYTES, readWhole } from '../../runtime/read-whole.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { ListedFolder } from '../listed-folder.ts';
 import { INDEX_NAMES, shardNames } from './shard-names.ts';
@@ -185,7 +186,7 @@ const FOREIGN_ADAPTERS = [
 
 /** Whether its state is Holdfast's. One that is damaged counts: what loads it says so. */
 async function isOfRun(files: FolderReader, checkpoint: string): Promise<boolean> {
-  const bytes = await files.read(join(checkpoint, TRAINER_STATE));
+  const bytes = await readWhole(files, join(checkpoint, TRAINER_STATE), MOST_TEXT_BYTES, { fix: OTHER_CHECKPOINT });
   try {
     const state = JSON.parse(new TextDecoder().decode(bytes)) as { format?: unknown } | null;
     return typeof state?.format === 'string' && state.format.startsWith('holdfast ');

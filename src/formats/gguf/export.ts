@@ -4,6 +4,7 @@
 // Invariant: the file is there whole or not at all, and no tensor is in memory whole.
 
 import { type Files, type FolderReader, folderOf, join } from '../../runtime/host.ts';
+import { MOST_TEXT_BYTES, readWhole } from '../../runtime/read-whole.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
@@ -206,7 +207,8 @@ async function vocabularyOf({ name, config, files, folder, tokenizer, ...model }
     const path = join(folder, each);
     const brought = tokenizer?.contents.get(each);
     if (brought) contents.set(each, brought);
-    else if ((await files.stat(path))?.kind === 'file') contents.set(each, await files.read(path));
+    else if ((await files.stat(path))?.kind === 'file')
+      contents.set(each, await readWhole(files, path, MOST_TEXT_BYTES));
   }
   if (contents.has('tokenizer.json')) return huggingFaceVocabulary(contents, name);
   if (config.vocab_size === BYTE_VOCABULARY.tokens.length) {

@@ -2,7 +2,7 @@
 // Folders exist where something lies in them, or once made. Not a simulation of failures.
 
 import { createSHA256 } from 'hash-wasm';
-import type { BlockFile, Files, Host, OpenFile, Sha256, WriteStream } from '../src/runtime/host.ts';
+import type { BlockFile, FileStat, Files, Host, OpenFile, Sha256, WriteStream } from '../src/runtime/host.ts';
 import { HoldfastError } from '../src/util/errors.ts';
 import { entry } from './entry.ts';
 
@@ -77,7 +77,7 @@ export class MemoryFiles implements Files {
 
   async syncFolder(_path: string) {}
 
-  async stat(path: string) {
+  async stat(path: string): Promise<FileStat | undefined> {
     const bytes = this.contents.get(path);
     if (bytes) return { kind: 'file' as const, bytes: bytes.length };
     const isFolder = this.#folders.has(path) || [...this.contents.keys()].some((key) => key.startsWith(`${path}/`));

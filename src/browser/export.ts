@@ -12,9 +12,9 @@ import { exportModel, MAX_SHARD_BYTES } from '../formats/export.ts';
 import { exportGGUF } from '../formats/gguf/export.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { join } from '../runtime/host.ts';
+import { readJSON } from '../runtime/read-whole.ts';
 import { byteTemplateIn, mergedModel, type OpenedModel, withModel } from '../train/run/open-model.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { parseJSON } from '../util/json.ts';
 import type { Exports } from './exports.ts';
 import type { ModelExport } from './protocol.ts';
 import { fileName, zipOf } from './run-files.ts';
@@ -77,7 +77,7 @@ async function adapterZip(
     }
     // Where the base lies on this site means nothing elsewhere.
     const path = join(place, ADAPTER_CONFIG);
-    const config = parseJSON(await files.read(path), path, 'train it again') as Record<string, unknown>;
+    const config = (await readJSON(files, path, 'train it again')) as Record<string, unknown>;
     const named = { ...config, ...(base !== undefined && { base_model_name_or_path: base }) };
     await files.writeAtomic(path, `${JSON.stringify(named, undefined, 2)}\n`);
     return await zipOf(host, exports, place, `${name}-adapter`);

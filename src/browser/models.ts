@@ -22,11 +22,11 @@ import { type HubSource, openHubModel } from '../formats/remote/hub-model.ts';
 import { makeModel } from '../nn/index.ts';
 import { parameterCount } from '../nn/model.ts';
 import { type Files, type FolderReader, type Host, join } from '../runtime/host.ts';
+import { readJSON } from '../runtime/read-whole.ts';
 import { withAdapter, withHeadOf } from '../train/run/open-model.ts';
 import type { LoraSettings } from '../train/run/run-settings.ts';
 import { modelOfWeights } from '../train/run/start-weights.ts';
 import { firstFew, HoldfastError } from '../util/errors.ts';
-import { parseJSON } from '../util/json.ts';
 import { importCheckpoint, type Store } from './import.ts';
 import type { ChosenFile, ModelInfo, RunRecord } from './protocol.ts';
 import { defaultRunName } from './runs.ts';
@@ -241,7 +241,7 @@ async function inspect(
   for (const file of listed ? [] : await weightFiles(files, folder))
     bytes += (await files.stat(join(folder, file)))?.bytes ?? 0;
   const path = join(folder, CONFIG);
-  const dropout = dropoutIn(parseJSON(await files.read(path), path, WORDS.wanted));
+  const dropout = dropoutIn(await readJSON(files, path, WORDS.wanted));
   const template = await findChatTemplate(files, { tokenizer: companions, model: folder, date: '2000-01-01' });
   return {
     config,

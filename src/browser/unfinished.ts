@@ -5,6 +5,7 @@
 // begins, it goes; so it does when a week has passed (Runs.sweep).
 
 import type { Files } from '../runtime/host.ts';
+import { readJSON } from '../runtime/read-whole.ts';
 import { accept, number, object, text } from '../util/json.ts';
 import { realNumber } from '../util/range.ts';
 import { isRunId } from './record.ts';
@@ -25,7 +26,7 @@ export class Unfinished {
     if (!(await this.#files.stat(NOTE))) return undefined;
     let json: unknown;
     try {
-      json = JSON.parse(new TextDecoder().decode(await this.#files.read(NOTE)));
+      json = await readJSON(this.#files, NOTE, '');
     } catch {
       return undefined;
     }

@@ -8,6 +8,7 @@ import { promptIds, type Tokenizer } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
 import { checkWriter } from '../formats/families/index.ts';
 import type { Host } from '../runtime/host.ts';
+import { readWhole } from '../runtime/read-whole.ts';
 import { BatchGenerator } from '../train/inference/batch-generator.ts';
 import { Conversation } from '../train/inference/conversation.ts';
 import { Generator } from '../train/inference/generator.ts';
@@ -44,6 +45,8 @@ interface Flags extends MemoryFlags, OpenFlags {
 
 /** Positions of the cache where nothing is said: of models with a longer context it would take gigabytes. */
 const MOST_CONTEXT = 4096;
+/** Of prompts, which are in memory with their texts. */
+const MOST_PROMPTS_BYTES = 2 ** 26;
 const TEMPERATURE = 0.8;
 const AS_ADVISED = 'as the model’s generation_config.json samples';
 
@@ -175,7 +178,9 @@ const samplingOf = ({ temperature, topK, topP }: Flags): SamplingOptions => ({
 
 /** The lines of a file. An empty one is an empty prompt. */
 async function promptsIn({ files }: Host, path: string): Promise<string[]> {
-  const text = new TextDecoder().decode(await files.read(path));
+  const text = new TextDecoder().decode(
+    await readWhole(files, path, MOST_PROMPTS_BYTES, { fix: 'name a file of prompts', pipes: true }),
+  );
   const lines = text.replace(/\r?\n$/, '').split(/\r?\n/);
   if (text !== '') return lines;
   throw new HoldfastError(`--prompts ${path}: there is no line in it; write a prompt a line`);

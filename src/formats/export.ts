@@ -4,7 +4,8 @@
 // Invariant: the folder is there whole or not at all, and no tensor is in memory whole.
 
 import { type Files, type FolderReader, join } from '../runtime/host.ts';
-import { isObject, parseJSON } from '../util/json.ts';
+import { readJSON } from '../runtime/read-whole.ts';
+import { isObject } from '../util/json.ts';
 import { CHAT_TEMPLATE, COMPANIONS, CONFIG, INDEX, WEIGHTS } from './checkpoint/folder.ts';
 import { indexText, shardName } from './checkpoint/shard-names.ts';
 import type { SavedWeights } from './checkpoint.ts';
@@ -72,7 +73,7 @@ async function writeModel(
   const labels = labelsIn(config);
   // Ids of tokens and whatever else others read of it stay.
   const path = join(source, CONFIG);
-  const given = parseJSON(await from.read(path), path, 'write it again');
+  const given = await readJSON(from, path, 'write it again');
   const hub = {
     ...(isObject(given) ? given : config),
     // An adapter may have learned to end a text by others.

@@ -5,9 +5,10 @@
 // Invariant: a field with another meaning than what is done here is refused by name; what comes out of `preprocessorFile` reads as it was.
 
 import { type FolderReader, join } from '../runtime/host.ts';
+import { readJSON } from '../runtime/read-whole.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
-import { isObject, list, number, object, oneOf, optional, parseJSON, type Schema, show } from '../util/json.ts';
+import { isObject, list, number, object, oneOf, optional, type Schema, show } from '../util/json.ts';
 import { describeRange, inRange, realNumber, wholeNumber } from '../util/range.ts';
 import { checkSums } from './checkpoint/checksums.ts';
 import { OTHER_CHECKPOINT, PREPROCESSOR } from './checkpoint/folder.ts';
@@ -68,7 +69,7 @@ export async function preparationIn(
   const images = imagesIn(config);
   if (!images || !(await files.stat(path))) return undefined;
   await checkSums(files, folder, [PREPROCESSOR]);
-  const json = parseJSON(await files.read(path), path, OTHER_CHECKPOINT);
+  const json = await readJSON(files, path, OTHER_CHECKPOINT);
   if (!isObject(json)) throw new HoldfastError(`${path}: is ${show(json)}, not an object; ${OTHER_CHECKPOINT}`);
   return preparationOf(json, path, images);
 }

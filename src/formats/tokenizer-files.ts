@@ -3,15 +3,12 @@
 // src/data/huggingface. Not read for folders without a tokenizer.json.
 
 import { type Files, type FolderReader, folderOf, join } from '../runtime/host.ts';
-import { formatBytes } from '../util/bytes.ts';
+import { MOST_SETTINGS_BYTES, MOST_TEXT_BYTES, readWhole } from '../runtime/read-whole.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { parseJSON } from '../util/json.ts';
 import { readerOf } from './archive.ts';
 import { CONFIG, modelFolder, TOKENIZER, TOKENIZER_FILES } from './checkpoint/folder.ts';
 import { type ModelTokenIds, tokenIdsOf } from './token-ids.ts';
-
-/** The largest that there are have 33 MB; V8 makes no longer text than 512 MiB. */
-const MOST_BYTES = 2 ** 28;
 
 /** A tokenizer.json and its companions. */
 export interface TokenizerFiles {
@@ -42,13 +39,7 @@ export async function tokenizerIn(
   const contents = new Map<string, Uint8Array<ArrayBuffer>>();
   for (const name of await tokenizerNames(files, folder)) {
     const at = join(folder, name);
-    const { bytes } = (await files.stat(at)) ?? { bytes: 0 };
-    if (bytes > MOST_BYTES) {
-      throw new HoldfastError(
-        `${at} has ${formatBytes(bytes)}, a tokenizer's files have ${formatBytes(MOST_BYTES)} at most`,
-      );
-    }
-    contents.set(name, await files.read(at));
+    contents.set(name, await readWhole(files, at, MOST_TEXT_BYTES));
   }
   const main = contents.get(TOKENIZER);
   if (!main) return undefined;
@@ -56,7 +47,9 @@ export async function tokenizerIn(
   sum.update(main);
   const config = join(folder, CONFIG);
   const modelIds =
-    (await files.stat(config))?.kind === 'file' ? modelIdsIn(await files.read(config), config) : undefined;
+    (await files.stat(config))?.kind === 'file'
+      ? modelIdsIn(await readWhole(files, config, MOST_SETTINGS_BYTES), config)
+      : undefined;
   return { path, sha256: sum.hex(), contents, ...(modelIds && { modelIds }) };
 }
 
@@ -87,7 +80,7 @@ export async function findTokenizer(from: Files, path: string): Promise<Tokenize
 
 /** A file of any name counts as the tokenizer.json of its folder. */
 async function namedFile(files: FolderReader, path: string): Promise<TokenizerFiles> {
-  const main = await files.read(path);
+  const main = await readWhole(files, path, MOST_TEXT_BYTES);
   const beside = await tokenizerIn(files, folderOf(path));
   const sum = await files.sha256();
   sum.update(main);

@@ -16,11 +16,12 @@ import type { InputSpec } from '../nn/inputs.ts';
 import { withLora } from '../nn/lora.ts';
 import { type Model, observedNames } from '../nn/model.ts';
 import { type Host, join } from '../runtime/host.ts';
+import { readJSON } from '../runtime/read-whole.ts';
 import type { LearningRateSchedule } from '../train/step/schedule.ts';
 import type { AdamWOptions } from '../train/step/trainer-options.ts';
 import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { check, list, namesTo, number, object, oneOf, optional, parseJSON, text } from '../util/json.ts';
+import { check, list, namesTo, number, object, oneOf, optional, text } from '../util/json.ts';
 import { realNumber, wholeNumber } from '../util/range.ts';
 import type { Values } from '../values/tensor-source.ts';
 
@@ -78,7 +79,7 @@ export async function loadCase(host: Host, folder: string): Promise<ReferenceCas
     parse(await host.files.read(join(folder, file)), join(folder, file));
   const floats = async (file: string) => asFloats(await open(file), join(folder, file));
 
-  const json = async (path: string) => parseJSON(await host.files.read(path), path, 'copy it again');
+  const json = (path: string) => readJSON(host.files, path, 'copy it again');
   const refPath = join(folder, 'ref.json');
   const refuse = (problem: string): never => {
     throw new HoldfastError(`${refPath}: ${problem}`);

@@ -5,8 +5,11 @@ import { HoldfastError } from '../util/errors.ts';
 
 /** Files and folders of the place. Errors of all: HoldfastError naming the path. */
 export interface Files {
-  /** The whole file. Errors: HoldfastError naming the path when it is missing or unreadable. */
-  read(path: string): Promise<Uint8Array<ArrayBuffer>>;
+  /**
+   * The whole file. `most`: bytes that a pipe may bring, whose size is not known before; see `readWhole`. Errors: HoldfastError
+   * naming the path when it is missing or unreadable, and where there are more.
+   */
+  read(path: string, most?: number): Promise<Uint8Array<ArrayBuffer>>;
   /**
    * These bytes of the file: in a buffer of their own, or, where the place can, at the beginning of `into`, which has room for
    * them. Errors: as `read`, and when the file ends before them.
@@ -19,7 +22,8 @@ export interface Files {
   ): Promise<Uint8Array<ArrayBuffer>>;
   /**
    * Writes beside the target, flushes, then renames: the path holds the old bytes or the new, never a mix. Which of them
-   * after a loss of power, `syncFolder` decides.
+   * after a loss of power, `syncFolder` decides. Links stay, and what they lead to is written. Errors: HoldfastError, at once,
+   * where a folder, a pipe or a device lies there.
    */
   writeAtomic(path: string, bytes: Uint8Array | string): Promise<void>;
   /** As `writeAtomic`, of bytes that come in pieces: until `commit` the path has what it had, or nothing. */

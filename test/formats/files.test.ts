@@ -1,8 +1,10 @@
 // The headless host's files: what is read in ranges, and what is written in pieces, on a real disk.
 
 import { spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import {
   chmodSync,
+  lstatSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -13,6 +15,7 @@ import {
   utimesSync,
   writeFileSync,
 } from 'node:fs';
+import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeEach, describe, expect, test } from 'vitest';
@@ -108,13 +111,46 @@ describe('writeStream', () => {
       /cannot write .*none.file: there is no such folder/,
     );
     const target = path.join(folder, 'target');
-    await files.makeFolder(path.join(target, 'inside'));
     const stream = await files.writeStream(target);
+    await files.makeFolder(path.join(target, 'inside'));
     await stream.write(encode('new'));
     await expect(stream.commit()).rejects.toThrow(`cannot write ${target}`);
     await stream.abort();
     expect(readdirSync(folder).sort()).toEqual(['file', 'target']);
+    await expect(files.writeStream(target)).rejects.toThrow(`cannot write ${target}: it is a folder; name a file`);
     rmSync(target, { recursive: true });
+  });
+
+  test('what links lead to is written, whether or not it is there, and the links stay', async () => {
+    mkdirSync(path.join(folder, 'far'));
+    const target = path.join(folder, 'far', 'target');
+    symlinkSync(path.join('far', 'second'), path.join(folder, 'first'));
+    symlinkSync('target', path.join(folder, 'far', 'second'));
+    for (const text of ['made', 'made again']) {
+      await files.writeAtomic(path.join(folder, 'first'), text);
+      expect(readFileSync(target, 'utf8')).toBe(text);
+      expect(lstatSync(path.join(folder, 'first')).isSymbolicLink()).toBe(true);
+      expect(readdirSync(path.join(folder, 'far'))).toEqual(['second', 'target']);
+    }
+    symlinkSync('circle', path.join(folder, 'circle'));
+    await expect(files.writeStream(path.join(folder, 'circle'))).rejects.toThrow('a link that leads back to itself');
+    for (const name of ['first', 'far', 'circle']) rmSync(path.join(folder, name), { recursive: true });
+  });
+
+  test.runIf(process.platform !== 'win32')('a pipe or a device is refused and stays, behind a link, too', async () => {
+    const pipe = path.join(folder, 'pipe');
+    expect(spawnSync('mkfifo', [pipe]).status).toBe(0);
+    symlinkSync('pipe', path.join(folder, 'link'));
+    for (const name of ['pipe', 'link']) {
+      const at = path.join(folder, name);
+      await expect(files.writeAtomic(at, 'new')).rejects.toThrow(`cannot write ${at}: it is a pipe; name a file`);
+    }
+    expect(lstatSync(pipe).isFIFO()).toBe(true);
+    const server = net.createServer().listen(path.join(folder, 'socket'));
+    await once(server, 'listening');
+    await expect(files.writeStream(path.join(folder, 'socket'))).rejects.toThrow('it is a device; name a file');
+    server.close();
+    for (const name of ['pipe', 'link', 'socket']) rmSync(path.join(folder, name), { force: true });
   });
 });
 

@@ -190,7 +190,7 @@ describe('refused in one line that names the file', () => {
     files.stat = async (path) => (path === INDEX ? { kind: 'file', bytes: 1e9 } : stat.call(files, path));
     files.read = async (path) =>
       path === INDEX ? expect.fail('it was read') : MemoryFiles.prototype.read.call(files, path);
-    await expect(loadWeights(files, 'm')).rejects.toThrow('index.json: 1000000000 bytes, at most 67108864 are read');
+    await expect(loadWeights(files, 'm')).rejects.toThrow('index.json: has 1.00 GB, at most 67.1 MB are read');
   });
 });
 

@@ -7,6 +7,7 @@ import { type ExchangeWay, type Machine, usableMemory } from '../../engine/simul
 import type { SimulatedStep, Waited } from '../../engine/simulate/step.ts';
 import { renderSweep, type SweepLine } from '../../report/sweep.ts';
 import type { Host } from '../../runtime/host.ts';
+import { MOST_SETTINGS_BYTES, readWhole } from '../../runtime/read-whole.ts';
 import { type Prediction, Predictor } from '../../train/plan/prediction.ts';
 import type { Scenario } from '../../train/plan/prediction-part.ts';
 import { type Scaling, scale } from '../../train/plan/scaling.ts';
@@ -106,7 +107,8 @@ const EXCHANGED: Readonly<Record<ExchangeWay, string>> = {
 /** A file if there is one of that name, else one of those that come along. */
 export async function machineNamed(host: Host, name: string): Promise<Machine> {
   const isFile = (await host.files.stat(name))?.kind === 'file';
-  if (isFile) return parseHardware(new TextDecoder().decode(await host.files.read(name)), name);
+  if (isFile)
+    return parseHardware(new TextDecoder().decode(await readWhole(host.files, name, MOST_SETTINGS_BYTES)), name);
   const known = knownMachine(name);
   if (known) return known;
   throw new HoldfastError(

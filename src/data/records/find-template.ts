@@ -6,6 +6,7 @@ import { CHAT_TEMPLATE, modelFolder } from '../../formats/checkpoint/folder.ts';
 import { opening } from '../../formats/checkpoint/opening.ts';
 import type { TokenizerFiles } from '../../formats/tokenizer-files.ts';
 import { type FolderReader, join } from '../../runtime/host.ts';
+import { MOST_SETTINGS_BYTES, readWhole } from '../../runtime/read-whole.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { check, isObject, list, object, parseJSON, show, text } from '../../util/json.ts';
 import { BUILT_IN_TEMPLATES, type ChatTemplate } from './chat-template.ts';
@@ -48,7 +49,7 @@ export async function findChatTemplate(
     return { ...marks, name, text: BUILT_IN_TEMPLATES[name as keyof typeof BUILT_IN_TEMPLATES], date };
   }
   const kind = (await files.stat(name))?.kind;
-  if (kind === 'file') return { ...marks, name, text: decode(await files.read(name)), date };
+  if (kind === 'file') return { ...marks, name, text: decode(await readWhole(files, name, MOST_SETTINGS_BYTES)), date };
   const found = kind === 'folder' ? await inFolder(files, name) : undefined;
   if (found?.text !== undefined) return { ...marks, ...found, text: found.text, name, date };
   const names = Object.keys(BUILT_IN_TEMPLATES).join(', ');
@@ -70,7 +71,7 @@ async function inFolder(from: FolderReader, path: string): Promise<Partial<Found
     const contents = new Map<string, Uint8Array<ArrayBuffer>>();
     for (const name of [CHAT_TEMPLATE, CONFIG_FILE, MARKS_FILE]) {
       const at = join(folder, name);
-      if ((await files.stat(at))?.kind === 'file') contents.set(name, await files.read(at));
+      if ((await files.stat(at))?.kind === 'file') contents.set(name, await readWhole(files, at, MOST_SETTINGS_BYTES));
     }
     return contents;
   };

@@ -3,7 +3,8 @@
 
 import type { Device } from '../../gpu/device.ts';
 import { type Host, join } from '../../runtime/host.ts';
-import { accept, parseJSON, type Schema } from '../../util/json.ts';
+import { readJSON } from '../../runtime/read-whole.ts';
+import { accept, type Schema } from '../../util/json.ts';
 
 /** The runtime, whose WebGPU may choose otherwise than another one's: its name without the lesser parts of its version. */
 export const runtimeKey = ({ name }: Pick<Host, 'name'>): string => name.split('.')[0] ?? name;
@@ -14,8 +15,7 @@ export const adapterKey = (host: Host, { adapter }: Pick<Device, 'adapter'>): st
 /** Undefined where there is none. */
 export async function readCache<T>(host: Host, file: string, schema: Schema<T>): Promise<T | undefined> {
   try {
-    const path = join(host.cacheFolder, file);
-    return accept(schema, parseJSON(await host.files.read(path), path, ''));
+    return accept(schema, await readJSON(host.files, join(host.cacheFolder, file), ''));
   } catch {
     return undefined;
   }

@@ -6,6 +6,7 @@
 // of others and of earlier versions, are not checked.
 
 import { type Files, type FolderReader, join, type Sha256, type WriteStream } from '../../runtime/host.ts';
+import { readWhole } from '../../runtime/read-whole.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import {
   CHECKPOINT_FILES,
@@ -19,6 +20,8 @@ import {
 import { INDEX_NAMES, shardNames, type WholeName } from './shard-names.ts';
 
 const PIECE_BYTES = 4 * 2 ** 20;
+/** The sums of 30,000 files. */
+export const MOST_SUMS_BYTES = 2 ** 22;
 const LINES = /^(?:[0-9a-f]{64} {2}[\w.-]+\n)+$/;
 
 export type Sums = ReadonlyMap<string, string>;
@@ -80,7 +83,7 @@ export async function writeSums(files: Files, folder: string, sums: Sums): Promi
 export async function readSums(files: FolderReader, folder: string): Promise<Sums | undefined> {
   const path = join(folder, SUMS);
   if (!(await files.stat(path))) return undefined;
-  const text = new TextDecoder().decode(await files.read(path));
+  const text = new TextDecoder().decode(await readWhole(files, path, MOST_SUMS_BYTES, { fix: OTHER_CHECKPOINT }));
   const names = CHECKPOINT_FILES.join(', ');
   const refuse = (what: string) =>
     new HoldfastError(`${path}: ${what}; ${OTHER_CHECKPOINT}, or remove ${SUMS} to load the folder unchecked`);

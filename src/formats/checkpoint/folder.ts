@@ -5,6 +5,7 @@
 // "checkpoint-N", too: none of them is ever taken for one of Holdfast's, nor put before the model beside it.
 
 import { type FolderReader, join } from '../../runtime/host.ts';
+import { readWhole } from '../../runtime/read-whole.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { ListedFolder } from '../listed-folder.ts';
 import { INDEX_NAMES, shardNames } from './shard-names.ts';
@@ -23,6 +24,8 @@ export const RUN_STATE = 'holdfast_state.json';
 /** The name of the state in Hugging Face's fields. Earlier versions wrote one file of both, of this name. */
 export const TRAINER_STATE = 'trainer_state.json';
 export const SUMS = 'SHA256SUMS';
+/** Of a state: a run's record is refused before it has more (train/run/check-settings.ts). */
+export const MOST_STATE_BYTES = 2 ** 29;
 
 /** What a checkpoint takes. Those of earlier versions have one state, and no SHA256SUMS. */
 export const CHECKPOINT_FILES: readonly string[] = [CONFIG, WEIGHTS, MOMENTS, RUN_STATE, TRAINER_STATE];
@@ -201,7 +204,7 @@ async function isOfRun(files: FolderReader, checkpoint: string): Promise<boolean
   const path = join(checkpoint, TRAINER_STATE);
   let bytes: Uint8Array;
   try {
-    bytes = await files.read(path);
+    bytes = await readWhole(files, path, MOST_STATE_BYTES, { fix: OTHER_CHECKPOINT });
   } catch (error) {
     // It may go while it is looked at.
     if (await files.stat(path)) throw error;

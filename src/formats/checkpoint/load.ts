@@ -5,8 +5,8 @@
 // and an adapter is read at once; other sources say that their folder has gone.
 
 import { type Files, type FolderReader, join } from '../../runtime/host.ts';
+import { MOST_SETTINGS_BYTES, readJSON } from '../../runtime/read-whole.ts';
 import { finishing, HoldfastError } from '../../util/errors.ts';
-import { parseJSON } from '../../util/json.ts';
 import type { StoredElement } from '../../values/stored-elements.ts';
 import { collect, sourceOf, type TensorSource } from '../../values/tensor-source.ts';
 import { savedName } from '../adapter.ts';
@@ -29,8 +29,10 @@ import {
   hasWeights,
   isAdapter,
   MOMENTS,
+  MOST_STATE_BYTES,
   OTHER_CHECKPOINT,
   PREPROCESSOR,
+  RUN_STATE,
   runStateName,
   TRAINER_STATE,
   WEIGHTS,
@@ -338,7 +340,8 @@ async function configIn(files: FolderReader, folder: string): Promise<ModelConfi
 
 async function jsonIn(files: FolderReader, folder: string, name: string): Promise<unknown> {
   const path = join(folder, name);
-  return parseJSON(await files.read(path), path, OTHER_CHECKPOINT);
+  const isState = name === RUN_STATE || name === TRAINER_STATE;
+  return readJSON(files, path, OTHER_CHECKPOINT, isState ? MOST_STATE_BYTES : MOST_SETTINGS_BYTES);
 }
 
 function shapeOf(tensors: StoredTensors, stored: string): readonly number[] {

@@ -4,8 +4,10 @@
 // Invariant: what is opened is of one checkpoint, and a file that seems not to be there is not in it.
 
 import { type Files, type FolderReader, join, type OpenFile } from '../../runtime/host.ts';
+import { readWhole } from '../../runtime/read-whole.ts';
 import { finishing, HoldfastError } from '../../util/errors.ts';
 import { readerOf } from '../archive.ts';
+import { MOST_SUMS_BYTES } from './checksums.ts';
 import {
   ADAPTER_FILES,
   adapterFolder,
@@ -79,7 +81,7 @@ async function unchanged<T>(files: FolderReader, folder: string, read: () => Pro
 /** Tells two checkpoints of one name apart; undefined where there is none any more. */
 async function identity(files: FolderReader, folder: string): Promise<string | undefined> {
   try {
-    return new TextDecoder().decode(await files.read(join(folder, SUMS)));
+    return new TextDecoder().decode(await readWhole(files, join(folder, SUMS), MOST_SUMS_BYTES));
   } catch {
     return (await files.stat(folder)) ? '' : undefined;
   }

@@ -7,8 +7,8 @@
 // (shards.ts) into the folder between.
 
 import { type Files, join } from '../../runtime/host.ts';
+import { readJSON } from '../../runtime/read-whole.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
-import { parseJSON } from '../../util/json.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
 import { familyOf } from '../families/index.ts';
 import { adapterConfigOf, storedNames } from '../peft.ts';
@@ -199,7 +199,7 @@ export async function replaceState(files: Files, folder: string, state: unknown)
 /** As `replaceState`, of a checkpoint of an adapter; it says from then on that its base lies at `base`. */
 export async function replaceBase(files: Files, folder: string, state: unknown, base: string): Promise<void> {
   const path = join(folder, ADAPTER_CONFIG);
-  const config = parseJSON(await files.read(path), path, OTHER_CHECKPOINT) as Record<string, unknown>;
+  const config = (await readJSON(files, path, OTHER_CHECKPOINT)) as Record<string, unknown>;
   const named = { ...config, base_model_name_or_path: base };
   const texts = [
     [await runStateName(files, folder), stateText(state)],

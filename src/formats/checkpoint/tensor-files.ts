@@ -5,8 +5,9 @@
 // claim like any other: what it names is looked for in the folder itself and nowhere else.
 
 import { type FolderReader, join } from '../../runtime/host.ts';
+import { readJSON } from '../../runtime/read-whole.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
-import { check, namesTo, object, parseJSON, text } from '../../util/json.ts';
+import { check, namesTo, object, text } from '../../util/json.ts';
 import { ListedFolder } from '../listed-folder.ts';
 import { TensorFile } from '../safetensors.ts';
 import { openQuantised } from './bitsandbytes.ts';
@@ -85,10 +86,7 @@ async function readIndex(files: FolderReader, folder: string, whole: WholeName):
       : 'name the folder of a model with its weights';
     throw new HoldfastError(`${folder}: there is no ${whole}, and no ${INDEX_NAMES[whole]}; ${fix}`);
   }
-  if (stat.bytes > MOST_INDEX_BYTES) {
-    throw new HoldfastError(`${path}: ${stat.bytes} bytes, at most ${MOST_INDEX_BYTES} are read; ${GET_AGAIN}`);
-  }
-  const json = parseJSON(await files.read(path), path, GET_AGAIN);
+  const json = await readJSON(files, path, GET_AGAIN, MOST_INDEX_BYTES);
   const places = new Map(Object.entries(check(INDEX_SCHEMA, json, path).weight_map));
   const shards = new Set(places.values());
   if (shards.size === 0) throw new HoldfastError(`${path}: names no tensor; ${GET_AGAIN}`);

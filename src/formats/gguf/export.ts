@@ -4,6 +4,7 @@
 // Invariant: the file is there whole or not at all, and no tensor is in memory whole.
 
 import { type Files, type FolderReader, folderOf, join } from '../../runtime/host.ts';
+import { MOST_TEXT_BYTES, readWhole } from '../../runtime/read-whole.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
@@ -213,7 +214,8 @@ async function vocabularyOf(
     const path = join(folder, each);
     const brought = tokenizer?.contents.get(each);
     if (brought) contents.set(each, brought);
-    else if ((await files.stat(path))?.kind === 'file') contents.set(each, await files.read(path));
+    else if ((await files.stat(path))?.kind === 'file')
+      contents.set(each, await readWhole(files, path, MOST_TEXT_BYTES));
   }
   const ids = tokenizer?.modelIds;
   if (ids) contents.set(CONFIG, new TextEncoder().encode(JSON.stringify(ids)));

@@ -3,6 +3,7 @@
 // Invariant: a folder is named here only once all of a model was in it.
 
 import { type Host, join } from '../../runtime/host.ts';
+import { readJSON } from '../../runtime/read-whole.ts';
 import { accept, namesTo, text } from '../../util/json.ts';
 import { type HubAddress, hubName } from './hub-address.ts';
 
@@ -34,7 +35,7 @@ const fileOf = ({ cacheFolder }: CacheHost): string => join(cacheFolder, 'models
 
 async function namesIn(host: CacheHost): Promise<Readonly<Record<string, string>>> {
   try {
-    return accept(SCHEMA, JSON.parse(new TextDecoder().decode(await host.files.read(fileOf(host))))) ?? {};
+    return accept(SCHEMA, await readJSON(host.files, fileOf(host), '')) ?? {};
   } catch {
     return {};
   }

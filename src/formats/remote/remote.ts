@@ -5,6 +5,7 @@
 // where the place says one. Never more than a piece of a file is in memory.
 
 import { type Files, type FolderClaim, FolderHeld, type Host, join, type ResumedFile } from '../../runtime/host.ts';
+import { MOST_SETTINGS_BYTES, readJSON, readWhole } from '../../runtime/read-whole.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, finishing, HoldfastError, messageOf } from '../../util/errors.ts';
 import { accept, namesTo, number, object, parseJSON, text } from '../../util/json.ts';
@@ -112,7 +113,8 @@ const nothingAt = (place: string, missing: string) =>
 
 async function checkConfig(files: Files, folder: string, place: string): Promise<void> {
   const name = place + CONFIG;
-  parseConfig(parseJSON(await files.read(join(folder, CONFIG)), name, 'see whether the address is right'), name);
+  const bytes = await readWhole(files, join(folder, CONFIG), MOST_SETTINGS_BYTES);
+  parseConfig(parseJSON(bytes, name, 'see whether the address is right'), name);
 }
 
 /** Brings one file into the cache, a zip for one. Returns its path. Errors: as `fetchModel`. */
@@ -215,8 +217,7 @@ async function bringFile(
 
 async function readSources(files: Files, folder: string): Promise<Sources> {
   try {
-    const json: unknown = JSON.parse(new TextDecoder().decode(await files.read(join(folder, SOURCES))));
-    return accept(SOURCES_SCHEMA, json) ?? {};
+    return accept(SOURCES_SCHEMA, await readJSON(files, join(folder, SOURCES), '')) ?? {};
   } catch {
     return {};
   }

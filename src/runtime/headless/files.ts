@@ -1,16 +1,21 @@
 // Files of the system, by the node: modules, in Node and in Deno. Each error is one line that names the file.
 
+import { Buffer } from 'node:buffer';
 import { createHash } from 'node:crypto';
 import * as fs from 'node:fs/promises';
+import { formatBytes } from '../../util/bytes.ts';
+import { HoldfastError } from '../../util/errors.ts';
 import type { Files } from '../host.ts';
 import { codeOf, fileError } from './file-errors.ts';
 import { freeBytes, makeFolders, syncFolder } from './folders.ts';
-import { makePartialFolder, removePartials, writeStream } from './partials.ts';
+import { makePartialFolder, placeOf, removePartials, writeStream } from './partials.ts';
+
+const PIECE_BYTES = 2 ** 20;
 
 export const files: Files = {
-  async read(file) {
+  async read(file, most) {
     try {
-      return new Uint8Array(await fs.readFile(file));
+      return most === undefined ? new Uint8Array(await fs.readFile(file)) : await readAtMost(file, most);
     } catch (error) {
       throw fileError(`cannot read ${file}`, error);
     }
@@ -112,7 +117,7 @@ export const files: Files = {
   async rename(from, to) {
     try {
       if (!(await fs.lstat(from)).isDirectory()) return await fs.rename(from, to);
-      const place = await fs.realpath(to).catch(() => to);
+      const place = await placeOf(to);
       // Not everywhere is a folder renamed onto an empty one. One that is not empty stays, and is in the way.
       await fs.rmdir(place).catch(() => {});
       await fs.rename(from, place);
@@ -128,3 +133,20 @@ export const files: Files = {
     }
   },
 };
+
+async function readAtMost(file: string, most: number): Promise<Uint8Array<ArrayBuffer>> {
+  const handle = await fs.open(file);
+  try {
+    const pieces: Uint8Array[] = [];
+    for (let bytes = 0; ; ) {
+      const piece = new Uint8Array(Math.min(PIECE_BYTES, most - bytes + 1));
+      const { bytesRead } = await handle.read(piece, 0, piece.length, null);
+      if (bytesRead === 0) return new Uint8Array(Buffer.concat(pieces));
+      bytes += bytesRead;
+      if (bytes > most) throw new HoldfastError(`cannot read ${file}: it has more than ${formatBytes(most)}`);
+      pieces.push(piece.subarray(0, bytesRead));
+    }
+  } finally {
+    await handle.close();
+  }
+}

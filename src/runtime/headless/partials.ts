@@ -6,8 +6,9 @@
 
 import * as fs from 'node:fs/promises';
 import path from 'node:path';
+import { HoldfastError } from '../../util/errors.ts';
 import type { WriteStream } from '../host.ts';
-import { fileError } from './file-errors.ts';
+import { codeOf, fileError } from './file-errors.ts';
 import { makeFolders } from './folders.ts';
 import { identityIn, isGone, makeOwn, OWNER, SELF } from './processes.ts';
 
@@ -23,14 +24,21 @@ export async function writeStream(file: string): Promise<WriteStream> {
       throw fileError(`cannot write ${file}`, error, 'there is no such folder');
     }
   };
-  const { path: partial, made: handle } = await attempt(() => makeBeside(file, (partial) => fs.open(partial, 'wx')));
+  const place = await attempt(() => placeOf(file));
+  const stat = await attempt(() => fs.stat(place).catch(missing));
+  // What a rename puts there takes their place: a file where a device was.
+  if (stat && !stat.isFile()) {
+    const kind = stat.isDirectory() ? 'folder' : stat.isFIFO() ? 'pipe' : 'device';
+    throw new HoldfastError(`cannot write ${file}: it is a ${kind}; name a file`);
+  }
+  const { path: partial, made: handle } = await attempt(() => makeBeside(place, (partial) => fs.open(partial, 'wx')));
   return {
     write: (bytes) => attempt(() => handle.writeFile(bytes)),
     commit: () =>
       attempt(async () => {
         await handle.sync();
         await handle.close();
-        await fs.rename(partial, file);
+        await fs.rename(partial, place);
       }),
     async abort() {
       await handle.close().catch(() => {});
@@ -42,13 +50,32 @@ export async function writeStream(file: string): Promise<WriteStream> {
 /** See Files.makePartial. */
 export async function makePartialFolder(target: string): Promise<string> {
   try {
-    // Where a link leads to, since that is where `rename` puts it.
-    const place = await fs.realpath(target).catch(() => target);
+    const place = await placeOf(target);
     await makeFolders(path.dirname(place));
     return (await makeBeside(place, (partial) => fs.mkdir(partial))).path;
   } catch (error) {
     throw fileError(`cannot make a folder beside ${target}`, error);
   }
+}
+
+/**
+ * Where a path leads to through links, also where nothing is there yet: what is put there leaves the links as they are. Errors: as
+ * the system throws them, of links that lead in a circle and of what cannot be looked at.
+ */
+export async function placeOf(target: string): Promise<string> {
+  try {
+    return await fs.realpath(target);
+  } catch (error) {
+    missing(error);
+    const to = await fs.readlink(target).catch(() => undefined);
+    if (to === undefined) return target;
+    return placeOf(path.resolve(await fs.realpath(path.dirname(target)), to));
+  }
+}
+
+/** Nothing, for what is not there. Errors: any other, as it is. */
+function missing(error: unknown): undefined {
+  if (!/^(ENOENT|ENOTDIR)$/.test(codeOf(error))) throw error;
 }
 
 /** `make` refuses a name that is taken. */

@@ -31,6 +31,15 @@ export async function readStandardInput(): Promise<Uint8Array<ArrayBuffer>> {
   return new Uint8Array(Buffer.concat(parts));
 }
 
+/** At once, behind what is to be done at an end: an exit of Node's waits for threads, and one that opens a pipe may wait for ever. */
+function endBy(signal: 'SIGINT' | 'SIGTERM'): void {
+  process.once('exit', () => {
+    process.removeAllListeners(signal);
+    process.kill(process.pid, signal);
+  });
+  process.exit(130);
+}
+
 export function onInterrupt(callback: () => void): void {
   let interrupted = false;
   const interrupt = () => {
@@ -38,7 +47,7 @@ export function onInterrupt(callback: () => void): void {
     interrupted = true;
   };
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-    process.on(signal, () => (interrupted ? process.exit(130) : interrupt()));
+    process.on(signal, () => (interrupted ? endBy(signal) : interrupt()));
   }
   // A closed terminal sends one, its shell another, and what is written fails from then on: that is one request.
   process.on('SIGHUP', interrupt);

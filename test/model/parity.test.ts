@@ -3,6 +3,7 @@
 
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/gpu/device.ts';
+import { ACTIVATION_MODES } from '../../src/graph/activations.ts';
 import { loadCase, type ReferenceCase } from '../../src/parity/reference-case.ts';
 import { type ReplayResult, replay } from '../../src/parity/replay-case.ts';
 import { ALLOWED_MULTIPLE, compareWithReference } from '../../src/parity/verdict.ts';
@@ -57,6 +58,26 @@ describe('replayed in its smallest budget, with the same figures', () => {
   it.each(IN_LEAST_BUDGET)('%s', async (name) => {
     await expectSameInLeastBudget(device, name, await resident(name));
   });
+});
+
+describe('replayed whatever becomes of activations, with the same figures', () => {
+  // Three blocks: with sqrt a segment has two. Of 96 rows: slices of 64 and 32.
+  const cases = [
+    ['gpt2-small-odd', ACTIVATION_MODES.filter((mode) => mode !== 'slice')],
+    ['gpt2-tiny', ['slice']],
+  ] as const;
+  const modes = cases.flatMap(([name, modes]) => modes.map((mode) => [mode, name] as const));
+  const few = ['sqrt', 'slice'];
+  it.each(modes.filter(([mode]) => EVERY_CASE || few.includes(mode)))(
+    '--activations %s: %s',
+    async (activations, name) => {
+      const { choices, ...figures } = await resident(name);
+      const reference = await loadCase(testHost, join(REFERENCE, name));
+      const { choices: _, ...found } = await replay(device, reference, { choices, memory: { activations } });
+      expect(found).toEqual(figures);
+      expect(found.worst).toBeLessThanOrEqual(1);
+    },
+  );
 });
 
 describe.runIf(THOROUGH)('replayed with chunks updated inside the backward pass, with the same figures', () => {

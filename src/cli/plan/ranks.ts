@@ -5,7 +5,7 @@ import type { AdapterRecord } from '../../engine/observe/adapter-records.ts';
 import type { Exchanged } from '../../engine/ranks/collectives.ts';
 import { type ExchangeAxis, type GridPlaces, gridPlacesOf } from '../../engine/ranks/grid.ts';
 import type { ZeroStage } from '../../engine/ranks/sharding.ts';
-import type { Kind } from '../../memory/layout/kinds.ts';
+import { FROZEN_KINDS, type Kind } from '../../memory/layout/kinds.ts';
 import { parameterCount } from '../../nn/model.ts';
 import type { Host } from '../../runtime/host.ts';
 import { planRanks, type RankPlan, type RanksPlan } from '../../train/plan/rank-plan.ts';
@@ -62,7 +62,9 @@ function lines(plan: RanksPlan, flags: PlacedFlags, parameters: number): string[
     dtype === 'f32'
       ? `${1 + gathered} (n-1)/n of the bytes of what trains`
       : `(n-1)/n of the bytes of what trains in f32, and ${gathered} (n-1)/n in ${dtype}`;
-  const bounds = isGrid ? `${asRing}, and of what else ranks exchange` : asRing;
+  const frozen =
+    zero === 3 && first?.fit.map.frozen.chunks ? ', and (n-1)/n of what is frozen for each gathering of it' : '';
+  const bounds = `${asRing}${isShared ? frozen : ''}${isGrid ? ', and of what else ranks exchange' : ''}`;
   return [
     `${plannedName(flags)}: ${parameters.toLocaleString('en')} parameters on ${rankText({ size, grid })}${shards}, in chunks of ${formatBytes(chunkBytes)}`,
     '',
@@ -117,6 +119,7 @@ const WORDS: Partial<Record<Exchanged['of'], string>> = {
   parameter: 'parameters',
   parameterBF16: 'parameters in bf16',
   parameterF16: 'parameters in f16',
+  ...Object.fromEntries(Object.entries(FROZEN_KINDS).map(([stored, kind]) => [kind, `frozen parameters in ${stored}`])),
   'activation gradients': 'gradients of activations',
   sums: 'losses and norms',
 };

@@ -27,6 +27,8 @@ interface Common {
    * them, or they are copies.
    */
   readonly releases?: readonly number[];
+  /** Chunks of what is frozen, by their number, that hold no value here any more behind it: their owners have them. */
+  readonly givesBack?: readonly number[];
   /** There for an operation on the chunks of one index, as the instruction has it. */
   readonly each?: Pick<ChunkInstruction, 'eager' | 'completes' | 'frees'> & {
     readonly index: number;

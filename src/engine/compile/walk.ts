@@ -64,6 +64,13 @@ export class Walk {
     };
     if (each) for (const kind of each.frees) free(kind, each.index);
     for (const index of operation.releases ?? []) free(this.#map.readKind, index);
+    for (const chunk of operation.givesBack ?? []) {
+      const list = this.#map.holding(chunk);
+      for (const piece of at(this.#map.contents(), chunk)) {
+        this.#change(list, piece, (name) => this.#states.move(name, 'FREE', where));
+      }
+      frees.push(chunk);
+    }
     const isOnHost = operation.op === 'host';
     const tier: AccessTier = isOnHost ? 'host' : 'gpu';
     const listed = [...accesses].map(([chunk, mode]): ChunkAccess => ({ chunk, mode, tier }));

@@ -8,7 +8,7 @@ import type { GridPlace } from '../../graph/grid-place.ts';
 import { type Tensor, bytesOf as tensorBytes } from '../../graph/program.ts';
 import type { Access } from '../../kernels/kernel.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import { elementBytesOf, gradientKind, indicesIn, type Kind } from '../../memory/layout/kinds.ts';
+import { elementBytesOf, gradientKind, indicesIn, isFrozen, type Kind } from '../../memory/layout/kinds.ts';
 import { at } from '../../util/at.ts';
 import type { CollectiveOperation, Operation } from '../compile/operations.ts';
 import type { OwnedPart } from './communicator.ts';
@@ -41,7 +41,9 @@ export function chunkCollective(
   sharding: Sharding,
 ): CollectiveOperation {
   const list = map.list(kind);
-  const pieces = indicesOf(kind, place, map).flatMap((index) => map.piecesIn(kind, index));
+  const pieces = isFrozen(kind)
+    ? at(map.contents(), list.first + place)
+    : indicesOf(kind, place, map).flatMap((index) => map.piecesIn(kind, index));
   return {
     op: 'collective',
     collective,
@@ -249,8 +251,8 @@ export function networkBound(map: ChunkMap, { size, stage }: Pick<Sharding, 'siz
 }
 
 /**
- * As `networkBound`, of a rank in a grid: with what a ring sends of what ranks add up and gather that share layers, and
- * what stages hand on, on average of both ways.
+ * As `networkBound`, of a rank in a grid: with what a ring sends of frozen chunks that are gathered, and of what ranks add up and
+ * gather that share layers, and what stages hand on, on average of both ways.
  */
 export function gridBound(
   operations: readonly Operation[],
@@ -265,7 +267,11 @@ export function gridBound(
   }, 0);
   const ofStages = (['pipeline', 'ends'] as const).map((axis) => networkBytes(operations, places[axis], axis));
   const handedOn = ofStages.reduce((bytes, { sent, received }) => bytes + (sent + received) / 2, 0);
-  return (
-    networkBound(map, { size: places.data.size, stage: zero }, microBatches) + (moved * (size - 1)) / size + handedOn
-  );
+  const copies = places.data.size;
+  const frozen = collectivesIn(operations).reduce((sum, operation) => {
+    const { on } = operation;
+    return sum + ('chunk' in on && isFrozen(map.holding(on.chunk).kind) ? exchangedBytes(operation) : 0);
+  }, 0);
+  const ofCopies = networkBound(map, { size: copies, stage: zero }, microBatches) + (frozen * (copies - 1)) / copies;
+  return ofCopies + (moved * (size - 1)) / size + handedOn;
 }

@@ -1,15 +1,22 @@
-// The dealing of a model's data to ranks (Rajbhandari et al. 2020): every chunk index of what trains has an owner, and a stage
-// of ZeRO says of which kinds the owner alone keeps the value. States of a value across ranks: `duplicated`, all ranks have
+// The dealing of a model's data to ranks (Rajbhandari et al. 2020): every chunk index of what trains has an owner, and so has every
+// chunk of what is frozen; a stage of ZeRO says of which kinds the owner alone keeps the value. States of a value across ranks: `duplicated`, all ranks have
 // it; `partial`, the sum of what they have is meant; `shard`, its owner has it.
 
 import { ELEMENT_TYPES } from '../../kernels/kernel.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import { elementBytesOf, gradientKind, indicesIn, type Kind, lastingKinds } from '../../memory/layout/kinds.ts';
+import {
+  elementBytesOf,
+  gradientKind,
+  indicesIn,
+  isFrozen,
+  type Kind,
+  lastingKinds,
+} from '../../memory/layout/kinds.ts';
 import { BLOCK_ELEMENTS } from '../../memory/layout/layout.ts';
 import { at } from '../../util/at.ts';
 import type { OwnedPart } from './communicator.ts';
 
-/** 0: nothing is sharded; 1: moments; 2: gradients, too, as soon as they are complete; 3: parameters, too, but while they are used. */
+/** 0: nothing is sharded; 1: moments; 2: gradients, too, as soon as they are complete; 3: parameters, too, frozen ones among them, but while they are used. */
 export const ZERO_STAGES = [0, 1, 2, 3] as const;
 export type ZeroStage = (typeof ZERO_STAGES)[number];
 
@@ -27,12 +34,13 @@ export interface Sharding {
 export const ownerOf = (index: number, { together }: Pick<ChunkMap, 'together'>, { size }: Pick<Sharding, 'size'>) =>
   Math.floor(index / together) % size;
 
-/** The owner of a chunk of what trains, by its place in the list of its kind. */
+/** The owner of a chunk by its place in the list of its kind: of what is frozen, none lies beside another. */
 const ownerIn = (kind: Kind, place: number, map: ChunkMap, sharding: Pick<Sharding, 'size'>): number =>
-  ownerOf(place * indicesIn(kind), map, sharding);
+  isFrozen(kind) ? place % sharding.size : ownerOf(place * indicesIn(kind), map, sharding);
 
 /** Whether the owner alone has a kind between two steps: first what the optimizer alone needs, then what kernels read, too. */
 function isSharded(kind: Kind, map: ChunkMap, stage: ZeroStage): boolean {
+  if (isFrozen(kind)) return stage === 3;
   if (stage === 0 || !lastingKinds(map.dtype, map.momentDtype).includes(kind)) return false;
   return stage === 3 || kind !== map.readKind;
 }

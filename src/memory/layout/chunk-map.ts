@@ -96,6 +96,7 @@ export class ChunkMap {
   /** From this index on what trains is updated on the host. */
   readonly hostIndex: number;
   readonly #byIndex = new Map<LayoutName, Piece[][]>();
+  #contents: readonly (readonly Piece[])[] | undefined;
   /** What kernels read of what trains. */
   readonly dtype: TrainingDtype;
   /** What moments are kept as. */
@@ -247,14 +248,15 @@ export class ChunkMap {
   }
 
   /** What lies in each chunk of all kinds, from its start on. */
-  contents(): Piece[][] {
-    return this.lists.flatMap(({ kind, chunks }) => {
+  contents(): readonly (readonly Piece[])[] {
+    this.#contents ??= this.lists.flatMap(({ kind, chunks }) => {
       const found = Array.from({ length: chunks }, (): Piece[] => []);
       for (const pieces of this.layoutOf(kind).pieces.values()) {
         for (const piece of pieces) found[piece.chunk]?.push(piece);
       }
       return found.map((pieces) => pieces.sort((a, b) => a.offset - b.offset));
     });
+    return this.#contents;
   }
 
   /** Elements of a chunk up to the end of its last piece. */

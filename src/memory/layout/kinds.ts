@@ -88,6 +88,9 @@ export const FROZEN_KINDS = {
   q6_k: 'frozenQ6K',
 } as const satisfies Record<StoredElement, Kind>;
 
+/** Whether it is of what nothing trains. */
+export const isFrozen = (kind: Kind): boolean => KINDS[kind].layout.startsWith('frozen');
+
 /** What trains may be computed with in. */
 export const TRAINING_DTYPES = ['f32', 'bf16', 'f16'] as const;
 

@@ -18,6 +18,8 @@ export interface CrossEntropyTileProblem {
   begin: boolean;
   /** Logits are there for the rows from this one on; targets and statistics for those before it, too. @default 0 */
   firstRow?: number;
+  /** Of a part, the rows of the whole: a row is summed in the order that it has there. @default it is the whole */
+  ofRows?: number;
 }
 
 /** Of logits alone: the rest is there for the rows before, too. */
@@ -48,14 +50,18 @@ export const crossEntropyTile: Kernel<CrossEntropyTileProblem> = {
       picked: statistic,
     };
   },
-  affectsSpeed: { rows: true, tile: true, first: false, begin: false, firstRow: false },
+  affectsSpeed: { rows: true, tile: true, first: false, begin: false, firstRow: false, ofRows: false },
   variants: perRow(
     tileShader,
     ({ tile }) => tile,
-    ({ rows, tile }) => lanesOf(rows * tile),
-    ({ begin, firstRow = 0, ...problem }) => ({ ...problem, begin: Number(begin), firstRow }),
+    // Parts begin at multiples of four rows: where the whole is loaded by fours, they are, too.
+    ({ rows, tile, ofRows = rows }) => lanesOf(ofRows * tile),
+    ({ begin, firstRow = 0, ofRows: _, ...problem }) => ({ ...problem, begin: Number(begin), firstRow }),
   ),
-  rows: cutLogits,
+  rows(problem, rows) {
+    const cut = cutLogits(problem, rows);
+    return cut && { ...cut, part: (first, count) => ({ ofRows: rows, ...cut.part(first, count) }) };
+  },
   flops: ({ rows, tile }) => rows * tile * 4,
   reference(
     { rows, tile, first, begin, firstRow = 0 },

@@ -100,7 +100,8 @@ export function crossEntropyHead(g: Graph, hidden: Tensor, head: Head, targets: 
   };
 
   eachTile((logits, part) => {
-    const problem = { ...part, first: start + part.first, begin: part.first === 0 };
+    const ofRows = part.rows < rows && { ofRows: rows };
+    const problem = { ...part, ...ofRows, first: start + part.first, begin: part.first === 0 };
     g.emit(crossEntropyTile, problem, { logits, targets, ...statistics }, label);
   });
   const all = split ? overRanks(g, statistics, targets, split, label) : statistics;

@@ -2,7 +2,9 @@
 // those that a tokenizer.json describes is loaded when there is one.
 
 import type { TokenizerFiles } from '../formats/tokenizer-files.ts';
+import { mapByName } from '../util/arguments.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
+import { check, object, text } from '../util/json.ts';
 import {
   ByteTokenizer,
   DEFAULT_TOKENIZER,
@@ -50,8 +52,11 @@ export async function tokenizerOf(
   );
 }
 
+const tokenizerFiles = object({ path: text, contents: mapByName });
+
 /** What the files describe. Errors: HoldfastError naming what is damaged, or would be read otherwise than elsewhere. */
 export async function tokenizerFrom(files: TokenizerFiles): Promise<Tokenizer> {
+  check(tokenizerFiles, files, 'files');
   const { HuggingFaceTokenizer } = await import('./huggingface/tokenizer.ts');
   return new HuggingFaceTokenizer(files);
 }

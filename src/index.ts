@@ -101,8 +101,9 @@ export { defaultSettings, type LoraSettings, type RunSettings } from './train/ru
 export { Evaluator, type EvaluatorOptions } from './train/step/evaluator.ts';
 export type { Decay, LearningRateSchedule } from './train/step/schedule.ts';
 export type { StepHooks } from './train/step/stepper.ts';
-export { type StepMetrics, Trainer, type TrainerState } from './train/step/trainer.ts';
+export { type StepMetrics, Trainer } from './train/step/trainer.ts';
 export { ADAMW_DEFAULTS, type AdamWOptions, type TrainerOptions } from './train/step/trainer-options.ts';
+export type { TrainerState } from './train/step/trainer-state.ts';
 export { HoldfastError } from './util/errors.ts';
 export { Random } from './util/random.ts';
 export { collect, sourceOf, type TensorSource, type Values } from './values/tensor-source.ts';

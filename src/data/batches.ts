@@ -4,10 +4,11 @@
 // A window of T tokens needs T + 1 of them: the target of each position is the token after it. Invariant: a
 // RandomWindows, or RandomOffsets, restored from state() yields what the original would have yielded.
 
+import { checkWholeNumber } from '../util/arguments.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import { EpochOrder } from './epoch-order.ts';
-import type { TokenIds, TokenRange, TokenRun } from './token-run.ts';
+import { checkTokenIds, type TokenIds, type TokenRange, type TokenRun } from './token-run.ts';
 
 /** An array of a batch: numbers that are counted, or measured. */
 export type BatchArray = Int32Array<ArrayBuffer> | Float32Array<ArrayBuffer>;
@@ -150,8 +151,10 @@ export class RandomWindows {
   /** Tokens in a window. */
   readonly context: number;
 
-  /** Windows begin at multiples of `stride`. Errors: HoldfastError when `tokens` is shorter than context + 1. */
+  /** Windows begin at multiples of `stride`. Errors: HoldfastError when `tokens` is shorter than context + 1, and for tokens in a plain list. */
   constructor(tokens: TokenIds, batch: number, context: number, seed: number, stride = 1) {
+    checkTokenIds(tokens);
+    checkWholeNumber(stride, 'stride', 1);
     this.#tokens = tokens;
     this.#offsets = new RandomOffsets(tokens.length, batch, context, seed, stride);
     this.batch = batch;
@@ -179,6 +182,8 @@ export class RandomWindows {
  * tokens are few.
  */
 export function evenWindows(tokens: TokenIds, context: number, count: number, stride = 1): TokenBatch {
+  checkTokenIds(tokens);
+  checkWholeNumber(stride, 'stride', 1);
   return cut(tokens, context, evenOffsets(tokens.length, context, count, stride));
 }
 

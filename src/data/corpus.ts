@@ -3,9 +3,12 @@
 // Not tokens, and no decoding: bytes as they lie on disk, joined with nothing between them. Invariant: the
 // same sources give the same bytes in the same order on every system, and nothing in a folder makes reading it endless.
 
-import { type Files, type Host, join } from '../runtime/host.ts';
+import { checkHost, type Files, type Host, join } from '../runtime/host.ts';
+import { bytes as byteArray } from '../util/arguments.ts';
 import { HoldfastError, messageOf, shortened } from '../util/errors.ts';
 import { heldBytes } from '../util/held.ts';
+import { check, list, number, object, optional, text } from '../util/json.ts';
+import { realNumber, wholeNumber } from '../util/range.ts';
 import { type TaskName, taskOf } from './tasks.ts';
 
 /** Text to learn from, as bytes. */
@@ -122,12 +125,19 @@ export async function* filesOf(
   }
 }
 
+/** Errors: HoldfastError for what is no host, and for sources that are no list of paths. */
+export function checkSources(host: Host, sources: readonly string[]): void {
+  checkHost(host);
+  check(list(text), sources, 'sources');
+}
+
 /**
  * Each source is a file, a folder (all its files, sub-folders included, by name) or "-" for standard input.
  * A file named itself is read whatever it holds, and so is a pipe, which a shell makes of `<(command)`. In a folder,
  * binary files, pipes, devices, sockets and links to nothing or to a folder above themselves are skipped and counted.
  */
 export async function loadCorpus(host: Host, sources: readonly string[]): Promise<Corpus> {
+  checkSources(host, sources);
   const { bytes, pieces, ...rest } = await openSources(host, sources);
   return { ...rest, bytes: await wholeText(bytes, pieces()) };
 }
@@ -200,6 +210,7 @@ async function isBinary(files: Files, path: string, bytes: number): Promise<bool
  * Errors: HoldfastError where the package is not whole.
  */
 export async function defaultCorpus(host: Host): Promise<Corpus> {
+  checkHost(host);
   return { bytes: await unpacked(await host.exampleText()), files: 1, names: ['example text'], skipped: 0 };
 }
 
@@ -221,17 +232,21 @@ export function borderOf(bytes: number, lineBytes = 1, validationShare?: number)
   return share - (share % lineBytes);
 }
 
+const splitText = object({ bytes: byteArray, lineBytes: optional(number(wholeNumber(1))) });
+
 /**
  * The first 90 % of the bytes (rounded down, to a whole line) train, the rest validate, or another share of them. Both share
  * memory with `bytes`.
  */
 export function split(
-  { bytes, lineBytes }: { readonly bytes: Uint8Array; readonly lineBytes?: number | undefined },
+  given: { readonly bytes: Uint8Array; readonly lineBytes?: number | undefined },
   validationShare?: number,
 ): {
   train: Uint8Array;
   validation: Uint8Array;
 } {
+  const { bytes, lineBytes } = check(splitText, given, 'the text');
+  check(optional(number(realNumber(0, 1))), validationShare, 'validationShare');
   const border = borderOf(bytes.length, lineBytes, validationShare);
   return { train: bytes.subarray(0, border), validation: bytes.subarray(border) };
 }

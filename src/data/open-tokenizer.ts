@@ -2,7 +2,9 @@
 // those that a tokenizer.json describes is loaded when there is one.
 
 import type { TokenizerFiles } from '../formats/tokenizer-files.ts';
+import { mapByName } from '../util/arguments.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
+import { check, object, text } from '../util/json.ts';
 import type { HuggingFaceTokenizer } from './huggingface/tokenizer.ts';
 import { ByteTokenizer, isOfBytes, type Tokenizer, type TokenizerIdentity } from './tokenizer.ts';
 
@@ -52,8 +54,11 @@ export async function tokenizerOf(
   );
 }
 
+const tokenizerFiles = object({ path: text, contents: mapByName });
+
 /** What the files describe; `alone`: see HuggingFaceTokenizer. Errors: HoldfastError naming what is damaged, or would be read otherwise than elsewhere. */
 export async function tokenizerFrom(files: TokenizerFiles, alone?: boolean): Promise<HuggingFaceTokenizer> {
+  check(tokenizerFiles, files, 'files');
   const { HuggingFaceTokenizer } = await import('./huggingface/tokenizer.ts');
   return new HuggingFaceTokenizer(files, alone);
 }

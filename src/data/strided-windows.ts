@@ -7,8 +7,10 @@
 import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
 import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { check, number, object } from '../util/json.ts';
+import { wholeNumber } from '../util/range.ts';
 import type { TokenBatch } from './batches.ts';
-import type { TokenIds, TokenRun } from './token-run.ts';
+import { checkTokenIds, type TokenIds, type TokenRun } from './token-run.ts';
 
 /** How a text is cut. */
 export interface StrideOptions {
@@ -34,6 +36,7 @@ interface Row {
 
 /** Errors: HoldfastError for fewer than two tokens, and for a stride over which tokens would be left out. */
 export function* stridedWindows(tokens: TokenIds, options: StrideOptions): Generator<TokenBatch> {
+  checkTokenIds(tokens);
   for (const rows of batchesOf(tokens.length, options)) {
     const parts = rows.map(({ begin, end }) => tokens.subarray(begin, end));
     yield batchOf(rows, parts, options.context);
@@ -48,18 +51,21 @@ export async function* readStridedWindows(tokens: TokenRun, options: StrideOptio
   }
 }
 
+const count = number(wholeNumber(1));
+const strideOptions = object({ context: count, stride: number(wholeNumber(0)), batch: count });
+
 function* batchesOf(tokens: number, options: StrideOptions): Generator<Row[]> {
-  const { context, stride, batch } = options;
+  const { context, stride, batch } = check(strideOptions, options, 'the options of windows');
   if (tokens < 2)
     throw new HoldfastError(`the text has ${tokens} tokens; there is nothing to predict, use a longer one`);
   if (stride < 1 || stride > context)
     throw new HoldfastError(`a stride of ${stride} tokens: it must be from 1 to the context, ${context}`);
-  const count = windowCount(tokens, options);
+  const windows = windowCount(tokens, options);
   /** The first token that is no target yet. */
   let next = 1;
-  for (let first = 0; first < count; first += batch) {
+  for (let first = 0; first < windows; first += batch) {
     const rows: Row[] = [];
-    for (let window = first; window < Math.min(first + batch, count); window++) {
+    for (let window = first; window < Math.min(first + batch, windows); window++) {
       const begin = window * stride;
       const end = Math.min(begin + context + 1, tokens);
       rows.push({ begin, next, end });

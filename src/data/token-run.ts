@@ -1,11 +1,21 @@
 // Runs of token ids that are read in ranges: of what is in memory, or of a file of the cache (token-files.ts), where they are many.
 
+import * as v from 'valibot';
 import type { Files, OpenFile } from '../runtime/host.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
+import { check } from '../util/json.ts';
 import type { CachedBytes } from './token-files.ts';
 
 /** Token ids: as wide as they need. */
 export type TokenIds = Int32Array | Uint8Array | Uint16Array | Uint32Array;
+
+const tokenIds = v.union(
+  [Int32Array, Uint8Array, Uint16Array, Uint32Array].map((type) => v.instance(type)),
+  'an Int32Array, a Uint8Array, a Uint16Array or a Uint32Array',
+);
+
+/** Errors: HoldfastError for what is no array of token ids. */
+export const checkTokenIds = (tokens: TokenIds): void => void check(tokenIds, tokens, 'tokens');
 
 /** Bytes of an id. */
 export type IdBytes = 1 | 2 | 4;

@@ -4,9 +4,12 @@
 // Invariant: decode(encode(text)) is text, unless the tokenizer itself says otherwise (one that lowercases). A stream
 // decoder's pieces, joined, are what decode() of the same ids gives, and no piece ends inside a character.
 
+import * as v from 'valibot';
 import type { TokenizerFiles } from '../formats/tokenizer-files.ts';
 import { effectiveTokenizer } from '../formats/tokenizer-overrides.ts';
+import { bytes, having, iterable } from '../util/arguments.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { check } from '../util/json.ts';
 
 /** Which tokenizer a model reads and writes with, as plain JSON: saved with its run. */
 export type TokenizerIdentity =
@@ -107,8 +110,19 @@ export function joinedIds(...parts: readonly ArrayLike<number>[]): Int32Array<Ar
   return all;
 }
 
+/** Errors: HoldfastError for what is no tokenizer. */
+export const checkTokenizer = (tokenizer: Pick<Tokenizer, 'encode' | 'specials'>): void =>
+  void check(
+    having<Tokenizer>('a tokenizer, as tokenizerFrom or new ByteTokenizer() gives', 'encode', 'specials'),
+    tokenizer,
+    'tokenizer',
+  );
+
+const encodable = v.union([v.string(), bytes], 'a text, or its bytes in a Uint8Array');
+
 /** The ids of a text that is to be gone on with: BOS before it where the tokenizer adds it, and never twice. */
 export function promptIds(tokenizer: Pick<Tokenizer, 'encode' | 'specials' | 'addsBos'>, text: string): Int32Array {
+  checkTokenizer(tokenizer);
   const ids = tokenizer.encode(text);
   const { bos } = tokenizer.specials;
   // An empty prompt is its BOS alone, also where texts have none.
@@ -136,11 +150,13 @@ export class ByteTokenizer implements Tokenizer {
 
   /** See Tokenizer. */
   encode(text: string | Uint8Array): Int32Array<ArrayBuffer> {
+    check(encodable, text, 'text');
     return Int32Array.from(typeof text === 'string' ? new TextEncoder().encode(text) : text);
   }
 
   /** See Tokenizer. */
   decode(ids: Iterable<number>): string {
+    check(iterable, ids, 'ids');
     return utf8().decode(Uint8Array.from(ids, toByte));
   }
 

@@ -5,8 +5,12 @@
 // Little-endian machines only, as every one with WebGPU is. F16 and BF16 widen to float32 when read, and are made of it
 // when written (values/floats.ts).
 
+import * as v from 'valibot';
 import type { Files, FolderReader, OpenFile } from '../runtime/host.ts';
+import { bytes as byteArray, iterable } from '../util/arguments.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
+import { check, list, namesTo, number, object, type Schema, text } from '../util/json.ts';
+import { wholeNumber } from '../util/range.ts';
 import { findNonFinite, type HalfDtype, LARGEST, narrowFloats, widen } from '../values/floats.ts';
 import { bytesPerElement, type StoredElement } from '../values/stored-elements.ts';
 import { noTensor, type PackedTensor, PIECE_ELEMENTS, type TensorReader } from '../values/tensor-source.ts';
@@ -48,6 +52,7 @@ export interface StoredTensor {
 
 /** The tensors of a file in the order of their data; each is a copy. `name` is for messages. */
 export function parse(bytes: Uint8Array, name: string): Map<string, StoredTensor> {
+  check(byteArray, bytes, 'bytes');
   const { header, data } = split(bytes, name);
   return new Map(
     [...entriesOf(header, data.length, name)].map(([tensor, entry]) => {
@@ -63,15 +68,34 @@ function split(bytes: Uint8Array, name: string): { header: Header; data: Uint8Ar
   return { header: parseHeader(bytes.subarray(LENGTH_BYTES, start), name), data: bytes.subarray(start) };
 }
 
+const namedTensor = v.tuple(
+  [
+    text,
+    object({
+      shape: list(number(wholeNumber(0))),
+      data: v.union(
+        [Float32Array, Int32Array, Float64Array].map((type) => v.instance(type)),
+        'a Float32Array, an Int32Array or a Float64Array',
+      ),
+    }),
+  ],
+  'a list of a name and a tensor',
+) as unknown as Schema<[string, { shape: number[]; data: TensorData }]>;
+
 /**
  * A file with these tensors in this order; the data section begins at a multiple of 8 bytes. Errors: HoldfastError for data
- * that is not of its shape.
+ * that is not of its shape, or of a type that none of the format's is.
  */
 export function serialize(
   tensors: Iterable<readonly [string, { readonly shape: readonly number[]; readonly data: TensorData }]>,
   metadata: Readonly<Record<string, string>> = {},
 ): Uint8Array<ArrayBuffer> {
-  const list = [...tensors].map(([name, { shape, data }]) => ({ name, dtype: dtypeOf(data), shape, data }));
+  check(iterable, tensors, 'tensors');
+  check(namesTo(text), metadata, 'metadata');
+  const list = [...tensors].map((tensor) => {
+    const [name, { shape, data }] = check(namedTensor, tensor, 'a tensor and its name');
+    return { name, dtype: dtypeOf(data), shape, data };
+  });
   for (const { name, shape, data } of list) {
     checkCount(name, shape, data.length);
   }

@@ -2,7 +2,7 @@
 // of a zip or of the file itself, and kept byte for byte, so that checkpoints carry them along. What they mean is in
 // src/data/huggingface. Not read for folders without a tokenizer.json.
 
-import { type Files, type FolderReader, folderOf, join } from '../runtime/host.ts';
+import { checkFolder, type Files, type FolderReader, folderOf, join } from '../runtime/host.ts';
 import { MOST_SETTINGS_BYTES, MOST_TEXT_BYTES, readWhole } from '../runtime/read-whole.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { parseJSON } from '../util/json.ts';
@@ -62,6 +62,7 @@ export const modelIdsIn = (bytes: Uint8Array, path: string): ModelTokenIds | und
  * of one of these. Errors: HoldfastError where there is none.
  */
 export async function findTokenizer(from: Files, path: string): Promise<TokenizerFiles> {
+  checkFolder(from, path);
   const files = await readerOf(from, path);
   const kind = (await files.stat(path))?.kind;
   const folder = files === from && kind === 'file' ? folderOf(path) : path;

@@ -2,8 +2,10 @@
 // buffers, pipelines and reads from this class, and a lost device or a validation error is reported by it alone.
 
 import type { Traits } from '../kernels/kernel.ts';
-import type { GPUSource, Host } from '../runtime/host.ts';
+import { checkHost, type GPUSource, type Host } from '../runtime/host.ts';
+import { having } from '../util/arguments.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
+import { check, object, optional, text } from '../util/json.ts';
 import { Allocator } from './allocator.ts';
 import { GPUBufferUsage, GPUMapMode, isOutOfMemory } from './constants.ts';
 import { mapBuffer } from './mapping.ts';
@@ -56,9 +58,12 @@ export interface DeviceOptions {
   adapter?: string;
 }
 
+const deviceOptions = object({ adapter: optional(text) });
+
 /** Opens the adapter that the options choose. Errors: HoldfastError listing what there is. */
 export async function openDevice(host: Host, options: DeviceOptions = {}): Promise<Device> {
-  const wanted = options.adapter ?? 'auto';
+  checkHost(host);
+  const { adapter: wanted = 'auto' } = check(deviceOptions, options, 'the options of a device');
   const tried: string[] = [];
   for (const source of await host.gpuSources()) {
     if (wanted === 'software' && !source.embedded) continue;
@@ -91,6 +96,7 @@ export async function openDevice(host: Host, options: DeviceOptions = {}): Promi
 
 /** Every adapter that the host can reach, in the order of preference. */
 export async function listAdapters(host: Host): Promise<(AdapterSummary | { source: string; error: string })[]> {
+  checkHost(host);
   const found = [];
   for (const source of await host.gpuSources()) {
     try {
@@ -124,6 +130,10 @@ async function requestAdapter(source: GPUSource) {
   };
   return { adapter, summary };
 }
+
+/** Errors: HoldfastError for what is no device. */
+export const checkDevice = (device: Device): void =>
+  void check(having<Device>('a device, as openDevice gives', 'check', 'adapter'), device, 'device');
 
 /** The GPU has not the memory for something. */
 export class OutOfMemory extends HoldfastError {

@@ -11,7 +11,12 @@ import { type Instruction, makeTensor, type Program, type Tensor, type TensorIns
 
 /** The head's part of the gradient of some rows, and what makes what it is a product of. */
 interface Tile {
-  readonly products: readonly { readonly product: TensorInstruction; readonly makers: readonly TensorInstruction[] }[];
+  readonly products: readonly {
+    readonly product: TensorInstruction;
+    /** What it is a product of: the gradient of the logits. */
+    readonly a: Tensor;
+    readonly makers: readonly TensorInstruction[];
+  }[];
   readonly fromRow: number;
   readonly toRow: number;
 }
@@ -47,20 +52,21 @@ function tilesOf({ instructions }: Program, gradient: Tensor, { width }: Embeddi
   const dispatches = instructions.filter((instruction) => instruction.op === 'dispatch');
   dispatches.forEach((product, i) => {
     const { layer, kernel, problem, operands } = product;
-    if (layer === undefined || kernel !== matmul || operands['c'] !== gradient) return;
+    const a = operands['a'];
+    if (layer === undefined || kernel !== matmul || !a || operands['c'] !== gradient) return;
     const { cOffset = 0, M, N } = problem as MatmulProblem;
     const makers = dispatches
       .slice(0, i)
-      .filter((maker) => maker.layer === layer && maker.phase === 'backward' && writes(maker, operands['a']));
+      .filter((maker) => maker.layer === layer && maker.phase === 'backward' && writes(maker, a));
     const fromRow = cOffset / width;
     const tile = tiles.get(layer) ?? { products: [], fromRow, toRow: fromRow + (M * N) / width };
-    tile.products.push({ product, makers });
+    tile.products.push({ product, a, makers });
     tiles.set(layer, tile);
   });
   return [...tiles.values()];
 }
 
-const writes = ({ kernel, problem, operands }: TensorInstruction, tensor: Tensor | undefined): boolean =>
+const writes = ({ kernel, problem, operands }: TensorInstruction, tensor: Tensor): boolean =>
   Object.entries(kernel.operands(problem)).some(([name, { access }]) => access !== 'read' && operands[name] === tensor);
 
 /** All that a micro-batch adds to the rows of a tile. */
@@ -68,8 +74,7 @@ function together({ products, fromRow, toRow }: Tile, embedded: TensorInstructio
   const layer = `${embedded.label} from row ${fromRow}`;
   const made = isFirst
     ? []
-    : products.flatMap(({ product, makers }): Instruction[] => {
-        const a = product.operands['a'] as Tensor;
+    : products.flatMap(({ product, a, makers }): Instruction[] => {
         const fresh = makeTensor(`${a.name} again`, a.shape, 'activation', a.type);
         const onFresh = (instruction: TensorInstruction): TensorInstruction => ({
           ...instruction,

@@ -1,12 +1,16 @@
 // Initial weights, drawn parameter by parameter from streams named after them: adding a layer or changing
 // one shape leaves every other parameter's values as they were. Drawn as they are asked for, a piece at a time.
 
+import { checkWholeNumber } from '../util/arguments.ts';
 import { Random } from '../util/random.ts';
 import { noTensor, PIECE_ELEMENTS, type TensorSource } from '../values/tensor-source.ts';
-import type { Model } from './model.ts';
+import { checkModel, type Model } from './model.ts';
 
-/** The parameters of a model before any training, drawn by `seed`: equal at every read, whatever the size of the pieces. */
+/** The parameters of a model before any training, drawn by `seed`: equal at every read, whatever the size of the pieces. Errors: HoldfastError for a seed that is no whole number, 0 or more. */
 export function initialWeights(model: Model, seed: number, pieceElements = PIECE_ELEMENTS): TensorSource {
+  checkModel(model);
+  checkWholeNumber(seed, 'seed');
+  checkWholeNumber(pieceElements, 'pieceElements', 1);
   const parameters = new Map(model.parameters.map((parameter) => [parameter.name, parameter]));
   return {
     names: [...parameters.keys()],

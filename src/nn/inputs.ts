@@ -11,6 +11,7 @@ import { makeTensor, type Tensor } from '../graph/program.ts';
 import { documentStarts } from '../kernels/attention-mask.ts';
 import { tokenIndex } from '../kernels/embedding.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
+import { check, object } from '../util/json.ts';
 
 /** One array of a batch. */
 export interface InputSpec {
@@ -147,7 +148,8 @@ export class BatchInputs implements ModelInputs {
   }
 
   /** Errors: HoldfastError for a batch of other than `rows` rows, of another shape, or with numbers that are none of an input's. */
-  check(given: Batch, rows = given.batch): void {
+  check(given: Batch, rows = given?.batch): void {
+    check(object({}), given, 'the batch');
     const { batch, seq } = given;
     if (batch !== rows || seq !== this.#seq) {
       throw new HoldfastError(

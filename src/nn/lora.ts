@@ -21,10 +21,12 @@ import { Graph } from '../graph/graph.ts';
 import { onTensors } from '../graph/program.ts';
 import { matmul } from '../kernels/matmul.ts';
 import type { MatmulProblem } from '../kernels/matmul-problem.ts';
+import { withoutUndefined } from '../util/arguments.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
-import { collect, restricted, type TensorSource } from '../values/tensor-source.ts';
+import { check, list, object, optional, show, text, truth } from '../util/json.ts';
+import { checkSource, collect, restricted, type TensorSource } from '../values/tensor-source.ts';
 import { BatchInputs } from './inputs.ts';
-import { lookup, type Model, type Parameter, parameterTensors, type Weights } from './model.ts';
+import { checkModel, lookup, type Model, type Parameter, parameterTensors, type Weights } from './model.ts';
 import { savedParameters } from './modules-to-save.ts';
 
 /** The adapter that trains, and is in use where none is named. */
@@ -84,7 +86,8 @@ function targetsIn(
   if (!Number.isSafeInteger(rank) || rank < 1 || rank > widest)
     refuse(`the rank is ${rank}; it must be a whole number from 1 to ${widest}, the largest side of a linear here`);
   if (!Number.isFinite(alpha) || alpha <= 0) refuse(`alpha is ${alpha}; it must be a number above 0`);
-  if (!(dropout >= 0 && dropout < 1)) refuse(`the dropout is ${dropout}; it must be from 0 to below 1`);
+  if (!(typeof dropout === 'number' && dropout >= 0 && dropout < 1))
+    refuse(`the dropout is ${dropout}; it must be from 0 to below 1`);
   const known = () => [...new Set(linears.map(({ module }) => module.split('.').at(-1)))].join(', ');
   const { stored } = familyOf(model.config);
   for (const target of targets) {
@@ -100,7 +103,7 @@ function targetsIn(
 
 /** What is left open, filled in. */
 export function completeLora({ rank, ...rest }: LoraOptions): CompleteLora {
-  return { rank, alpha: 2 * rank, targets: [ALL_LINEAR], dropout: 0, rslora: false, ...rest };
+  return { rank, alpha: 2 * rank, targets: [ALL_LINEAR], dropout: 0, rslora: false, ...withoutUndefined(rest) };
 }
 
 /** PEFT leaves "default" out of the names of parameters in files. */
@@ -120,16 +123,30 @@ export const loadedNames = ({ linears, saved }: AdapterInfo): ReadonlyMap<string
     ...saved.map(({ original, name }): [string, string] => [name, savedName(original)]),
   ]);
 
+/** What `targetsIn` does not see; the numbers it names itself. */
+const loraOptions = object({
+  targets: optional(list(text)),
+  rslora: optional(truth),
+  modulesToSave: optional(list(text)),
+});
+
 /**
  * The model with a low-rank update of some of its linears; all else is frozen. An adapter of the name 'default' trains;
  * those of other names, of which there may be several, are there to be chosen when text is written. Errors: HoldfastError
  * naming the number or the target that is none.
  */
 export function withLora(model: Model, lora: LoraOptions, name = DEFAULT_ADAPTER): Model {
+  checkModel(model);
+  check(loraOptions, lora, 'low-rank updates');
   const { adapters = [] } = model;
-  if (name === NO_ADAPTER || !/^[\w-]+$/.test(name) || adapters.some((other) => other.name === name))
+  if (
+    name === NO_ADAPTER ||
+    typeof name !== 'string' ||
+    !/^[\w-]+$/.test(name) ||
+    adapters.some((other) => other.name === name)
+  )
     throw new HoldfastError(
-      `an adapter cannot be called ${shortened(JSON.stringify(name))}; give it a name of its own, of letters, digits, - and _`,
+      `an adapter cannot be called ${show(name)}; give it a name of its own, of letters, digits, - and _`,
     );
   const options = completeLora(lora);
   const { rank, alpha, rslora, dropout: rate, modulesToSave = [] } = options;
@@ -180,7 +197,7 @@ export function withLora(model: Model, lora: LoraOptions, name = DEFAULT_ADAPTER
 export function checkAdapter({ adapters = [] }: Pick<Model, 'adapters'>, name: string | undefined): void {
   if (name === undefined || name === NO_ADAPTER || adapters.some((adapter) => adapter.name === name)) return;
   const names = [...adapters.map((adapter) => adapter.name), NO_ADAPTER];
-  throw new HoldfastError(`the model has no adapter ${shortened(name)}; it has ${names.join(', ')}`);
+  throw new HoldfastError(`the model has no adapter ${shortened(String(name))}; it has ${names.join(', ')}`);
 }
 
 /** The adapter in use where this one is asked for, or none is; undefined where the model has none. Errors: as `checkAdapter`. */
@@ -200,6 +217,8 @@ export async function mergedWeights(
   weights: TensorSource,
   name = DEFAULT_ADAPTER,
 ): Promise<TensorSource> {
+  checkModel(model);
+  checkSource(weights, 'weights');
   checkAdapter(model, name);
   const { adapters = [] } = model;
   const of = adapters.find((adapter) => adapter.name === name);

@@ -8,9 +8,11 @@ import { Graph } from '../graph/graph.ts';
 import type { Cache } from '../graph/operators/attention.ts';
 import type { OptimizerDeviceChoice } from '../graph/operators/optimizer.ts';
 import { makeTensor, type Tensor, type TensorSplit } from '../graph/program.ts';
-import type { StoredElement } from '../kernels/stored.ts';
-import type { MomentDtype, TrainingDtype } from '../memory/layout/kinds.ts';
+import { STORED_BLOCKS, type StoredElement } from '../kernels/stored.ts';
+import { MOMENT_DTYPES, type MomentDtype, TRAINING_DTYPES, type TrainingDtype } from '../memory/layout/kinds.ts';
+import { callable, having } from '../util/arguments.ts';
 import { assert } from '../util/errors.ts';
+import { check, oneOf } from '../util/json.ts';
 import { BatchInputs, type InputSpec, type ModelInputs } from './inputs.ts';
 import type { Features, Objective } from './objective.ts';
 
@@ -78,6 +80,11 @@ export interface Model {
   forward(g: Graph, inputs: ModelInputs, weights: Weights, options?: ForwardOptions): Features;
 }
 
+const anyModel = having<Model>('a model, as makeModel gives', 'parameters');
+
+/** Errors: HoldfastError for what is no model. */
+export const checkModel = (model: Model): void => void check(anyModel, model, 'model');
+
 /** The parameter tensors by name. */
 export type Weights = (name: string) => Tensor;
 
@@ -91,22 +98,38 @@ export function parameterTensors(model: Model, trainable: boolean): Map<string, 
   );
 }
 
-/** The model with those of its parameters frozen that are stored narrower than f32, as `storedAs` has it by their names. */
+const storedElement = oneOf(Object.keys(STORED_BLOCKS) as StoredElement[]);
+
+/** The model with those of its parameters frozen that are stored narrower than f32, as `storedAs` has it by their names. Errors: HoldfastError for an element that there is not. */
 export function withStored(model: Model, storedAs: (name: string) => StoredElement): Model {
+  checkModel(model);
+  check(callable, storedAs, 'storedAs');
   const parameters = model.parameters.map((parameter): Parameter => {
-    const stored = storedAs(parameter.name);
+    const stored = check(storedElement, storedAs(parameter.name), `what ${parameter.name} is stored as`);
     return stored === 'f32' ? parameter : { ...parameter, trainable: false, stored };
   });
   return { ...model, parameters };
 }
 
-/** The model with what trains of it computed with in `dtype`; what is frozen is computed with as it is stored. */
-export const computedIn = (model: Model, dtype: TrainingDtype): Model =>
-  dtype === 'f32' ? model : withTrained(model, { computedIn: dtype });
+/**
+ * The model with what trains of it computed with in `dtype`; what is frozen is computed with as it is stored. Errors:
+ * HoldfastError for a type that is none of f32, bf16 and f16.
+ */
+export const computedIn = (model: Model, dtype: TrainingDtype): Model => {
+  checkModel(model);
+  check(oneOf(TRAINING_DTYPES), dtype, 'dtype');
+  return dtype === 'f32' ? model : withTrained(model, { computedIn: dtype });
+};
 
-/** The model with the moments of what trains of it kept as `dtype`: in bf16 they are rounded by chance, seeded. */
-export const momentsIn = (model: Model, dtype: MomentDtype): Model =>
-  dtype === 'f32' ? model : withTrained(model, { momentsIn: dtype });
+/**
+ * The model with the moments of what trains of it kept as `dtype`: in bf16 they are rounded by chance, seeded. Errors:
+ * HoldfastError for a type that is neither f32 nor bf16.
+ */
+export const momentsIn = (model: Model, dtype: MomentDtype): Model => {
+  checkModel(model);
+  check(oneOf(MOMENT_DTYPES), dtype, 'dtype');
+  return dtype === 'f32' ? model : withTrained(model, { momentsIn: dtype });
+};
 
 /**
  * The model with what trains of it updated where it is said to be. `split`: of `auto`, so many tensors on the GPU, the first
@@ -152,8 +175,9 @@ const countOf = (parameters: readonly Parameter[]): number =>
   parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
 
 /** Number of parameters, tied ones once. */
-export function parameterCount({ parameters }: Model): number {
-  return countOf(parameters);
+export function parameterCount(model: Model): number {
+  checkModel(model);
+  return countOf(model.parameters);
 }
 
 /** Number of those that train. */

@@ -4,11 +4,13 @@
 import { preparationWords } from '../formats/preprocessor.ts';
 import { STATE } from '../kernels/step-control.ts';
 import { parameterCount } from '../nn/model.ts';
-import { type Host, join } from '../runtime/host.ts';
+import { checkHost, type Host, join } from '../runtime/host.ts';
 import type { RunSummary } from '../train/run/run-events.ts';
 import { modelOf, type RunSettings } from '../train/run/run-settings.ts';
 import type { SavedState } from '../train/run/saved-state.ts';
 import { at } from '../util/at.ts';
+import { check, number, object, text } from '../util/json.ts';
+import { wholeNumber } from '../util/range.ts';
 import { renderReport } from './report.ts';
 
 /** Where the report of a run lies, in the run's folder. */
@@ -16,6 +18,10 @@ export const REPORT_FILE = 'report.html';
 
 /** Writes the report of a run that is over into its folder: for `over` of RunEvents. */
 export async function writeReport(host: Host, out: string, summary: RunSummary, state: SavedState): Promise<void> {
+  checkHost(host);
+  check(text, out, 'the folder of the run');
+  check(object({ parameters: number(wholeNumber(0)) }), summary, 'summary');
+  check(object({ settings: object({}), history: object({}), corpus: object({}) }), state, 'state');
   await host.files.writeAtomic(join(out, REPORT_FILE), await runReport(host, state, summary));
 }
 

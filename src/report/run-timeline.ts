@@ -3,7 +3,9 @@
 import type { RankStep } from '../engine/observe/rank-step.ts';
 import type { Recording } from '../engine/observe/recording.ts';
 import { chromeTrace } from '../engine/observe/timeline.ts';
-import type { Host } from '../runtime/host.ts';
+import { checkHost, type Host } from '../runtime/host.ts';
+import { having } from '../util/arguments.ts';
+import { check, list, object, text } from '../util/json.ts';
 
 /** Writes a recorded step to a file, for chrome://tracing and ui.perfetto.dev: for `lastStep` of RunEvents. */
 export async function writeTimeline(
@@ -12,5 +14,9 @@ export async function writeTimeline(
   recording: Recording,
   others: readonly RankStep[] = [],
 ): Promise<void> {
+  checkHost(host);
+  check(text, file, 'file');
+  check(having<Recording>('a recorded step, as lastStep of RunEvents gives', 'pass'), recording, 'recording');
+  check(list(object({})), others, 'others');
   await host.files.writeAtomic(file, JSON.stringify(chromeTrace([recording], others)));
 }

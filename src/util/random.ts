@@ -5,7 +5,9 @@
 // no value is kept back between calls. Integers are the same everywhere; normal() uses Math.log and Math.cos,
 // which are bit-equal wherever V8 runs and may differ in the last bit elsewhere.
 
-import { assert, HoldfastError } from './errors.ts';
+import { having } from './arguments.ts';
+import { HoldfastError } from './errors.ts';
+import { check, text } from './json.ts';
 
 /** One step of splitmix32: a bijection of 32-bit words that spreads every input bit over all of them. */
 export function splitmix32(word: number): number {
@@ -29,6 +31,7 @@ export class Random {
     if (!Number.isSafeInteger(seed) || seed < 0) {
       throw new HoldfastError(`seed ${seed}: must be a whole number from 0 to ${Number.MAX_SAFE_INTEGER}`);
     }
+    check(text, stream, 'stream');
     const input = [seed % 2 ** 32, Math.floor(seed / 2 ** 32), ...Array.from(stream, (c) => c.codePointAt(0) ?? 0)];
     // Four chains over the same input from different starts. Each link is a bijection, so the four words
     // differ and the state is never all zeros, where the generator would stand still.
@@ -58,9 +61,10 @@ export class Random {
     return (high * 2 ** 26 + low) / 2 ** 53;
   }
 
-  /** Uniform over the whole numbers 0 .. n - 1, for n from 1 to 2^32; unbiased by rejection. */
+  /** Uniform over the whole numbers 0 .. n - 1, for n from 1 to 2^32; unbiased by rejection. Errors: HoldfastError for another n. */
   below(n: number): number {
-    assert(Number.isInteger(n) && n >= 1 && n <= 2 ** 32, `Random.below(${n})`);
+    if (!(Number.isInteger(n) && n >= 1 && n <= 2 ** 32))
+      throw new HoldfastError(`below ${n}: must be a whole number from 1 to ${2 ** 32}`);
     const limit = 2 ** 32 - (2 ** 32 % n);
     let word = this.uint32();
     while (word >= limit) word = this.uint32();
@@ -87,3 +91,7 @@ export class Random {
     this.#words.set(state);
   }
 }
+
+/** Errors: HoldfastError for what is no Random. */
+export const checkRandom = (random: Random): void =>
+  void check(having<Random>('a Random', 'uniform'), random, 'random');

@@ -4,7 +4,9 @@
 // Invariant: the pieces of a tensor are its elements in order, each once. A piece is the taker's to read until
 // the next one is taken: then the maker may use the memory again.
 
+import { checkWholeNumber, having, mapByName } from '../util/arguments.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
+import { check } from '../util/json.ts';
 import { bytesPerElement, CODECS, type NarrowElement, type StoredElement } from './stored-elements.ts';
 
 /** Elements of a piece, at most, where nothing else is asked for: 4 MiB of float32. */
@@ -23,6 +25,11 @@ export interface TensorSource {
   /** Reads a tensor, in these elements, to where it goes; absent, and undefined: it comes in pieces alone. */
   reader?(name: string, element: StoredElement): TensorReader | undefined;
 }
+
+const tensorSource = having<TensorSource>('a source of tensors, as initialWeights or sourceOf gives', 'names', 'read');
+
+/** Errors: HoldfastError naming the argument where it is no source. */
+export const checkSource = (source: TensorSource, name = 'source'): void => void check(tensorSource, source, name);
 
 /** A tensor that is read to where it goes, with no piece between. */
 export interface TensorReader {
@@ -85,7 +92,8 @@ export const watched = (
 const MOST_LISTED = 6;
 
 /** The error of a tensor that is asked for where there is none of its name: the names that begin most like it. */
-export function noTensor(holder: string, name: string, names: Iterable<string>): HoldfastError {
+export function noTensor(holder: string, given: string, names: Iterable<string>): HoldfastError {
+  const name = String(given);
   const alike = (other: string): number => {
     let length = 0;
     while (length < other.length && other[length] === name[length]) length++;
@@ -102,11 +110,13 @@ export function noTensor(holder: string, name: string, names: Iterable<string>):
 /** Values by tensor name, in memory: small models, reference cases, tests. */
 export type Values = Map<string, Float32Array<ArrayBuffer>>;
 
-/** A source of values that are in memory: small models, reference cases, tests. Copies nothing. */
+/** A source of values that are in memory: small models, reference cases, tests. Copies nothing. Errors: HoldfastError for no Map, and for pieces of no elements. */
 export function sourceOf(
   values: ReadonlyMap<string, Float32Array<ArrayBuffer>>,
   pieceElements = PIECE_ELEMENTS,
 ): TensorSource {
+  check(mapByName, values, 'values');
+  checkWholeNumber(pieceElements, 'pieceElements', 1);
   return {
     names: [...values.keys()],
     count: (name) => values.get(name)?.length,
@@ -170,6 +180,7 @@ export async function* wholeBlocks(
 
 /** All values of a source in memory, whatever their size. */
 export async function collect(source: TensorSource): Promise<Values> {
+  checkSource(source);
   const values: Values = new Map();
   for (const name of source.names) {
     const pieces: Float32Array<ArrayBuffer>[] = [];

@@ -2,6 +2,7 @@
 // arithmetic, in turns.
 
 import { instantiate, PAGE_BYTES } from '../../kernels/wasm-heap.ts';
+import { elementBytesOf } from '../../memory/layout/kinds.ts';
 import { median } from '../../util/median.ts';
 import { digits, percentage } from './text.ts';
 
@@ -20,7 +21,7 @@ export interface HostAdamWFigure {
 }
 
 export function measureHostAdamW(): HostAdamWFigure {
-  const bytes = ELEMENTS * 4;
+  const bytes = ELEMENTS * elementBytesOf('parameter');
   const pages = (KINDS * bytes) / PAGE_BYTES;
   const memory = new WebAssembly.Memory({ initial: pages, maximum: pages });
   const exports = instantiate(memory);

@@ -5,10 +5,11 @@ import { readerOf } from '../../formats/archive.ts';
 import { CHAT_TEMPLATE, modelFolder } from '../../formats/checkpoint/folder.ts';
 import { opening } from '../../formats/checkpoint/opening.ts';
 import type { TokenizerFiles } from '../../formats/tokenizer-files.ts';
-import { type FolderReader, join } from '../../runtime/host.ts';
+import { checkFiles, type FolderReader, join } from '../../runtime/host.ts';
 import { MOST_SETTINGS_BYTES, readWhole } from '../../runtime/read-whole.ts';
+import { mapByName } from '../../util/arguments.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import { check, isObject, list, object, parseJSON, show, text } from '../../util/json.ts';
+import { check, isObject, list, object, optional, parseJSON, show, text } from '../../util/json.ts';
 import { BUILT_IN_TEMPLATES, type ChatTemplate } from './chat-template.ts';
 
 const CONFIG_FILE = 'tokenizer_config.json';
@@ -30,14 +31,22 @@ export interface TemplateSources {
   readonly date: string;
 }
 
+const templateSources = object({
+  ...{ name: optional(text), model: optional(text), date: text },
+  tokenizer: optional(object({ path: text, contents: mapByName })),
+});
+
 /**
  * The template that is asked for, else that of the tokenizer or the model; undefined where none is. Errors: HoldfastError
  * for one that is not there.
  */
 export async function findChatTemplate(
   files: FolderReader,
-  { name, tokenizer, model, date }: TemplateSources,
+  sources: TemplateSources,
 ): Promise<ChatTemplate | undefined> {
+  checkFiles(files);
+  const { name, model, date } = check(templateSources, sources, 'the sources of a template');
+  const { tokenizer } = sources;
   const beside = tokenizer && templateIn(tokenizer.contents, tokenizer.path);
   const inModel = model === undefined || beside?.text !== undefined ? undefined : await inFolder(files, model);
   const { text, ...marks } = { ...inModel, ...beside };

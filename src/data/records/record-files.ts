@@ -6,7 +6,7 @@
 
 import type { Files, Host } from '../../runtime/host.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
-import { filesOf, type SourceFile } from '../corpus.ts';
+import { checkSources, filesOf, type SourceFile } from '../corpus.ts';
 import { liesBeside, RECORDS } from './file-names.ts';
 import { beginsLikeRecords, type FoundRecord, firstRecord } from './lines.ts';
 import { exampleOf, recordShape } from './shapes.ts';
@@ -55,6 +55,7 @@ export async function* recordFilesOf(
  * are refused when they are read. Errors: HoldfastError where some files are records and some are text.
  */
 export async function holdRecords(host: Host, sources: readonly string[]): Promise<boolean> {
+  checkSources(host, sources);
   const found: Partial<Record<FileContent, string>> = {};
   for await (const file of ownFilesOf(host.files, sources)) found[await contentOf(host, file)] ??= file.path;
   const { records, objects, text } = found;

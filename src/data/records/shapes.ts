@@ -74,7 +74,7 @@ const content: Schema<string> = v.pipe(
 );
 
 /** A field that may be absent, or null. */
-const maybe = <T>(schema: Schema<T>) => optional(v.nullable(schema) as Schema<T | null>);
+const maybe = <T>(schema: Schema<T>) => optional<T | null>(v.nullable(schema));
 
 const filled = <T>(item: Schema<T>): Schema<T[]> =>
   v.pipe(list(item), v.minLength(1, 'a list of at least one message'));

@@ -3,12 +3,12 @@
 // choices.
 
 import { GPUBufferUsage } from '../../gpu/constants.ts';
-import type { Device } from '../../gpu/device.ts';
+import { checkDevice, type Device } from '../../gpu/device.ts';
 import { type BoundDispatch, bindDispatch, encodeDispatch, packUniforms } from '../../gpu/dispatch.ts';
 import { ELEMENT_TYPES, type Kernel, type Variant } from '../../kernels/kernel.ts';
-import type { Host } from '../../runtime/host.ts';
+import { checkHost, type Host } from '../../runtime/host.ts';
 import { assert, Stopped } from '../../util/errors.ts';
-import { namesTo, text } from '../../util/json.ts';
+import { check, namesTo, text } from '../../util/json.ts';
 import { adapterKey, readCache, writeCache } from './adapter-cache.ts';
 import type { DispatchOperation } from './operations.ts';
 
@@ -75,6 +75,7 @@ export class KernelChoices {
 
   /** `recorded` choices (of a checkpoint, or the cache) are taken as they are. */
   constructor(device: Device, recorded: ChoiceRecord = {}) {
+    check(namesTo(text), recorded, 'the kernel choices');
     this.#device = device;
     for (const [key, name] of Object.entries(recorded)) this.#chosen.set(key, name);
   }
@@ -300,12 +301,17 @@ const CACHE = namesTo(namesTo(text));
 
 /** The remembered choices for this adapter and runtime; empty when there are none. */
 export async function loadChoices(host: Host, device: Device): Promise<ChoiceRecord> {
+  checkHost(host);
+  checkDevice(device);
   const all = await readCache(host, CACHE_FILE, CACHE);
   return all?.[adapterKey(host, device)] ?? {};
 }
 
 /** Adds this run's choices to what is remembered. A cache that cannot be written is not an error. */
 export async function saveChoices(host: Host, device: Device, record: ChoiceRecord): Promise<void> {
+  checkHost(host);
+  checkDevice(device);
+  check(namesTo(text), record, 'record');
   const all = (await readCache(host, CACHE_FILE, CACHE)) ?? {};
   const key = adapterKey(host, device);
   await writeCache(host, CACHE_FILE, { ...all, [key]: { ...all[key], ...record } });

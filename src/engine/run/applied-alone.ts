@@ -133,7 +133,7 @@ async function isSameIn(
     const { forward } = ACTIVATIONS[name];
     await encode(forward, byItself, { size: M * N }, { x: buffers.preactivation, y: buffers.y });
     device.submit(encoder);
-    const bitsOf = async ({ buffer }: BufferRange) => new Uint32Array(await device.read(buffer, 0, 4 * M * N));
+    const bitsOf = async ({ buffer, bytes }: BufferRange) => new Uint32Array(await device.read(buffer, 0, bytes));
     const [product, alone] = [await bitsOf(buffers.c), await bitsOf(buffers.y)];
     return product.every((bits, i) => bits === alone[i]);
   } finally {

@@ -9,7 +9,8 @@ import { ORDERS } from '../../memory/plan/policies.ts';
 import { roomOf } from '../../memory/tiers/shares.ts';
 import { leastHostChunks } from '../../memory/tiers/tier-limits.ts';
 import type { BlockFile } from '../../runtime/host.ts';
-import { check, number, object, oneOf, optional } from '../../util/json.ts';
+import { callable } from '../../util/arguments.ts';
+import { check, number, object, oneOf, optional, truth } from '../../util/json.ts';
 import { realNumber } from '../../util/range.ts';
 import { fitMemory } from '../compile/fit.ts';
 import type { Fit } from '../compile/fitted.ts';
@@ -60,7 +61,8 @@ export interface MemoryOptions {
 
 const bytes = optional(number(realNumber(0, Number.MAX_VALUE)));
 const memoryOptions = object({
-  ...{ gpu: bytes, host: bytes, disk: optional(object({ limit: bytes })) },
+  ...{ gpu: bytes, host: bytes, disk: optional(object({ open: callable, limit: bytes })) },
+  prefetch: optional(truth),
   activations: optional(oneOf([...ACTIVATION_MODES, 'auto'])),
   accumulateOrder: optional(oneOf([...ACCUMULATE_ORDERS, 'auto'])),
   policy: optional(oneOf(['planned', ...(Object.keys(ORDERS) as (keyof typeof ORDERS)[])])),
@@ -70,11 +72,15 @@ const memoryOptions = object({
 
 /** Errors: HoldfastError naming the first that is no budget, or no way that there is. Whether a budget is enough shows later. */
 export function checkMemory(memory: MemoryOptions): void {
+  check(object({}), memory, 'the memory options');
   const { gpu, host, disk, policy } = memory;
   const limited = (bytes: unknown) => (bytes === Number.POSITIVE_INFINITY ? undefined : bytes);
   const shown = {
     ...{ gpu: gpu === 'auto' ? undefined : limited(gpu), host: limited(host) },
-    ...{ disk: disk && { limit: limited(disk.limit) }, policy: typeof policy === 'function' ? undefined : policy },
+    ...{
+      disk: typeof disk === 'object' && disk ? { ...disk, limit: limited(disk.limit) } : disk,
+      policy: typeof policy === 'function' ? undefined : policy,
+    },
   };
   check(memoryOptions, { ...memory, ...shown }, 'the memory options');
 }

@@ -2,9 +2,10 @@
 // below it, or on another rank. How tensors lie in chunks is values.ts.
 
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import type { Kind } from '../../memory/layout/kinds.ts';
+import { ALL_KINDS, type Kind } from '../../memory/layout/kinds.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import type { TensorSource } from '../../values/tensor-source.ts';
+import { check, oneOf } from '../../util/json.ts';
+import { checkSource, type TensorSource } from '../../values/tensor-source.ts';
 import type { Fit } from '../compile/fitted.ts';
 import { updatesOnHost } from '../compile/workload.ts';
 import { rankAt } from '../ranks/grid.ts';
@@ -33,6 +34,11 @@ export interface OtherPart {
   readonly map?: ChunkMap;
 }
 
+const anyKind = oneOf(ALL_KINDS);
+
+/** Errors: HoldfastError for what is no kind of model data. */
+export const checkKind = (kind: Kind): void => void check(anyKind, kind, 'kind');
+
 export class ModelValues {
   readonly #session: ValuesHolder;
   readonly #ranks: Ranks | undefined;
@@ -46,7 +52,9 @@ export class ModelValues {
   }
 
   /** Sets every tensor that the source has; what lies in the same chunks and is not in it keeps its value. */
-  set(kind: Kind, source: TensorSource): Promise<void> {
+  async set(kind: Kind, source: TensorSource): Promise<void> {
+    checkKind(kind);
+    checkSource(source);
     const { map } = this.#session;
     return this.#session.runWithRetry(`the setting of ${kind} values`, async () => {
       // What is on its way down lies neither here nor below.

@@ -4,7 +4,7 @@
 // Of a run that goes on (opening.ts) `withWeights` and `holdCheckpoint` keep the files open, so that what they opened stays,
 // and an adapter is read at once; other sources say that their folder has gone.
 
-import { type Files, type FolderReader, join } from '../../runtime/host.ts';
+import { checkFolder, type Files, type FolderReader, join } from '../../runtime/host.ts';
 import { MOST_SETTINGS_BYTES, readJSON } from '../../runtime/read-whole.ts';
 import { finishing, HoldfastError } from '../../util/errors.ts';
 import type { StoredElement } from '../../values/stored-elements.ts';
@@ -48,8 +48,10 @@ import { MOMENT1, MOMENT2, namesOnce, weightNames } from './tensor-names.ts';
  * has another head than theirs. Errors: HoldfastError naming what is missing, damaged or does not fit.
  */
 export async function loadWeights(from: FolderReader, folder: string, as?: ModelConfig): Promise<SavedWeights> {
+  checkFolder(from, folder);
+  const wanted = as === undefined ? undefined : parseConfig(as, 'the configuration');
   const files = await readerOf(from, folder);
-  return opening(files, folder, (at) => weightsIn(files, at, as && (() => as)));
+  return opening(files, folder, (at) => weightsIn(files, at, wanted && (() => wanted)));
 }
 
 /** What a model of this configuration is opened as, where that is another one. */
@@ -83,6 +85,7 @@ export async function withWeights<T>(
  * where the moments are not those of the weights.
  */
 export async function loadCheckpoint(from: Files, folder: string): Promise<LoadedCheckpoint> {
+  checkFolder(from, folder);
   const files = await readerOf(from, folder);
   return opening(files, folder, (at) => checkpointIn(files, at));
 }
@@ -191,11 +194,13 @@ export type DescribedAdapter = Omit<LoadedAdapter, 'weights'>;
  * The adapter in a folder of PEFT's, or in the latest checkpoint of a run that trains one; `config` is its model's. Errors:
  * HoldfastError where there is none, and naming what is missing, damaged or not supported.
  */
-export const loadAdapter = (from: FolderReader, folder: string, config: ModelConfig): Promise<LoadedAdapter> =>
-  openAdapter(from, folder, config, async (adapter) => ({
+export async function loadAdapter(from: FolderReader, folder: string, config: ModelConfig): Promise<LoadedAdapter> {
+  checkFolder(from, folder);
+  return openAdapter(from, folder, parseConfig(config, 'the configuration'), async (adapter) => ({
     ...adapter,
     weights: sourceOf(await collect(adapter.weights)),
   }));
+}
 
 /** What the adapter is that `loadAdapter` loads: of its weights, the header alone is read. Errors: as there. */
 export const describeAdapter = (from: FolderReader, folder: string, config: ModelConfig): Promise<DescribedAdapter> =>

@@ -6,10 +6,13 @@
 // whole checkpoint of Holdfast's is never removed. Of several processes the first does all of this; the others write their shards
 // (shards.ts) into the folder between.
 
-import { type Files, join } from '../../runtime/host.ts';
+import { checkFolder, type Files, join } from '../../runtime/host.ts';
 import { readJSON } from '../../runtime/read-whole.ts';
+import { checkWholeNumber, having, mapByName } from '../../util/arguments.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
+import { check, object, optional, parsed, text } from '../../util/json.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
+import { parseConfig } from '../config.ts';
 import { familyOf } from '../families/index.ts';
 import { adapterConfigOf, storedNames } from '../peft.ts';
 import { preprocessorFile } from '../preprocessor.ts';
@@ -48,6 +51,11 @@ export interface SaveOptions {
   readonly writers?: Writers | undefined;
 }
 
+const source = having<TensorSource>('a source of tensors', 'names', 'read');
+const saveOptions = object({ best: optional(text) });
+const config = parsed((json) => parseConfig(json, 'the checkpoint: config'));
+const toSave = object({ config, shapes: mapByName, weights: source, moment1: source, moment2: source });
+
 /**
  * Writes `run`/checkpoint-`step`, then removes all others but one. Returns its path. An error, of the disk or of a
  * source, is passed on, as is HoldfastError for a tensor without a shape, or not of it; what was whole before still is.
@@ -57,8 +65,13 @@ export async function saveCheckpoint(
   run: string,
   step: number,
   checkpoint: CheckpointToSave,
-  { best, writers }: SaveOptions = {},
+  options: SaveOptions = {},
 ): Promise<string> {
+  checkFolder(files, run);
+  checkWholeNumber(step, 'step');
+  check(toSave, checkpoint, 'the checkpoint');
+  check(saveOptions, options, 'the options of saving');
+  const { best, writers } = options;
   const target = checkpointPath(run, step);
   const partial = partialPath(run, step);
   if (writers && writers.rank > 0) {

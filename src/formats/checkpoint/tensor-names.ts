@@ -2,7 +2,9 @@
 // models here use. Buffers that are computed anew are left out, a tied head is compared with the embedding and left
 // out, prefixes go; everything else stays, to be known or refused by name.
 
+import { mapByName } from '../../util/arguments.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
+import { check, list, object, text } from '../../util/json.ts';
 import type { ModelConfig } from '../config.ts';
 import { familyOf } from '../families/index.ts';
 import type { TensorData } from '../safetensors.ts';
@@ -85,6 +87,8 @@ export function checkWeights(
   parameters: readonly { name: string; shape: readonly number[] }[],
   from: string,
 ): void {
+  check(mapByName, shapes, 'shapes');
+  check(list(object({ name: text })), parameters, 'parameters');
   for (const { name, shape } of parameters) {
     const found = shapes.get(name);
     if (!found) throw new HoldfastError(`${from}: there is no tensor ${name}; its config.json describes another model`);

@@ -10,6 +10,7 @@ import type { Device } from '../../gpu/device.ts';
 import type { Model } from '../../nn/model.ts';
 import { at } from '../../util/at.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
+import { check, object } from '../../util/json.ts';
 import type { Random } from '../../util/random.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
 import { continuation, type GenerationOptions, nothingFed, type TokensFed } from './continuation.ts';
@@ -60,6 +61,7 @@ export class BatchGenerator {
     weights: TensorSource,
     options: BatchGeneratorOptions,
   ): Promise<BatchGenerator> {
+    check(object({}), options, 'the options of a generator');
     const { batch } = options;
     if (!Number.isSafeInteger(batch) || batch < 1)
       throw new HoldfastError(`a batch of ${batch} texts: must be a whole number of texts, 1 or more`);

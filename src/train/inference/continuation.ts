@@ -3,8 +3,10 @@
 
 import { adapterInUse } from '../../nn/lora.ts';
 import type { Model } from '../../nn/model.ts';
+import { iterable } from '../../util/arguments.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import type { Random } from '../../util/random.ts';
+import { check, object, optional, show, text } from '../../util/json.ts';
+import { checkRandom, type Random } from '../../util/random.ts';
 import { checkSampling, type SamplingOptions, sampleToken } from './sampling.ts';
 
 /** Tokens in the order in which they went through the model, together or one by one, and the adapter in use. */
@@ -22,18 +24,21 @@ export interface GenerationOptions {
   readonly adapter?: string | undefined;
 }
 
+const generationOptions = object({ adapter: optional(text) });
+
 /** A text of which nothing went through the model. Errors: HoldfastError for an adapter that the model does not have. */
-export const nothingFed = (model: Model, { adapter }: GenerationOptions): TokensFed => ({
-  adapter: adapterInUse(model, adapter),
+export const nothingFed = (model: Model, options: GenerationOptions): TokensFed => ({
+  adapter: adapterInUse(model, check(generationOptions, options, 'the options of generation').adapter),
   parts: [],
 });
 
 /** Errors: HoldfastError for an empty prompt, and for a token that the model does not have. */
 export function checkPrompt({ shape: { vocabulary } }: Pick<Model, 'shape'>, prompt: Int32Array): void {
+  check(iterable, prompt, 'prompt');
   if (prompt.length === 0) throw new HoldfastError('the prompt is empty; give at least one token');
-  const stranger = prompt.find((id) => id < 0 || id >= vocabulary);
+  const stranger = Array.from(prompt).find((id) => !(Number.isInteger(id) && id >= 0 && id < vocabulary));
   if (stranger !== undefined) {
-    throw new HoldfastError(`the prompt has token ${stranger}, the model's vocabulary ends at ${vocabulary - 1}`);
+    throw new HoldfastError(`the prompt has token ${show(stranger)}, the model's vocabulary ends at ${vocabulary - 1}`);
   }
 }
 
@@ -54,21 +59,24 @@ export async function* continuation(
   random: Random,
   options: GenerationOptions,
 ): AsyncGenerator<number> {
+  check(object({}), sampling, 'the sampling options');
   checkSampling(sampling);
-  if (!(count >= 0)) throw new HoldfastError(`${count} tokens to write: must be a number, 0 or more`);
+  checkRandom(random);
+  if (!(typeof count === 'number' && count >= 0))
+    throw new HoldfastError(`${show(count)} tokens to write: must be a number, 0 or more`);
   checkPrompt(model, prompt);
-  let text = [...prompt].slice(-capacity);
+  let seen = [...prompt].slice(-capacity);
   let tokensFed = nothingFed(model, options);
-  let logits = await feed(tokensFed, text);
+  let logits = await feed(tokensFed, seen);
   for (let i = 0; i < count; i++) {
     const id = sampleToken(logits, sampling, random);
     yield id;
     if (i === count - 1) return;
-    text.push(id);
-    if (text.length > capacity) {
-      text = text.slice(-Math.max(1, Math.floor(capacity / 2)));
+    seen.push(id);
+    if (seen.length > capacity) {
+      seen = seen.slice(-Math.max(1, Math.floor(capacity / 2)));
       tokensFed = nothingFed(model, options);
-      logits = await feed(tokensFed, text);
+      logits = await feed(tokensFed, seen);
     } else logits = await feed(tokensFed, [id]);
   }
 }

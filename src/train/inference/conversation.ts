@@ -4,12 +4,14 @@
 // Invariant: the ids that an answer is asked for with are those that training on the conversation would have; where they
 // outgrow the context, the oldest exchanges are left out, whole, and the system's message stays.
 
-import { ChatRenderer, type ChatTemplate } from '../../data/records/chat-template.ts';
+import { ChatRenderer, type ChatTemplate, chatTemplateSchema } from '../../data/records/chat-template.ts';
 import type { Message } from '../../data/records/shapes.ts';
 import { endOfTurns } from '../../data/records/turns.ts';
-import type { Tokenizer } from '../../data/tokenizer.ts';
+import { checkTokenizer, type Tokenizer } from '../../data/tokenizer.ts';
+import { having } from '../../util/arguments.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import type { Random } from '../../util/random.ts';
+import { check, list, object, optional, text as textSchema } from '../../util/json.ts';
+import { checkRandom, type Random } from '../../util/random.ts';
 import type { Generator } from './generator.ts';
 import { type WritingOptions, writeText } from './writing.ts';
 
@@ -22,6 +24,13 @@ export interface ConversationOptions extends WritingOptions {
   /** What was said so far, where it is gone on with. @default nothing */
   readonly messages?: readonly Message[];
 }
+
+const conversationOptions = object({
+  template: chatTemplateSchema,
+  system: optional(textSchema),
+  stop: optional(list(textSchema)),
+  messages: optional(list(object({ role: textSchema, content: textSchema }))),
+});
 
 /** What is said in turns, and answered by a model. */
 export class Conversation {
@@ -44,6 +53,10 @@ export class Conversation {
     options: ConversationOptions,
     random: Random,
   ) {
+    check(having<Generator>('a generator of text', 'generate'), generator, 'generator');
+    checkTokenizer(tokenizer);
+    check(conversationOptions, options, 'the options of a conversation');
+    checkRandom(random);
     this.#generator = generator;
     this.#tokenizer = tokenizer;
     this.#options = options;
@@ -71,6 +84,7 @@ export class Conversation {
    * does not fit into the context by itself, or is refused by the template, and where none is written: it is then not said.
    */
   async *answer(text: string): AsyncGenerator<string> {
+    check(textSchema, text, 'text');
     const ids = this.#promptOf({ role: 'user', content: text });
     const { tokens, stop: _, system: __, template: ___, messages: ____, ...sampling } = this.#options;
     // The last token is never fed: no text is dropped while an answer is written.

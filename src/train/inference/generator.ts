@@ -5,12 +5,13 @@ import { checkTokens } from '../../data/batches.ts';
 import { type ChoiceRecord, KernelChoices } from '../../engine/compile/choices.ts';
 import type { MemoryOptions } from '../../engine/run/arrangement.ts';
 import { Session } from '../../engine/run/session.ts';
-import type { Device } from '../../gpu/device.ts';
-import type { Model } from '../../nn/model.ts';
+import { checkDevice, type Device } from '../../gpu/device.ts';
+import { checkModel, type Model } from '../../nn/model.ts';
 import { assert, finishing, HoldfastError } from '../../util/errors.ts';
+import { check, object } from '../../util/json.ts';
 import type { Random } from '../../util/random.ts';
 import { describeRange, inRange, wholeNumber } from '../../util/range.ts';
-import type { TensorSource } from '../../values/tensor-source.ts';
+import { checkSource, type TensorSource } from '../../values/tensor-source.ts';
 import { checkPrompt, continuation, type GenerationOptions, nothingFed, type TokensFed } from './continuation.ts';
 import {
   type Generation,
@@ -46,6 +47,10 @@ export async function openGeneration(
   options: GeneratorOptions,
   sequences = 1,
 ): Promise<{ session: Session<GenerationPasses>; generation: Generation }> {
+  checkDevice(device);
+  checkModel(model);
+  checkSource(weights, 'weights');
+  check(object({}), options, 'the options of a generator');
   const { context, layers } = model.shape;
   const { capacity = context } = options;
   if (!inRange(wholeNumber(1, context), capacity))

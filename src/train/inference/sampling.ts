@@ -25,7 +25,7 @@ export function checkSampling({ temperature = 1, topK = 1, topP = 1 }: SamplingO
   if (!(Number.isSafeInteger(topK) && topK >= 1)) {
     throw new HoldfastError(`top-k ${topK}: must be a whole number of tokens, 1 or more`);
   }
-  if (!(topP > 0 && topP <= 1)) {
+  if (!(typeof topP === 'number' && topP > 0 && topP <= 1)) {
     throw new HoldfastError(`top-p ${topP}: must be a probability above 0 and at most 1`);
   }
 }

@@ -4,8 +4,10 @@
 // Invariant: the pieces, joined, are the text before the first stop string; no piece ends inside a character, and none has
 // a part of a stop string that is still to come.
 
-import { promptIds, type Tokenizer } from '../../data/tokenizer.ts';
+import { checkTokenizer, promptIds, type Tokenizer } from '../../data/tokenizer.ts';
+import { having, iterable } from '../../util/arguments.ts';
 import { HoldfastError } from '../../util/errors.ts';
+import { check, list, object, optional, text } from '../../util/json.ts';
 import type { Random } from '../../util/random.ts';
 import type { GenerationOptions } from './continuation.ts';
 import type { Generator } from './generator.ts';
@@ -19,6 +21,8 @@ export interface WritingOptions extends SamplingOptions, GenerationOptions {
   readonly stop?: readonly string[];
 }
 
+const writingOptions = object({ stop: optional(list(text)) });
+
 /**
  * Continues `prompt`, a text or its ids, which is not repeated; an empty text is the model's BOS alone. Errors: as
  * Generator.generate.
@@ -27,11 +31,15 @@ export async function* writeText(
   generator: Pick<Generator, 'generate'>,
   tokenizer: Pick<Tokenizer, 'encode' | 'specials' | 'addsBos' | 'stream'>,
   prompt: string | Int32Array,
-  { tokens, stop = [], adapter, ...sampling }: WritingOptions,
+  options: WritingOptions,
   random: Random,
 ): AsyncGenerator<string> {
+  check(having<Generator>('a generator of text', 'generate'), generator, 'generator');
+  checkTokenizer(tokenizer);
+  check(writingOptions, options, 'the writing options');
+  const { tokens, stop = [], adapter, ...sampling } = options;
   if (stop.includes('')) throw new HoldfastError('a stop string is empty: give at least one character');
-  const ids = typeof prompt === 'string' ? promptIds(tokenizer, prompt) : prompt;
+  const ids = typeof prompt === 'string' ? promptIds(tokenizer, prompt) : check(iterable, prompt, 'prompt') && prompt;
   if (ids.length === 0)
     throw new HoldfastError(
       'the prompt is empty, and this model has no token that begins a text; give at least one character',

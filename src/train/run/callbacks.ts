@@ -3,7 +3,9 @@
 //
 // Invariant: each callback gets events in the order in which they happened; where one takes time, the run waits.
 
+import { check, number } from '../../util/json.ts';
 import type { HuggingFaceState, LogEntry } from './huggingface-state.ts';
+import { EARLY_STOPPING_RANGES } from './run-settings.ts';
 
 /** The requests of a callback to the run: what is set to true is done once the event is over. */
 export interface TrainerControl {
@@ -83,6 +85,8 @@ export class EarlyStopping implements TrainerCallback {
 
   /** After `patience` validations in a row, none of which is better than the best before them by more than `threshold` nats. */
   constructor(patience: number, threshold = 0) {
+    check(number(EARLY_STOPPING_RANGES.earlyStoppingPatience), patience, 'patience');
+    check(number(EARLY_STOPPING_RANGES.earlyStoppingThreshold), threshold, 'threshold');
     this.#patience = patience;
     this.#threshold = threshold;
   }

@@ -19,8 +19,10 @@ import type { TokenizerFiles } from '../../formats/tokenizer-files.ts';
 import { makeModel } from '../../nn/index.ts';
 import { DEFAULT_ADAPTER, loadedNames, mergedWeights, withLora } from '../../nn/lora.ts';
 import { type Model, withStored } from '../../nn/model.ts';
-import type { Files } from '../../runtime/host.ts';
+import { checkFolder, type Files } from '../../runtime/host.ts';
+import { callable } from '../../util/arguments.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
+import { check, namesTo, object, optional, text } from '../../util/json.ts';
 import { collect, joined, restricted, sourceOf, type TensorSource, type Values } from '../../values/tensor-source.ts';
 import { baseStorage } from './base-dtype.ts';
 import { settingsIn } from './saved-state.ts';
@@ -53,6 +55,8 @@ export interface ModelSources {
   readonly adapters?: Readonly<Record<string, string>>;
 }
 
+const modelSources = object({ base: optional(text), adapters: optional(namesTo(text)) });
+
 /**
  * Lends the model in a folder to `use`, as `withWeights` does. Adapters are read into memory. Errors: HoldfastError naming
  * the folder, and what is missing, damaged, not supported or of another model.
@@ -63,6 +67,9 @@ export async function withModel<T>(
   sources: ModelSources,
   use: (opened: OpenedModel) => Promise<T>,
 ): Promise<T> {
+  checkFolder(files, folder);
+  check(modelSources, sources, 'the sources of a model');
+  check(callable, use, 'use');
   const adapters = { ...sources.adapters };
   const itself = await besideAdapter(files, folder);
   if (!itself && sources.base !== undefined)

@@ -148,6 +148,7 @@ const LONGEST_SEQ = 1024;
 
 /** All that a run computes, with what is not among `changes` by default: a small GPT that learns within minutes. */
 export function defaultSettings(changes: Partial<RunSettings> = {}): RunSettings {
+  check(object({}), changes, 'the settings');
   const { config = configOfShape(), tokenizer = DEFAULT_TOKENIZER, lr = 0.006 } = changes;
   return {
     config,
@@ -155,7 +156,7 @@ export function defaultSettings(changes: Partial<RunSettings> = {}): RunSettings
     ...(hasMarkedWindows(config, tokenizer) && { markedWindows: true }),
     data: [],
     batch: 8,
-    seq: Math.min(shapeOf(config).context, LONGEST_SEQ),
+    seq: Math.min(shapeOf(parseConfig(config, 'the settings: config')).context, LONGEST_SEQ),
     accumulate: 1,
     steps: 1700,
     lr,

@@ -5,9 +5,9 @@
 import { LostForGood } from '../../engine/run/device-mutex.ts';
 import { checkpointsOf, loadTokenizer } from '../../formats/checkpoint.ts';
 import type { Device } from '../../gpu/device.ts';
-import type { Host } from '../../runtime/host.ts';
+import { checkHost, type Host } from '../../runtime/host.ts';
 import { finishing, messageOf } from '../../util/errors.ts';
-import { check, text as textSchema } from '../../util/json.ts';
+import { check, object, text as textSchema } from '../../util/json.ts';
 import type { Trainer } from '../step/trainer.ts';
 import { checkSettings } from './check-settings.ts';
 import { checkAlike, runFacts, settingsOn } from './ranks.ts';
@@ -32,6 +32,9 @@ export async function trainRun(
   out: string,
   options: RunOptions = {},
 ): Promise<RunSummary> {
+  checkHost(host);
+  check(object({}), device, 'device');
+  check(object({}), options, 'the options of a run');
   const { ranks } = options;
   check(textSchema, out, 'the folder of the run');
   // What is saved beside the weights is read back by the same schema: what that refuses could never be resumed.

@@ -34,7 +34,7 @@ import {
 } from '../../util/json.ts';
 import { realNumber, wholeNumber } from '../../util/range.ts';
 import { checkSchedule } from '../step/schedule.ts';
-import type { TrainerState } from '../step/trainer.ts';
+import { CONTROL_LENGTHS, type TrainerState } from '../step/trainer-state.ts';
 import { type RunSettings, settingsBy, trainAlike } from './run-settings.ts';
 
 const FORMAT = 'holdfast 1';
@@ -241,9 +241,8 @@ function checkBatches({ batches, settings }: SavedState, refuse: (problem: strin
 
 /** What the optimizer's kernel leaves (step-control.ts). */
 function checkControl({ control, step }: TrainerState, refuse: (problem: string) => never): void {
-  const lengths: number[] = [STATE.size, SCALER.size];
-  if (!lengths.includes(control.length))
-    refuse(`trainer.control is a list of ${control.length}; it must be a list of ${lengths.join(' or ')}`);
+  if (!CONTROL_LENGTHS.includes(control.length))
+    refuse(`trainer.control is a list of ${control.length}; it must be a list of ${CONTROL_LENGTHS.join(' or ')}`);
   const [scale, good] = [control[SCALER.gradientScale], control[SCALER.goodSteps]];
   if (scale !== undefined && !(scale >= LEAST_SCALE && scale <= LARGEST_SCALE && Number.isInteger(Math.log2(scale))))
     refuse(

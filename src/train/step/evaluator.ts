@@ -10,13 +10,14 @@ import { type Pass, readingPass } from '../../engine/compile/pass.ts';
 import { NO_READBACK } from '../../engine/compile/workload.ts';
 import type { MemoryOptions } from '../../engine/run/arrangement.ts';
 import { Session } from '../../engine/run/session.ts';
-import type { Device } from '../../gpu/device.ts';
+import { checkDevice, type Device } from '../../gpu/device.ts';
 import { withSlices } from '../../graph/activations.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import type { Model } from '../../nn/model.ts';
+import { checkModel, type Model } from '../../nn/model.ts';
 import { at } from '../../util/at.ts';
 import { finishing } from '../../util/errors.ts';
-import type { TensorSource } from '../../values/tensor-source.ts';
+import { check, object, optional, text, truth } from '../../util/json.ts';
+import { checkSource, type TensorSource } from '../../values/tensor-source.ts';
 import { type EvaluationProgram, traceEvaluation } from './step-programs.ts';
 
 /** How a model is evaluated. */
@@ -34,6 +35,8 @@ export interface EvaluatorOptions {
   /** Budgets, tiers and policy. @default all model data stays on the GPU */
   readonly memory?: MemoryOptions;
 }
+
+const evaluatorOptions = object({ packed: optional(truth), adapter: optional(text) });
 
 type EvaluationPasses = { readonly evaluate: Pass };
 
@@ -57,6 +60,10 @@ export class Evaluator {
     weights: TensorSource,
     options: EvaluatorOptions,
   ): Promise<Evaluator> {
+    checkDevice(device);
+    checkModel(model);
+    checkSource(weights, 'weights');
+    check(evaluatorOptions, options, 'the options of an evaluator');
     const traced = traceEvaluation(model, options);
     const program = { ...traced, program: withSlices(traced.program, () => 'keep', 'some') };
     const workload = {

@@ -44,7 +44,7 @@ export function checkSchedule({ decay, peak, min, warmup, steps }: LearningRateS
       `learning rate ${peak}: must be above 0, for example 0.001, and a number that float32 holds`,
     );
   }
-  if (!(min >= 0 && min <= peak)) {
+  if (!inRange(realNumber(0, peak), min)) {
     throw new HoldfastError(`minimum learning rate ${min}: must lie between 0 and the peak, ${peak}`);
   }
   if (!(Number.isSafeInteger(warmup) && warmup >= 0)) {

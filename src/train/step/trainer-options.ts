@@ -13,8 +13,9 @@ import {
 import { trainingDtypeOf } from '../../memory/layout/chunk-map.ts';
 import type { Model } from '../../nn/model.ts';
 import type { Threads } from '../../runtime/host.ts';
+import { withoutUndefined } from '../../util/arguments.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import { check, number, object, oneOf, optional } from '../../util/json.ts';
+import { check, number, object, oneOf, optional, truth } from '../../util/json.ts';
 import { type Range, realNumber, wholeNumber } from '../../util/range.ts';
 import { trainedTensors } from './optimizer-split.ts';
 import { checkSchedule, type LearningRateSchedule } from './schedule.ts';
@@ -62,6 +63,8 @@ const trainerOptions = object({
   optimizerDevice: optional(oneOf(OPTIMIZER_DEVICE_CHOICES)),
   activationDtype: optional(oneOf(ACTIVATION_DTYPES)),
   update: optional(oneOf(UPDATES)),
+  ...{ packed: optional(truth), generates: optional(truth) },
+  ...{ ranks: optional(object({})), threads: optional(object({})), signal: optional(object({})) },
 });
 
 /** How a trainer trains. */
@@ -138,8 +141,8 @@ export function filledIn({
   ...given
 }: Omit<TrainerOptions, Exclude<NotFilledIn, 'optimizer'>>): Omit<FullOptions, 'optimizerSplit'> {
   const ways = { optimizerDevice: 'gpu', activationDtype: 'f32', update: 'at-end' } as const;
-  const filled = { accumulate: 1, packed: false, seed: 1, ...ways, ...given };
-  return { ...filled, optimizer: { ...ADAMW_DEFAULTS, ...optimizer } };
+  const filled = { accumulate: 1, packed: false, seed: 1, ...ways, ...withoutUndefined(given) };
+  return { ...filled, optimizer: { ...ADAMW_DEFAULTS, ...withoutUndefined(optimizer ?? {}) } };
 }
 
 /** Errors: HoldfastError naming an option that is out of its range, and for what does not go with this model, or with each other. */

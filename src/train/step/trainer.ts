@@ -7,22 +7,24 @@ import { KernelChoices } from '../../engine/compile/choices.ts';
 import { measuredLimits } from '../../engine/observe/device-rates.ts';
 import type { Ranks } from '../../engine/ranks/ranks.ts';
 import { autoBudget, limitsOf, type MemoryOptions } from '../../engine/run/arrangement.ts';
-import type { OtherPart } from '../../engine/run/model-values.ts';
+import { checkKind, type OtherPart } from '../../engine/run/model-values.ts';
 import { type Inputs, Session } from '../../engine/run/session.ts';
-import type { Device } from '../../gpu/device.ts';
+import { checkDevice, type Device } from '../../gpu/device.ts';
 import type { GridPlace } from '../../graph/grid-place.ts';
 import { backwardPassesOf, decayWords } from '../../graph/operators/optimizer.ts';
 import { keyNumbers } from '../../kernels/moments.ts';
 import { HYPER, ROUNDING, STATE } from '../../kernels/step-control.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';
-import { type Model, optimizedOn } from '../../nn/model.ts';
+import { checkModel, type Model, optimizedOn } from '../../nn/model.ts';
 import { stageMap, stageOf } from '../../nn/pipeline-parallel.ts';
 import { partsOf, wholeOf } from '../../nn/tensor-parallel.ts';
 import type { Threads } from '../../runtime/host.ts';
+import { callable } from '../../util/arguments.ts';
 import { at } from '../../util/at.ts';
 import { finishing, HoldfastError } from '../../util/errors.ts';
+import { check, list, object } from '../../util/json.ts';
 import { Random } from '../../util/random.ts';
-import { joined, type TensorSource } from '../../values/tensor-source.ts';
+import { checkSource, joined, type TensorSource } from '../../values/tensor-source.ts';
 import { type Generation, traceGeneration } from '../inference/generation-workload.ts';
 import { Generator } from '../inference/generator.ts';
 import { chooseSplit, type SplitSearch } from './optimizer-split.ts';
@@ -32,6 +34,7 @@ import { shardWriters } from './shard-writers.ts';
 import type { StepPrograms } from './step-programs.ts';
 import { type StepHooks, Stepper } from './stepper.ts';
 import { checkOptions, type FullOptions, filledIn, memoryOf, type TrainerOptions } from './trainer-options.ts';
+import { checkState, type TrainerState } from './trainer-state.ts';
 import { type TrainingPasses, trainingWorkload } from './training-workload.ts';
 
 /** What came of a training step. */
@@ -46,14 +49,6 @@ export interface StepMetrics {
   readonly gradNorm: number;
   /** Nothing was changed: the loss or the norm is not finite. */
   readonly skipped: boolean;
-}
-
-/** The state of the optimizer besides the moments. */
-export interface TrainerState {
-  /** The next step's number. */
-  step: number;
-  /** The step-control numbers, exactly. */
-  control: number[];
 }
 
 const ALONE: GridPlace = { rank: 0, size: 1 };
@@ -80,6 +75,8 @@ export class Trainer {
 
   /** Makes everything that a step needs. Weights must be set; moments are zero. */
   static async create(device: Device, model: Model, options: TrainerOptions): Promise<Trainer> {
+    checkDevice(device);
+    checkModel(model);
     checkOptions(model, options);
     const { choices, generates = false, threads, ranks, signal, optimizerSplit, ...rest } = options;
     const memory = memoryOf(options);
@@ -159,6 +156,7 @@ export class Trainer {
 
   /** Sets every parameter. Errors: HoldfastError naming one that `source` lacks, or has in another length. */
   async setWeights(source: TensorSource): Promise<void> {
+    checkSource(source);
     const given = new Set(source.names);
     const missing = this.model.parameters.find(({ name }) => !given.has(name));
     if (missing) throw new HoldfastError(`the weights have no ${missing.name}; give every parameter of the model`);
@@ -169,13 +167,14 @@ export class Trainer {
    * Sets tensors of a kind, by the names of their parameters. Ranks are all given whole ones. Errors: HoldfastError naming one
    * of another length.
    */
-  setValues(kind: Kind, source: TensorSource): Promise<void> {
+  async setValues(kind: Kind, source: TensorSource): Promise<void> {
     const { size } = this.ranks?.grid.tensor ?? ALONE;
     return this.session.values.set(kind, size > 1 ? partsOf(this.#layers, source) : source);
   }
 
   /** The tensors of a kind, as they are when they are read. What only other ranks have is read in `collect`. */
   values(kind: Kind): TensorSource {
+    checkKind(kind);
     const { stages } = this.#programs;
     if (!stages) return this.#valuesOf(kind, this.#layers);
     const sources = Array.from({ length: stages.size }, (_, stage) => {
@@ -205,6 +204,8 @@ export class Trainer {
   async start(batches: readonly Batch[], hooks: StepHooks = {}): Promise<StepMetrics> {
     const { accumulate, schedule, batch } = this.options;
     const { rank, size } = this.ranks?.grid.data ?? ALONE;
+    check(list(object({})), batches, 'the batches of a step');
+    check(object({}), hooks, 'hooks');
     if (batches.length !== accumulate * size) {
       throw new HoldfastError(
         `a step of this trainer takes ${accumulate * size} micro-batches (accumulate${size > 1 ? ' x ranks' : ''}), not ${batches.length}`,
@@ -271,12 +272,14 @@ export class Trainer {
 
   /** See `ModelValues.collect`: how rank 0 saves what only other ranks have. */
   async collect<T>(work: () => Promise<T>): Promise<T | undefined> {
+    check(callable, work, 'work');
     await this.settle();
     return this.session.values.collect(work);
   }
 
   /** See `ModelValues.share`: how all ranks save, each the tensors that `writers` gives it. */
   async share<T>(work: () => Promise<T>): Promise<T> {
+    check(callable, work, 'work');
     await this.settle();
     return this.session.values.share(work);
   }
@@ -334,9 +337,10 @@ export class Trainer {
 
   /**
    * Goes on from where `state` was taken; weights and moments are set with `setValues`. Errors: HoldfastError while steps are
-   * under way.
+   * under way, and for a step that is no whole number.
    */
   restore(state: TrainerState): void {
+    checkState(state);
     this.#stepper.restore(state.control);
     this.#step = state.step;
   }

@@ -103,6 +103,10 @@ export const recoveryOption = (): Option =>
     .choices(['step', 'checkpoint'])
     .default('step');
 
+/** A name as one argument of a command to copy, for shells of POSIX. */
+export const argument = (name: string): string =>
+  /^[\w@%+=:,./-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`;
+
 /** Whether a file can be put there is found out before the work that makes it. Errors: HoldfastError naming it. */
 export async function checkWritable(files: Files, path: string): Promise<void> {
   await (await files.writeStream(path)).abort();

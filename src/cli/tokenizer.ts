@@ -8,7 +8,7 @@ import { type BpeProgress, trainBpe, writeTokenizer } from '../data/train-bpe.ts
 import { checkNewFolder } from '../formats/new-folder.ts';
 import type { Host } from '../runtime/host.ts';
 import { wholeNumber } from '../util/range.ts';
-import { within } from './options.ts';
+import { argument, within } from './options.ts';
 
 interface Flags {
   data: string[];
@@ -55,7 +55,7 @@ export function tokenizerCommand(host: Host): Command {
       }
       const fewer = made.vocabulary < vocabSize ? ` (no other pair occurs twice, so not ${vocabSize})` : '';
       terminal.write(`${made.vocabulary} tokens${fewer} in ${out}\n`);
-      terminal.write(`use:     holdfast train --tokenizer ${out}\n`);
+      terminal.write(`use:     holdfast train --tokenizer ${argument(out)}\n`);
     });
   return new Command('tokenizer').description('make a tokenizer').addCommand(train);
 }

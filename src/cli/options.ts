@@ -103,6 +103,12 @@ export const recoveryOption = (): Option =>
     .choices(['step', 'checkpoint'])
     .default('step');
 
+/** A parser for names of what is written. */
+export function pathName(text: string): string {
+  if (text === '') throw new InvalidArgumentError('It must name a place; this one is empty.');
+  return text;
+}
+
 /** A name as one argument of a command to copy, for shells of POSIX. */
 export const argument = (name: string): string =>
   /^[\w@%+=:,./-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`;

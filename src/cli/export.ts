@@ -14,7 +14,7 @@ import { formatBytes, parseBytes } from '../util/bytes.ts';
 import { HoldfastError, oneLine } from '../util/errors.ts';
 import { localBase, localModel, MODEL_SOURCES } from './model-source.ts';
 import { BEST, bestOf } from './opened-model.ts';
-import { checked } from './options.ts';
+import { checked, pathName } from './options.ts';
 
 interface Flags {
   out: string;
@@ -45,7 +45,7 @@ export function exportCommand(host: Host): Command {
   return new Command('export')
     .description('write a trained model as a folder that Hugging Face’s libraries load, or as a GGUF file')
     .argument('<dir>', `a run, a checkpoint, a model, or with --merge an adapter: ${MODEL_SOURCES}`)
-    .requiredOption('--out <path>', 'folder or file to write, which must not be there yet')
+    .requiredOption('--out <path>', 'folder or file to write, which must not be there yet', pathName)
     .addOption(
       new Option('--dtype <type>', 'of the weights, rounded to nearest even')
         .choices(Object.keys(SAVED_DTYPES))

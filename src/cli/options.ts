@@ -103,6 +103,16 @@ export const recoveryOption = (): Option =>
     .choices(['step', 'checkpoint'])
     .default('step');
 
+/** A parser for names of what is written. */
+export function pathName(text: string): string {
+  if (text === '') throw new InvalidArgumentError('It must name a place; this one is empty.');
+  return text;
+}
+
+/** A name as one argument of a command to copy, for shells of POSIX. */
+export const argument = (name: string): string =>
+  /^[\w@%+=:,./-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`;
+
 /** Whether a file can be put there is found out before the work that makes it. Errors: HoldfastError naming it. */
 export async function checkWritable(files: Files, path: string): Promise<void> {
   await (await files.writeStream(path)).abort();

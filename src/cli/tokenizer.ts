@@ -8,7 +8,7 @@ import { type BpeProgress, trainBpe, writeTokenizer } from '../data/train-bpe.ts
 import { checkNewFolder } from '../formats/new-folder.ts';
 import type { Host } from '../runtime/host.ts';
 import { wholeNumber } from '../util/range.ts';
-import { within } from './options.ts';
+import { argument, pathName, within } from './options.ts';
 
 interface Flags {
   data: string[];
@@ -34,7 +34,7 @@ export function tokenizerCommand(host: Host): Command {
       within(wholeNumber(LEAST_VOCABULARY, MOST_VOCABULARY)),
       DEFAULT_VOCABULARY,
     )
-    .requiredOption('--out <dir>', 'folder for it, which must not be there yet')
+    .requiredOption('--out <dir>', 'folder for it, which must not be there yet', pathName)
     .option('--json', 'one JSON object')
     .action(async ({ data, vocabSize, out, json = false }: Flags) => {
       const { files, terminal } = host;
@@ -55,7 +55,7 @@ export function tokenizerCommand(host: Host): Command {
       }
       const fewer = made.vocabulary < vocabSize ? ` (no other pair occurs twice, so not ${vocabSize})` : '';
       terminal.write(`${made.vocabulary} tokens${fewer} in ${out}\n`);
-      terminal.write(`use:     holdfast train --tokenizer ${out}\n`);
+      terminal.write(`use:     holdfast train --tokenizer ${argument(out)}\n`);
     });
   return new Command('tokenizer').description('make a tokenizer').addCommand(train);
 }

@@ -21,7 +21,7 @@ import type { LearningRateSchedule } from '../train/step/schedule.ts';
 import type { AdamWOptions } from '../train/step/trainer-options.ts';
 import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { check, list, namesTo, number, object, oneOf, optional, text } from '../util/json.ts';
+import { check, line, list, namesTo, number, object, oneOf, optional } from '../util/json.ts';
 import { realNumber, wholeNumber } from '../util/range.ts';
 import type { Values } from '../values/tensor-source.ts';
 
@@ -203,7 +203,7 @@ const INPUTS: Readonly<Record<string, string>> = {
 };
 
 const REFERENCE = object({
-  name: text,
+  name: line,
   kind: oneOf(KINDS),
   ignore_index: oneOf([IGNORE_INDEX]),
   reduction: oneOf(['token_mean', 'micro_mean']),

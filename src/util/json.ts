@@ -18,6 +18,12 @@ export const number = (range: Range): Schema<number> =>
 
 export const text = v.string('a text');
 
+/** A text that goes to the terminal: nothing in it steers one, or ends its line. */
+export const line: Schema<string> = v.custom<string>(
+  (value) => typeof value === 'string' && !/[\p{Cc}\p{Zl}\p{Zp}]/u.test(value),
+  'a text on one line, without control characters',
+);
+
 export const truth = v.boolean('true or false');
 
 export const oneOf = <const T extends string | number>(allowed: readonly T[]): Schema<T> =>

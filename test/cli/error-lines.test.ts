@@ -38,3 +38,12 @@ test('in the name of a file', async () => {
   expect(line.status).toBe(2);
   expect(line.said).toMatch(/^holdfast: [^\p{Cc}\p{Zl}\p{Zp}]+\n$/u);
 });
+
+test.each([['train'], ['finetune', 'm'], ['export', 'm'], ['tokenizer', 'train', '--data', 'a.txt']])(
+  'a place to write without a name: %s',
+  async (...args) => {
+    const line = await inProcess(new MemoryFiles(), [...args, '--out', '']);
+    expect(line.status).toBe(2);
+    expect(line.said).toMatch(/'--out <\w+>' argument '' is invalid\. It must name a place; this one is empty/);
+  },
+);

@@ -59,13 +59,13 @@ describe('patterns that may take exponential time', () => {
     expect(() => made({ ...llama2(), normalizer: replaced })).toThrow(/normalizer has a pattern that may take time/);
   });
 
-  test('what is too long to be told is refused soon', () => {
-    const begin = performance.now();
+  // Of the work that is counted, at most so much is done.
+  test('what would take too much work to tell is refused', () => {
     const words = Array.from({ length: 3000 }, (_, i) => `${i.toString(36)}-`).join('|');
     const classes = Array.from({ length: 300 }, (_, i) => `[\\u{${(0x4e00 + i).toString(16)}}]`).join('|');
-    for (const source of [`(?:${words})+`, `(?:${classes})+`]) expect(reasonOf(source)).toBeDefined();
+    for (const source of [`(?:${words})+`, `(?:${classes})+`])
+      expect(reasonOf(source)).toBe('it is too long to be told');
     expect(() => made(withPattern('('.repeat(1e5) + ')'.repeat(1e5)))).toThrow(HoldfastError);
-    expect(performance.now() - begin).toBeLessThan(20_000);
   });
 });
 
@@ -94,9 +94,8 @@ test('patterns at random: those that are accepted end on texts that they go back
     if (reasonOf(pattern) !== undefined) return;
     accepted++;
     if (/[*+}]/.test(pattern)) loops++;
-    const begin = performance.now();
+    // One that took exponential time would not come to its end: 2 to the power of 60 steps.
     for (const text of texts) new RegExp(`^${pattern}`, 'u').test(text);
-    expect(performance.now() - begin, pattern).toBeLessThan(5000);
   });
   fc.assert(property, { seed: 5, numRuns: EVERY_CASE ? 20_000 : 1500 });
   expect(Math.min(accepted, loops)).toBeGreaterThan(100);

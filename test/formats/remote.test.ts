@@ -188,6 +188,12 @@ describe('from a server', () => {
     expect(told.get('model-2.safetensors')).toBe(shard(2).length);
   });
 
+  test('of which nothing comes leaves no folder behind', async () => {
+    server.files.clear();
+    await expect(fetchModel(host, urlFolder(`${address}/m/`))).rejects.toThrow(/there is no config\.json/);
+    expect(existsSync(host.cacheFolder)).toBe(false);
+  });
+
   test.each<[string, () => void, RegExp]>([
     ['a folder that is none', () => server.files.clear(), /there is no config\.json/],
     ['a missing shard', () => server.files.delete('m/model-2.safetensors'), /\/m\/: there is no model-2\.safetensors/],

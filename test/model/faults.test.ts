@@ -131,6 +131,11 @@ describe('ref.json', () => {
   // biome-ignore lint/suspicious/noExplicitAny: JSON to break
   const edits: [string, (ref: any) => void, RegExp][] = [
     ['another ignore_index', (ref) => (ref.ignore_index = -1), /ignore_index is -1; it must be -100/],
+    [
+      'a name that steers a terminal',
+      (ref) => (ref.name = 'a\u001b[2J'),
+      /name is .*; it must be a text on one line, without/,
+    ],
     ['another kind', (ref) => (ref.kind = 'mamba'), /kind is "mamba"; it must be one of "gpt2", "gpt2-lora"/],
     ['the kind of another config', (ref) => (ref.kind = 'llama'), /kind is llama, but config.json has model_type gpt2/],
     ['another reduction', (ref) => (ref.reduction = 'sum'), /reduction is "sum"; it must be one of/],

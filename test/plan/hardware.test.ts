@@ -10,6 +10,7 @@ import { sizeOf } from '../../src/nn/size.ts';
 import type { Host } from '../../src/runtime/host.ts';
 import { Predictor } from '../../src/train/plan/prediction.ts';
 import type { Scenario } from '../../src/train/plan/prediction-part.ts';
+import { HoldfastError } from '../../src/util/errors.ts';
 
 interface Output {
   text: string;
@@ -23,6 +24,10 @@ async function plan(...args: string[]): Promise<Output> {
   const files = {
     stat: async (path: string) => (path === 'mine.json' ? { kind: 'file', bytes: own.length } : undefined),
     read: async () => new TextEncoder().encode(own),
+    writeStream: async (path: string) => {
+      if (path.startsWith('/nowhere/')) throw new HoldfastError(`cannot write ${path}: there is no such folder`);
+      return { abort: async () => {} };
+    },
     writeAtomic: async (path: string, text: string) => {
       output.files[path] = text;
     },
@@ -45,6 +50,13 @@ describe('holdfast plan --hardware', () => {
     expect(text).toMatch(/is the smallest budget that works/);
     expect(text).toMatch(/assumed: kernels reach 50 % of the peak/);
     expect((await plan(...args)).text).toBe(text);
+  });
+
+  it('finds out before all work whether its picture can be put where it is asked for', async () => {
+    // Before the machines are looked for, which comes before any work.
+    const args = [...SMALL, '--hardware', 'none'];
+    await expect(plan(...args, '--sweep', '/nowhere/x.svg')).rejects.toThrow('cannot write /nowhere/x.svg');
+    await expect(plan(...args, '--sweep', 'x.svg')).rejects.toThrow('--hardware none: no such file');
   });
 
   it('gives the same as JSON, in which what would help does help', async () => {

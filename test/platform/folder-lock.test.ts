@@ -11,6 +11,7 @@ import {
   readFileSync,
   renameSync,
   rmSync,
+  symlinkSync,
   writeFileSync,
 } from 'node:fs';
 import os from 'node:os';
@@ -64,6 +65,34 @@ const lockText = (changes: object) =>
     ...{ ...SELF, id: crypto.randomUUID(), host: os.hostname(), since: '2026-01-02T03:04:05.678Z' },
     ...changes,
   });
+
+// Windows has no pipes among files, and lets few make links.
+test.skipIf(process.platform === 'win32')('a lock that is a link, a pipe or a folder names no process', async () => {
+  mkdirSync(at('run'));
+  const lock = at('run', 'run.lock');
+  const refusal = `${at('run')}: ${lock} names no process; remove that file`;
+  symlinkSync('nothing', lock);
+  await expect(claimFolder(at('run'))).rejects.toThrow(refusal);
+  rmSync(lock);
+  expect(spawnSync('mkfifo', [lock]).status).toBe(0);
+  await expect(claimFolder(at('run'))).rejects.toThrow(refusal);
+  rmSync(lock);
+  mkdirSync(lock);
+  await expect(claimFolder(at('run'))).rejects.toThrow(refusal);
+  expect(readdirSync(at('run'))).toEqual(['run.lock']);
+});
+
+test('numbers that cannot be counted on from are no folder’s, and the last one ends the counting', async () => {
+  for (const number of ['9007199254740991', '9007199254740992', '1e300', 'Infinity'])
+    mkdirSync(at('runs', `run-${number}`), { recursive: true });
+  const claim = await claimNextFolder(at('runs'), 'run-');
+  expect(claim.folder).toBe(`${at('runs')}/run-1`);
+  await claim.release();
+  mkdirSync(at('runs', 'run-9007199254740990'));
+  await expect(claimNextFolder(at('runs'), 'run-')).rejects.toThrow(
+    `${at('runs')}: there is no number after run-9007199254740990; name a folder`,
+  );
+});
 
 test('a folder is taken once; what was made for it goes with the lock, what was put in it stays', async () => {
   const run = at('a', 'b', 'run');

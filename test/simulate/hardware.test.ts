@@ -65,6 +65,7 @@ describe('a hardware file', () => {
     expect(read((it) => (it.link.copies = 'both'))).toThrow(/one of "serial", "duplex"/);
     expect(read((it) => (it.reached = { value: 1.2, source: 'measured' }))).toThrow(/at most 1/);
     expect(() => parseHardware('{', 'mine.json')).toThrow(HoldfastError);
+    expect(read((it) => (it.title = '\u001b]0;mine\u0007'))).toThrow('must be a text on one line, without control');
   });
 
   it('may have a network, whose figures have sources like all others', () => {

@@ -7,7 +7,7 @@ import { type Device, openDevice } from '../../gpu/device.ts';
 import type { Host } from '../../runtime/host.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { finishing, HoldfastError } from '../../util/errors.ts';
-import { checkWritable } from '../options.ts';
+import { argument, checkWritable } from '../options.ts';
 import { measureMachine } from './machine.ts';
 import { digits, percentage, table } from './text.ts';
 
@@ -73,7 +73,7 @@ function machineText(machine: Machine, share: string): string {
     ...(hostMemory ? [`  AdamW on the host reads and writes ${rate(hostMemory.bytesPerSecond)}`] : []),
     `  kernels of a step reach ${percentage(reached)} of what arithmetic and memory allow them`,
     table(['kernel', 'of what it could'], rows).trimEnd(),
-    `${share}: holdfast plan --hardware ${share}`,
+    `${share}: holdfast plan --hardware ${argument(share)}`,
     '',
   ].join('\n');
 }

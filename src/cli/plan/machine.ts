@@ -15,6 +15,7 @@ import { rankText } from '../../train/run/ranks.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { describeOrder } from '../accumulate-order.ts';
+import { checkWritable } from '../options.ts';
 import { scalingLines } from './scaling.ts';
 import { count, duration, percent } from './words.ts';
 
@@ -41,6 +42,7 @@ const MANY_LAUNCHES = 0.3;
 
 /** Predicts for the machines that the flags name; only a picture has room for several. `what` names the model. */
 export async function planOnMachines(host: Host, what: string, scenario: Scenario, flags: MachineFlags): Promise<void> {
+  if (flags.sweep !== undefined) await checkWritable(host.files, flags.sweep);
   const machines = await Promise.all(
     flags.hardware.map(async (name) => changed(await machineNamed(host, name), flags)),
   );

@@ -25,6 +25,7 @@ import {
   dtypeOption,
   optimizerDeviceOption,
   optimizerStateOption,
+  pathName,
   wholeNumberFrom,
   within,
 } from '../options.ts';
@@ -180,7 +181,7 @@ export function addTrainingOptions(command: Command, defaults: TrainDefaults, da
       within(EARLY_STOPPING_RANGES.earlyStoppingThreshold),
     )
     .option('--keep-best', 'save the best validation’s checkpoint, and keep it beside the newest two')
-    .option('--out <dir>', `folder of the run (default: the next free one in ${RUNS}/)`)
+    .option('--out <dir>', `folder of the run (default: the next free one in ${RUNS}/)`, pathName)
     .option('--resume', 'go on from the latest checkpoint')
     .option('--timeline <file>', 'write a trace of the last step, for chrome://tracing and ui.perfetto.dev')
     .addOption(adapterOption())

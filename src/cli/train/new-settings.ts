@@ -36,6 +36,7 @@ import { HoldfastError } from '../../util/errors.ts';
 import { describeRange, inRange } from '../../util/range.ts';
 import { checkInputFlags, configFromFlags, imagesInPatches } from '../model-flags.ts';
 import { localModel, sourceSettings } from '../model-source.ts';
+import { argument } from '../options.ts';
 import { BYTES, dashed, type IsGiven, numbersIn, type TrainFlags } from './flags.ts';
 
 /** The chat template of models that were not taught to chat, and are now. */
@@ -99,7 +100,7 @@ export async function newSettings(
   checkInputFlags(seesImages, given);
   if (fineTunes && from === undefined)
     throw new HoldfastError(
-      `${flags.model}: has no weights to fine-tune; name a folder that has, or train it: holdfast train --model ${flags.model}`,
+      `${flags.model}: has no weights to fine-tune; name a folder that has, or train it: holdfast train --model ${argument(flags.model)}`,
     );
   const isText = !seesImages && !isSynthetic(flags.data) && !labelsIn(config);
   const ofRecords = (['trainOn', 'pack', 'chatTemplate'] as const).find(given);

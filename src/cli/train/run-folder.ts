@@ -4,6 +4,7 @@
 import { checkpointsOf } from '../../formats/checkpoint.ts';
 import { type FolderClaim, type Host, join } from '../../runtime/host.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
+import { checkWritable } from '../options.ts';
 import { RUNS, type TrainFlags } from './flags.ts';
 
 /** Takes the folder of the run: the one named, the latest one to resume, or a new one. */
@@ -29,9 +30,5 @@ export async function checkOut({ files }: Host, out: string, { resume, timeline 
   if (!resume && (await checkpointsOf(files, out)).length > 0) {
     throw new HoldfastError(`${out}: holds a checkpoint already; add --resume to go on, or choose another --out`);
   }
-  if (timeline === undefined) return;
-  if ((await files.stat(timeline))?.kind === 'folder') {
-    throw new HoldfastError(`--timeline ${timeline}: is a folder; name a file to write`);
-  }
-  await (await files.writeStream(timeline)).abort();
+  if (timeline !== undefined) await checkWritable(files, timeline);
 }

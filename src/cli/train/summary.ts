@@ -13,6 +13,7 @@ import type { RunSummary } from '../../train/run/run-events.ts';
 import type { RunSettings } from '../../train/run/run-settings.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { describeOrder } from '../accumulate-order.ts';
+import { argument } from '../options.ts';
 import { accuracyText } from '../progress.ts';
 
 export function describeRun(summary: RunSummary, out: string, settings: RunSettings): string[] {
@@ -35,10 +36,10 @@ export function describeRun(summary: RunSummary, out: string, settings: RunSetti
       : []),
     `checkpoint ${summary.checkpoint}, curves ${join(out, REPORT_FILE)}`,
     ...(best ? [`best validation ${best.loss.toFixed(4)} after step ${best.step}: ${best.checkpoint}`] : []),
-    ...(summary.interrupted ? [`go on:   holdfast train --resume --out ${out}`] : []),
+    ...(summary.interrupted ? [`go on:   holdfast train --resume --out ${argument(out)}`] : []),
     ...(!summary.interrupted && familyOf(config).writes && !isSynthetic(data)
       ? [
-          `write:   holdfast generate ${best?.checkpoint ?? out} ${records?.template ? '--chat' : `--prompt "${prompt}"`}`,
+          `write:   holdfast generate ${argument(best?.checkpoint ?? out)} ${records?.template ? '--chat' : `--prompt "${prompt}"`}`,
         ]
       : []),
   ];

@@ -3,7 +3,18 @@
 // without a source is refused.
 
 import { HoldfastError } from '../../util/errors.ts';
-import { check, namesTo, number, object, oneOf, optional, parseJSON, type Schema, text } from '../../util/json.ts';
+import {
+  check,
+  line,
+  namesTo,
+  number,
+  object,
+  oneOf,
+  optional,
+  parseJSON,
+  type Schema,
+  text,
+} from '../../util/json.ts';
 import { ASSUMED, type Machine, type NetworkLink } from './machine.ts';
 
 const FILES = import.meta.glob<string>('../../../assets/hardware/*.json', {
@@ -31,7 +42,7 @@ const figure: Schema<Figure> = object({
 const networkLink = object({ bytesPerSecond: figure, latencySeconds: figure });
 
 const hardware = object({
-  title: text,
+  title: line,
   gpu: object({ flops: figure, bytesPerSecond: figure, bytes: figure }),
   /** `bytesPerSecond`: of its memory, read and written; with it an optimizer on the host is predicted. */
   host: object({ bytes: figure, bytesPerSecond: optional(figure) }),

@@ -138,9 +138,10 @@ async function withCache<T>(
   work: (folder: string) => Promise<T>,
 ): Promise<T> {
   const folder = join(host.cacheFolder, 'models', cacheName);
-  await host.files.makeFolder(folder);
+  // Made with the lock, where there is one, and gone with it if nothing comes.
   const claim = await claimInTurn(host, folder, waits);
   try {
+    await host.files.makeFolder(folder);
     return await work(folder);
   } finally {
     await claim?.release();

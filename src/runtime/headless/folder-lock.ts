@@ -23,6 +23,10 @@ const LOCK = 'run.lock';
 const PAUSE_MS = 10;
 /** After a second of them a lock that cannot be read is not one that is being written. */
 const MOST_PAUSES = 100;
+/** Far more than a lock's text has. */
+const MOST_LOCK_BYTES = 2 ** 16;
+/** No folder has it: from here on a number and the next one may be the same. */
+const LAST_NUMBER = Number.MAX_SAFE_INTEGER;
 
 interface Owner extends ProcessIdentity {
   /** Of this one lock, never used again. */
@@ -78,6 +82,8 @@ export async function claimNextFolder(parent: string, prefix: string): Promise<F
     try {
       made.push(...(await makeFolders(parent)));
       number = Math.max(number, (await highestNumber(parent, prefix)) + 1);
+      if (number >= LAST_NUMBER)
+        throw new HoldfastError(`${parent}: there is no number after ${prefix}${LAST_NUMBER - 1}; name a folder`);
       const folder = join(parent, `${prefix}${number}`);
       await fs.mkdir(folder);
       made.push(folder);
@@ -99,7 +105,8 @@ export async function claimNextFolder(parent: string, prefix: string): Promise<F
 
 async function highestNumber(parent: string, prefix: string): Promise<number> {
   const names = (await fs.readdir(parent)).filter((name) => name.startsWith(prefix));
-  return Math.max(0, ...names.map((name) => Number(name.slice(prefix.length))).filter(Number.isSafeInteger));
+  const numbers = names.map((name) => Number(name.slice(prefix.length))).filter((number) => number < LAST_NUMBER);
+  return Math.max(0, ...numbers.filter(Number.isSafeInteger));
 }
 
 /** Undefined: the lock is this process's now. Otherwise its owner, or 'unknown' for a file that names none. */
@@ -108,10 +115,10 @@ async function take(lock: string): Promise<Owner | 'unknown' | undefined> {
   for (let pauses = 0; ; ) {
     if (await createWhole(lock, `${JSON.stringify(self)}\n`, self.id)) return undefined;
     const owner = await ownerOf(lock);
-    if (owner === 'unknown') {
-      if (++pauses > MOST_PAUSES) return owner;
+    if (owner === 'unknown' || owner === undefined) {
+      if (++pauses > MOST_PAUSES) return 'unknown';
       await sleep(PAUSE_MS);
-    } else if (owner) {
+    } else {
       if (!isGone(owner) || ++pauses > MOST_PAUSES) return owner;
       await removeStale(lock, owner);
     }
@@ -169,9 +176,13 @@ async function createInPlace(file: string, text: string): Promise<boolean> {
   }
 }
 
+/** Undefined where nothing has the name. */
 async function ownerOf(lock: string): Promise<Owner | 'unknown' | undefined> {
   let text: string;
   try {
+    // Not what a link leads to: where that is nothing, the name is taken all the same. And a pipe would be waited for.
+    const stat = await fs.lstat(lock);
+    if (!stat.isFile() || stat.size > MOST_LOCK_BYTES) return 'unknown';
     text = await fs.readFile(lock, 'utf8');
   } catch (error) {
     if (codeOf(error) === 'ENOENT') return undefined;

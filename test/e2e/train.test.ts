@@ -336,7 +336,11 @@ describe('bad input gets one line that names the thing and the fix, and status 2
       () => train('x', '--timeline', at('none', 'trace.json')),
       /cannot write .*trace\.json: there is no such folder/,
     ],
-    ['a folder for the trace', () => train('x', '--timeline', at('broken')), /--timeline .*broken: is a folder/],
+    [
+      'a folder for the trace',
+      () => train('x', '--timeline', at('broken')),
+      /cannot write .*broken: it is a folder; name a file/,
+    ],
     ['no adapter', () => train('x', '--adapter', 'imaginary'), /no adapter matches "imaginary".*holdfast devices/],
     [
       'no such model',

@@ -89,7 +89,7 @@ test('what is remembered of kernels counts as not there where it is no file', as
   files.posed = `${host.cacheFolder}/kernel-choices.json`;
   files.as = { kind: 'other', bytes: 0 };
   files.reads = 0;
-  const device = { adapter: { name: 'any' } } as Parameters<typeof loadChoices>[1];
+  const device = { adapter: { name: 'any' }, check() {} } as unknown as Parameters<typeof loadChoices>[1];
   expect(await loadChoices(host, device)).toEqual({});
   expect(files.reads).toBe(0);
 });

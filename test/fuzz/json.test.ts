@@ -179,7 +179,7 @@ describe('config.json', () => {
 test('the cache of kernel choices: taken or ignored, never an error, and whole again once written', async () => {
   const { files, state } = await savedRun();
   const host = memoryHost(files, { cacheFolder: 'cache' });
-  const device = { adapter: { name: 'an adapter' } } as Device;
+  const device = { adapter: { name: 'an adapter' }, check() {} } as unknown as Device;
   const cache = { 'memory | an adapter': state.choices, 'memory | another': { 'matmul a|b': 'b' } };
   const accepted = await tryAll('choices', cache, async (bytes) => {
     files.contents.set('cache/kernel-choices.json', bytes);

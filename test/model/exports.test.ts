@@ -232,6 +232,7 @@ async function calls(): Promise<Record<string, Call>> {
     listAdapters: { args: [{ ...host, gpuSources: async () => [] }], call: library.listAdapters },
     loadAdapter: { args: [files, RUN, model.config], call: library.loadAdapter },
     loadCheckpoint: { args: [files, RUN], call: library.loadCheckpoint },
+    measureRates: { args: [device], call: library.measureRates },
     loadChoices: { args: [host, device], call: library.loadChoices },
     loadCorpus: { args: [host, ['text.txt']], call: library.loadCorpus },
     loadWeights: { args: [files, RUN, undefined], call: library.loadWeights },

@@ -120,7 +120,7 @@ test('a folder is taken once; what was made for it goes with the lock, what was 
 test('a run takes its folder by itself, before anything else', async () => {
   const claim = await claimFolder(at('run'));
   const settings = defaultSettings({ data: [at('no text')] });
-  const run = () => trainRun(headlessHost(), undefined as unknown as Device, settings, at('run'));
+  const run = () => trainRun(headlessHost(), { adapter: {}, check() {} } as unknown as Device, settings, at('run'));
   await expect(run()).rejects.toThrow(`run: process ${process.pid} on`);
   await claim.release();
   await expect(run()).rejects.toThrow('no text: nothing is there');

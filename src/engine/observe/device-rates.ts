@@ -1,7 +1,7 @@
 // Rates of a device, measured before a run begins: by a matrix product, a copy of its memory, a dispatch that does next to
 // nothing, and the link. Within a fraction of a second on a GPU, and one compilation for each.
 
-import type { Device } from '../../gpu/device.ts';
+import { checkDevice, type Device } from '../../gpu/device.ts';
 import { bytesMoved, type Kernel, type Variant } from '../../kernels/kernel.ts';
 import { matmul } from '../../kernels/matmul.ts';
 import type { MatmulProblem } from '../../kernels/matmul-problem.ts';
@@ -29,6 +29,7 @@ export const MEASURING_BYTES = bytesMoved(copy, COPY_PROBLEM) + 2 ** 16;
  * matrix products, which is most of a step's, by a variant that every adapter compiles quickly.
  */
 export async function measureRates(device: Device): Promise<Rates> {
+  checkDevice(device);
   const memoryBytes = bytesMoved(copy, COPY_PROBLEM) / (await secondsOf(device, copy, COPY_PROBLEM));
   let flops = 0;
   for (const side of SIDES) {

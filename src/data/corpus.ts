@@ -3,7 +3,8 @@
 // Not tokens, and no decoding: bytes as they lie on disk, joined with nothing between them. Invariant: the
 // same sources give the same bytes in the same order on every system, and nothing in a folder makes reading it endless.
 
-import { checkHost, type Files, type Host, join } from '../runtime/host.ts';
+import { checkHost } from '../runtime/check-host.ts';
+import { type Files, type Host, join } from '../runtime/host.ts';
 import { bytes as byteArray } from '../util/arguments.ts';
 import { HoldfastError, messageOf, shortened } from '../util/errors.ts';
 import { heldBytes } from '../util/held.ts';

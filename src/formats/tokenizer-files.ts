@@ -2,7 +2,8 @@
 // of a zip or of the file itself, and kept byte for byte, so that checkpoints carry them along. What they mean is in
 // src/data/huggingface. Not read for folders without a tokenizer.json.
 
-import { checkFolder, type Files, type FolderReader, folderOf, join } from '../runtime/host.ts';
+import { checkFolder } from '../runtime/check-host.ts';
+import { type Files, type FolderReader, folderOf, join } from '../runtime/host.ts';
 import { MOST_SETTINGS_BYTES, MOST_TEXT_BYTES, readWhole } from '../runtime/read-whole.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { parseJSON } from '../util/json.ts';

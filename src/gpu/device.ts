@@ -2,7 +2,8 @@
 // buffers, pipelines and reads from this class, and a lost device or a validation error is reported by it alone.
 
 import type { Traits } from '../kernels/kernel.ts';
-import { checkHost, type GPUSource, type Host } from '../runtime/host.ts';
+import { checkHost } from '../runtime/check-host.ts';
+import type { GPUSource, Host } from '../runtime/host.ts';
 import { having } from '../util/arguments.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { check, object, optional, text } from '../util/json.ts';

@@ -4,7 +4,8 @@
 import { preparationWords } from '../formats/preprocessor.ts';
 import { STATE } from '../kernels/step-control.ts';
 import { parameterCount } from '../nn/model.ts';
-import { checkHost, type Host, join } from '../runtime/host.ts';
+import { checkHost } from '../runtime/check-host.ts';
+import { type Host, join } from '../runtime/host.ts';
 import type { RunSummary } from '../train/run/run-events.ts';
 import { modelOf, type RunSettings } from '../train/run/run-settings.ts';
 import type { SavedState } from '../train/run/saved-state.ts';

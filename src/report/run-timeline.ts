@@ -3,7 +3,8 @@
 import type { RankStep } from '../engine/observe/rank-step.ts';
 import type { Recording } from '../engine/observe/recording.ts';
 import { chromeTrace } from '../engine/observe/timeline.ts';
-import { checkHost, type Host } from '../runtime/host.ts';
+import { checkHost } from '../runtime/check-host.ts';
+import type { Host } from '../runtime/host.ts';
 import { having } from '../util/arguments.ts';
 import { check, list, object, text } from '../util/json.ts';
 

@@ -1,9 +1,7 @@
 // The host port: what the library needs of the place it runs in, GPUs to choose from, files, a terminal. One interface,
 // implemented once per place: headless.ts for Node and Deno, browser.ts. Nothing above names a runtime.
 
-import { having } from '../util/arguments.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { check, text } from '../util/json.ts';
 
 /** Files and folders of the place. Errors of all: HoldfastError naming the path. */
 export interface Files {
@@ -277,20 +275,6 @@ export interface Host {
   onInterrupt(callback: () => void): void;
   /** Ends the process. */
   exit(status: number): void;
-}
-
-/** Errors: HoldfastError for what is no host. */
-export const checkHost = (host: Pick<Host, 'files'>): void =>
-  void check(having<Host>('a host, as headlessHost gives', 'files'), host, 'host');
-
-/** Errors: HoldfastError for what are no files of a host. */
-export const checkFiles = (files: FolderReader): void =>
-  void check(having<FolderReader>('the files of a host', 'read', 'stat'), files, 'files');
-
-/** Errors: HoldfastError for what are no files of a host, and for a path of a folder that is no text. */
-export function checkFolder(files: FolderReader, folder: string): void {
-  checkFiles(files);
-  check(text, folder, 'the path of the folder');
 }
 
 /** Joins with '/', which every runtime accepts on every system. */

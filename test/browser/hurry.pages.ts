@@ -72,7 +72,7 @@ test('a reload goes on with the run that was cut off, although another is newer'
   await page.keyboard.press('Enter');
   await page.locator('#runs .name', { hasText: 'the fork' }).waitFor();
   await page.reload();
-  await says(page, /^Going on from step [1-9]\d*0/);
+  await says(page, /^Going on from step [1-9]/);
   expect(await page.locator('#runs .shown .name').textContent()).toBe(name);
   await page.click('#stop:enabled');
   await says(page, /^Stopped after \d+ steps/);
@@ -91,7 +91,7 @@ test('a reload goes on with its run although the page before has it for a moment
   await page.reload();
   await page.locator('#runs > li:first-child', { hasText: 'open in another tab' }).waitFor();
   await other.evaluate(() => dispatchEvent(new Event('leave')));
-  await says(page, /^Going on from step [1-9]\d*0/);
+  await says(page, /^Going on from step [1-9]/);
   await page.click('#stop:enabled');
   await says(page, /^Stopped after \d+ steps/);
 });

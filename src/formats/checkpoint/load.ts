@@ -4,7 +4,8 @@
 // Of a run that goes on (opening.ts) `withWeights` and `holdCheckpoint` keep the files open, so that what they opened stays,
 // and an adapter is read at once; other sources say that their folder has gone.
 
-import { checkFolder, type Files, type FolderReader, join } from '../../runtime/host.ts';
+import { checkFolder } from '../../runtime/check-host.ts';
+import { type Files, type FolderReader, join } from '../../runtime/host.ts';
 import { MOST_SETTINGS_BYTES, readJSON } from '../../runtime/read-whole.ts';
 import { finishing, HoldfastError } from '../../util/errors.ts';
 import type { StoredElement } from '../../values/stored-elements.ts';

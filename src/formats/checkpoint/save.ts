@@ -6,7 +6,8 @@
 // whole checkpoint of Holdfast's is never removed. Of several processes the first does all of this; the others write their shards
 // (shards.ts) into the folder between.
 
-import { checkFolder, type Files, join } from '../../runtime/host.ts';
+import { checkFolder } from '../../runtime/check-host.ts';
+import { type Files, join } from '../../runtime/host.ts';
 import { readJSON } from '../../runtime/read-whole.ts';
 import { checkWholeNumber, having, mapByName } from '../../util/arguments.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';

@@ -5,7 +5,8 @@
 import { LostForGood } from '../../engine/run/device-mutex.ts';
 import { checkpointsOf, loadTokenizer } from '../../formats/checkpoint.ts';
 import type { Device } from '../../gpu/device.ts';
-import { checkHost, type Host } from '../../runtime/host.ts';
+import { checkHost } from '../../runtime/check-host.ts';
+import type { Host } from '../../runtime/host.ts';
 import { finishing, messageOf } from '../../util/errors.ts';
 import { check, object, text as textSchema } from '../../util/json.ts';
 import type { Trainer } from '../step/trainer.ts';

@@ -13,7 +13,7 @@ const PACKAGE = '@huggingface/hub';
 type Hub = typeof import('@huggingface/hub');
 
 export interface HubOptions {
-  /** The hub, and who asks it. @default the public one, with no account */
+  /** The address of the hub, and the access token sent to it. @default the public one, with no account */
   readonly account?: HubAccount;
   /** How it is asked. @default the runtime's own */
   readonly fetch?: typeof fetch;

@@ -11,13 +11,13 @@ import { makeModel } from '../../src/nn/index.ts';
 import type { Model } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step/step-programs.ts';
 import { Random } from '../../src/util/random.ts';
+import { documentRows } from '../document-rows.ts';
 import { entry } from '../entry.ts';
 import { GEMMA3 } from '../families/gemma3.ts';
 import { MISTRAL } from '../families/mistral.ts';
 import { QWEN3 } from '../families/qwen3.ts';
 import { Memory } from '../interpret.ts';
 
-const IGNORED = -100;
 /** Of cosines and sines. */
 const ROTATED = 2 ** -20;
 const SEQ = 24;
@@ -39,22 +39,7 @@ const MODELS: Readonly<Record<string, object>> = {
 const random = new Random(7, 'documents');
 const DOCUMENTS = LENGTHS.map((length) => Array.from({ length }, () => random.below(11)));
 
-/** All in one row, or each in a row of its own. */
-function rows(packed: boolean): Batch {
-  const count = packed ? 1 : DOCUMENTS.length;
-  const [ids, documents] = [new Int32Array(count * SEQ), new Int32Array(count * SEQ)];
-  const targets = new Int32Array(count * SEQ).fill(IGNORED);
-  let next = 0;
-  for (const [n, document] of DOCUMENTS.entries()) {
-    if (!packed) next = n * SEQ;
-    for (const [t, id] of document.entries()) {
-      ids[next] = id;
-      documents[next] = n + 1;
-      targets[next++] = document[t + 1] ?? IGNORED;
-    }
-  }
-  return { ids, targets, ...(packed && { documents }), batch: count, seq: SEQ };
-}
+const rows = (packed: boolean): Batch => documentRows(DOCUMENTS, SEQ, packed);
 
 interface Computed {
   readonly loss: number;

@@ -25,6 +25,7 @@ import { HoldfastError } from '../../src/util/errors.ts';
 import { Random } from '../../src/util/random.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { TEMPLATES } from '../data/chat-templates.ts';
+import { documentRows } from '../document-rows.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE, THOROUGH, testHost } from '../host.ts';
 import { MemoryFiles, memoryClaims } from '../memory-files.ts';
@@ -66,29 +67,6 @@ test.runIf(EVERY_CASE)('the reference within the smallest budget', async () => {
   expect(unchecked).toEqual([]);
 });
 
-/** Documents in one row each, or all in one row, with room left behind them. */
-function rows(documents: readonly (readonly number[])[], seq: number, packed: boolean): Batch {
-  const count = packed ? 1 : documents.length;
-  const [ids, numbers, positions] = [0, 1, 2].map(() => new Int32Array(count * seq)) as [
-    Int32Array<ArrayBuffer>,
-    Int32Array<ArrayBuffer>,
-    Int32Array<ArrayBuffer>,
-  ];
-  const targets = new Int32Array(count * seq).fill(IGNORED);
-  let at = 0;
-  for (const [n, document] of documents.entries()) {
-    if (!packed) at = n * seq;
-    for (const [t, id] of document.entries()) {
-      ids[at] = id;
-      targets[at] = document[t + 1] ?? IGNORED;
-      numbers[at] = n + 1;
-      positions[at] = t;
-      at++;
-    }
-  }
-  return { ids, targets, ...(packed && { documents: numbers, positions }), batch: count, seq };
-}
-
 describe.each(Object.entries(CONFIGS).slice(THOROUGH ? 0 : -1))('%s', (_, json) => {
   const model = makeModel(parseConfig(json, 'test'));
   const random = new Random(7, 'documents');
@@ -107,15 +85,15 @@ describe.each(Object.entries(CONFIGS).slice(THOROUGH ? 0 : -1))('%s', (_, json) 
   }
 
   it('the loss of documents in one row is that of each by itself', async () => {
-    const alone = await withTrainer(false, (trainer) => trainer.evaluate(rows(documents, 24, false)));
-    const packed = await withTrainer(true, (trainer) => trainer.evaluate(rows(documents, 24, true)));
+    const alone = await withTrainer(false, (trainer) => trainer.evaluate(documentRows(documents, 24, false)));
+    const packed = await withTrainer(true, (trainer) => trainer.evaluate(documentRows(documents, 24, true)));
     // 17 targets of nats near 4: float32 sums of them differ by their order alone.
     expect(Math.abs(packed - alone)).toBeLessThan(2e-6);
   });
 
   it('so is the norm of the gradient', async () => {
     const step = (packed: boolean) => async (trainer: Trainer) =>
-      (await trainer.start([rows(documents, 24, packed)])).gradNorm;
+      (await trainer.start([documentRows(documents, 24, packed)])).gradNorm;
     const alone = await withTrainer(false, step(false), documents.length);
     const packed = await withTrainer(true, step(true));
     expect(Math.abs(packed / alone - 1)).toBeLessThan(2e-6);
@@ -130,21 +108,21 @@ describe.each(Object.entries(CONFIGS).slice(THOROUGH ? 0 : -1))('%s', (_, json) 
       ),
     });
     await withTrainer(true, async (trainer) => {
-      const given = await trainer.evaluate(only(rows(documents, 24, true)));
-      expect(await trainer.evaluate(only(rows(others, 24, true)))).toBe(given);
+      const given = await trainer.evaluate(only(documentRows(documents, 24, true)));
+      expect(await trainer.evaluate(only(documentRows(others, 24, true)))).toBe(given);
       const seen = documents.map((document, n) => (n === 2 ? document.map((id) => (id + 1) % 61) : document));
-      expect(await trainer.evaluate(only(rows(seen, 24, true)))).not.toBe(given);
+      expect(await trainer.evaluate(only(documentRows(seen, 24, true)))).not.toBe(given);
     });
   });
 
   it('a trainer takes what it was made for', async () => {
     await withTrainer(false, async (trainer) => {
-      await expect(trainer.start([rows(documents, 24, true)])).rejects.toThrow(
+      await expect(trainer.start([documentRows(documents, 24, true)])).rejects.toThrow(
         'a batch of packed documents: this trainer was made',
       );
     });
     await withTrainer(true, async (trainer) => {
-      const plain = rows(documents.slice(0, 1), 24, false);
+      const plain = documentRows(documents.slice(0, 1), 24, false);
       await expect(trainer.start([plain])).rejects.toThrow(HoldfastError);
       await expect(trainer.start([plain])).rejects.toThrow('a batch has no documents');
     });

@@ -5,6 +5,7 @@
 
 import { checkHost } from '../runtime/check-host.ts';
 import { type Files, type Host, join } from '../runtime/host.ts';
+import { readWhole } from '../runtime/read-whole.ts';
 import { bytes as byteArray } from '../util/arguments.ts';
 import { HoldfastError, messageOf, shortened } from '../util/errors.ts';
 import { heldBytes } from '../util/held.ts';
@@ -43,6 +44,9 @@ export interface TextIdentity {
 }
 
 const PIECE_BYTES = 4 * 2 ** 20;
+/** Of what can be read only once, and is held in memory: a pipe, standard input, what a system makes when it is read. */
+const MOST_STREAM_BYTES = 2 ** 30;
+const STREAM_FIX = 'write it to a file first, and name that: files are read in pieces, whatever their size';
 
 /** What a run learns from: a task's text, the sources, or the default corpus. */
 export async function openText(
@@ -188,12 +192,13 @@ async function openSources(host: Host, sources: readonly string[]): Promise<Text
 
 /** Undefined for what is passed over. */
 async function partOf(host: Host, { path, isFound, kind, bytes }: SourceFile): Promise<Source | undefined> {
-  if (kind === 'input') return { content: await host.readStandardInput() };
+  if (kind === 'input') return { content: await host.readStandardInput(MOST_STREAM_BYTES, STREAM_FIX) };
   if (isFound) {
     const isText = kind === 'file' && !(await isBinary(host.files, path, bytes));
     return isText ? { path, bytes } : undefined;
   }
-  return kind === 'file' && bytes > 0 ? { path, bytes } : { content: await host.files.read(path) };
+  if (kind === 'file' && bytes > 0) return { path, bytes };
+  return { content: await readWhole(host.files, path, MOST_STREAM_BYTES, { fix: STREAM_FIX, pipes: true }) };
 }
 
 /** The first so many bytes of a file. */

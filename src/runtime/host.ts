@@ -7,9 +7,9 @@ import { HoldfastError } from '../util/errors.ts';
 export interface Files {
   /**
    * The whole file. `most`: bytes that a pipe may bring, whose size is not known before; see `readWhole`. Errors: HoldfastError
-   * naming the path when it is missing or unreadable, and where there are more.
+   * naming the path when it is missing or unreadable, and, with `fix`, where there are more.
    */
-  read(path: string, most?: number): Promise<Uint8Array<ArrayBuffer>>;
+  read(path: string, most?: number, fix?: string): Promise<Uint8Array<ArrayBuffer>>;
   /**
    * These bytes of the file: in a buffer of their own, or, where the place can, at the beginning of `into`, which has room for
    * them. Errors: as `read`, and when the file ends before them.
@@ -261,8 +261,8 @@ export interface Host {
   readonly threads?: Threads;
   /** Absent in a page, where a person gives what it takes. */
   readonly hub?: HubAccess;
-  /** All bytes of standard input, until its end. */
-  readStandardInput(): Promise<Uint8Array<ArrayBuffer>>;
+  /** All bytes of standard input, until its end. Errors: HoldfastError with `fix` where there are more than `most`. */
+  readStandardInput(most?: number, fix?: string): Promise<Uint8Array<ArrayBuffer>>;
   /** Lines of standard input as they come, until its end or an interrupt; on a terminal asked for with `prompt`. Absent in a page. */
   readLines?(prompt: string): AsyncIterable<string>;
   /**

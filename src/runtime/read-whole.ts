@@ -34,7 +34,7 @@ export async function readWhole(
   if (kind === 'other' || (kind === 'pipe' && !pipes))
     throw refuse(`is a ${kind === 'pipe' ? 'pipe' : 'device'}, not a file`);
   if (bytes > most) throw refuse(`has ${formatBytes(bytes)}, at most ${formatBytes(most)} are read of such a file`);
-  return files.read(path, most);
+  return files.read(path, most, fix);
 }
 
 /** The JSON of a file of settings, or of one of at most so many bytes. Errors: as `readWhole` and `parseJSON`. */

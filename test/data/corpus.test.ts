@@ -7,6 +7,7 @@ import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
 import { defaultCorpus, loadCorpus, split } from '../../src/data/corpus.ts';
+import { allOf } from '../../src/runtime/headless/all-of.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
@@ -93,6 +94,40 @@ test('a pipe that is named is read to its end, as a shell makes one of <(command
   } finally {
     rmSync(folder, { recursive: true });
   }
+});
+
+describe('a stream of unknown size has a bound, and the error says what to do', () => {
+  const FIX = 'it has more than 1.07 GB; write it to a file first, and name that';
+  /** Ends where a bound is missing: twice behind it. */
+  async function* endless() {
+    const piece = new Uint8Array(2 ** 26);
+    for (let read = 0; read < 2 ** 31; read += piece.length) yield piece;
+  }
+  test('a pipe', async () => {
+    class PipedFiles extends MemoryFiles {
+      override stat = async () => ({ kind: 'pipe' as const, bytes: 0 });
+      override read = (path: string, most?: number, fix?: string) => allOf(endless(), path, most, fix);
+    }
+    await expect(loadCorpus(memoryHost(new PipedFiles()), ['pipe'])).rejects.toThrow(`cannot read pipe: ${FIX}`);
+  });
+
+  test('standard input that never ends', async () => {
+    const stdin = process.stdin;
+    Object.defineProperty(process, 'stdin', { value: endless(), configurable: true });
+    try {
+      await expect(loadCorpus(headlessHost(), ['-'])).rejects.toThrow(`cannot read standard input: ${FIX}`);
+    } finally {
+      Object.defineProperty(process, 'stdin', { value: stdin, configurable: true });
+    }
+  });
+
+  test('up to it, nothing is lost', async () => {
+    async function* pieces() {
+      for (const piece of ['ab', '', 'c']) yield new TextEncoder().encode(piece);
+    }
+    expect(text(await allOf(pieces(), 'x', 3))).toBe('abc');
+    await expect(allOf(pieces(), 'x', 2, 'less')).rejects.toThrow('cannot read x: it has more than 2 B; less');
+  });
 });
 
 describe('defaultCorpus', () => {

@@ -1,11 +1,9 @@
 // Files of the system, by the node: modules, in Node and in Deno. Each error is one line that names the file.
 
-import { Buffer } from 'node:buffer';
 import { createHash } from 'node:crypto';
 import * as fs from 'node:fs/promises';
-import { formatBytes } from '../../util/bytes.ts';
-import { HoldfastError } from '../../util/errors.ts';
 import type { Files } from '../host.ts';
+import { allOf } from './all-of.ts';
 import { codeOf, fileError } from './file-errors.ts';
 import { freeBytes, makeFolders, syncFolder } from './folders.ts';
 import { makePartialFolder, placeOf, removePartials, writeStream } from './partials.ts';
@@ -13,9 +11,11 @@ import { makePartialFolder, placeOf, removePartials, writeStream } from './parti
 const PIECE_BYTES = 2 ** 20;
 
 export const files: Files = {
-  async read(file, most) {
+  async read(file, most, fix) {
     try {
-      return most === undefined ? new Uint8Array(await fs.readFile(file)) : await readAtMost(file, most);
+      return most === undefined
+        ? new Uint8Array(await fs.readFile(file))
+        : await allOf(piecesOf(file), file, most, fix);
     } catch (error) {
       throw fileError(`cannot read ${file}`, error);
     }
@@ -134,17 +134,14 @@ export const files: Files = {
   },
 };
 
-async function readAtMost(file: string, most: number): Promise<Uint8Array<ArrayBuffer>> {
+/** Each as long as what has come: a pipe brings a fraction of what there is room for. */
+async function* piecesOf(file: string): AsyncGenerator<Uint8Array> {
   const handle = await fs.open(file);
   try {
-    const pieces: Uint8Array[] = [];
-    for (let bytes = 0; ; ) {
-      const piece = new Uint8Array(Math.min(PIECE_BYTES, most - bytes + 1));
+    for (const piece = new Uint8Array(PIECE_BYTES); ; ) {
       const { bytesRead } = await handle.read(piece, 0, piece.length, null);
-      if (bytesRead === 0) return new Uint8Array(Buffer.concat(pieces));
-      bytes += bytesRead;
-      if (bytes > most) throw new HoldfastError(`cannot read ${file}: it has more than ${formatBytes(most)}`);
-      pieces.push(piece.subarray(0, bytesRead));
+      if (bytesRead === 0) return;
+      yield piece.slice(0, bytesRead);
     }
   } finally {
     await handle.close();

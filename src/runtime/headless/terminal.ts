@@ -2,6 +2,7 @@
 
 import process from 'node:process';
 import type { Terminal } from '../host.ts';
+import { allOf } from './all-of.ts';
 
 export const terminal: Terminal = {
   get interactive() {
@@ -25,11 +26,8 @@ function write(stream: NodeJS.WriteStream, text: string): void {
   stream.write(text);
 }
 
-export async function readStandardInput(): Promise<Uint8Array<ArrayBuffer>> {
-  const parts: Uint8Array[] = [];
-  for await (const part of process.stdin) parts.push(part);
-  return new Uint8Array(Buffer.concat(parts));
-}
+export const readStandardInput = (most?: number, fix?: string): Promise<Uint8Array<ArrayBuffer>> =>
+  allOf(process.stdin, 'standard input', most, fix);
 
 /** At once, behind what is to be done at an end: an exit of Node's waits for threads, and one that opens a pipe may wait for ever. */
 function endBy(signal: 'SIGINT' | 'SIGTERM'): void {

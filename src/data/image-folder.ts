@@ -8,6 +8,7 @@ import type { ImageSize } from '../formats/families/family.ts';
 import { MOST_CLASSES } from '../formats/families/labels.ts';
 import { checkPrepared, type ImagePreparation, type PictureSize } from '../formats/preprocessor.ts';
 import type { FolderReader, ReadingHost } from '../runtime/host.ts';
+import { readWhole } from '../runtime/read-whole.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { sortedNames } from './classes.ts';
@@ -172,7 +173,7 @@ export async function readImages(
   const labels = classNames.length > 256 ? new Uint16Array(chosen.length) : new Uint8Array(chosen.length);
   for (const [i, { path, header, label }] of chosen.entries()) {
     if (i % IMAGES_BETWEEN_PAUSES === 0) await pauseUnlessStopped(options, 'the images were read');
-    const whole = await decodePng(await files.read(path), header, path);
+    const whole = await decodePng(await readWhole(files, path, MOST_PNG_BYTES), header, path);
     labels[i] = label;
     putImage(pixels.subarray(i * size, (i + 1) * size), whole, header, wanted);
   }

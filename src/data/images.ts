@@ -5,6 +5,8 @@
 
 import type { ImageSize } from '../formats/families/family.ts';
 import type { ReadingHost } from '../runtime/host.ts';
+import { readWhole } from '../runtime/read-whole.ts';
+import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, messageOf, shortened } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import { filesOf, type TextIdentity } from './corpus.ts';
@@ -39,6 +41,9 @@ const CIFAR_PIXELS = 3 * 32 * 32;
 const IDX_IMAGES = 0x803;
 const IDX_LABELS = 0x801;
 const MAGIC_GZIP = 0x1f8b;
+/** Of one, unpacked or not: EMNIST's largest has 0.55 GB. */
+const MOST_FILE_BYTES = 2 ** 30;
+const SMALLER = 'split it into several, or take it away';
 /** By the file's own name, whatever folder it lies in. */
 const IS_TEST = /(?:^|[/\\])(?:t10k|test)[^/\\]*$/i;
 
@@ -71,10 +76,14 @@ export async function openImages(
   const folder = await findImageFolder(host, sources, wanted);
   if (folder) return folderImages(host, folder, sources, { testsAlone, signal });
   const parts: Part[] = [];
-  for await (const { path, kind } of filesOf(host.files, sources)) {
-    if (kind !== 'file') continue;
+  for await (const { path, kind, bytes } of filesOf(host.files, sources)) {
+    if (kind !== 'file' || !mayHoldImages(path, bytes, await host.files.readRange(path, 0, Math.min(bytes, 4))))
+      continue;
     await pauseUnlessStopped({ signal }, 'the images were read');
-    const part = partOf(path, await unpacked(await host.files.read(path), path));
+    const part = partOf(
+      path,
+      await unpacked(await readWhole(host.files, path, MOST_FILE_BYTES, { fix: SMALLER }), path),
+    );
     if (part) parts.push(part);
   }
   const named = shortened(sources.join(', '));
@@ -132,14 +141,37 @@ async function folderImages(
   };
 }
 
+/** By its first four bytes, or its name and size; others may be as large as they are, and are not read. */
+function mayHoldImages(path: string, bytes: number, head: Uint8Array): boolean {
+  const magic = head.reduce((word, byte) => 256 * word + byte, 0);
+  return isPacked(head) || magic === IDX_IMAGES || magic === IDX_LABELS || labelBytesOf(path, bytes) !== undefined;
+}
+
+/** One byte of a label, or a coarse and a fine one, before the pixels; undefined for what is none of CIFAR's files. */
+const labelBytesOf = (path: string, bytes: number): 1 | 2 | undefined =>
+  /\.bin$/i.test(path) && bytes > 0
+    ? ([1, 2] as const).find((count) => bytes % (count + CIFAR_PIXELS) === 0)
+    : undefined;
+
+const isPacked = ([first = 0, second = 0]: Uint8Array): boolean => (first << 8) + second === MAGIC_GZIP;
+
 async function unpacked(bytes: Uint8Array<ArrayBuffer>, path: string): Promise<Uint8Array<ArrayBuffer>> {
-  if (bytes.length < 2 || ((bytes[0] ?? 0) << 8) + (bytes[1] ?? 0) !== MAGIC_GZIP) return bytes;
+  if (!isPacked(bytes)) return bytes;
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
+  const pieces: Uint8Array[] = [];
   try {
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
-    return new Uint8Array(await new Response(stream).arrayBuffer());
+    const reader = stream.getReader();
+    for (let size = 0; size <= MOST_FILE_BYTES; ) {
+      const { done, value } = await reader.read();
+      if (done) return joined(pieces);
+      size += value.length;
+      pieces.push(value);
+    }
+    await reader.cancel();
   } catch (error) {
     throw new HoldfastError(`${path}: is damaged (${messageOf(error)}); copy it again`);
   }
+  throw new HoldfastError(`${path}: unpacked, it has more than ${formatBytes(MOST_FILE_BYTES)}; ${SMALLER}`);
 }
 
 /** Undefined for what is none of them. */
@@ -158,9 +190,8 @@ function partOf(path: string, bytes: Uint8Array<ArrayBuffer>): Part | undefined 
     if (isImages) return { path, size: { channels: 1, height, width }, pixels: content, classes: 0 };
     return { path, labels: content, classes: 1 + content.reduce((a, b) => Math.max(a, b)) };
   }
-  // One byte of a label, or a coarse and a fine one, before the pixels.
-  const labelBytes = [1, 2].find((count) => bytes.length > 0 && bytes.length % (count + CIFAR_PIXELS) === 0);
-  if (!/\.bin$/i.test(path) || labelBytes === undefined) return undefined;
+  const labelBytes = labelBytesOf(path, bytes.length);
+  if (labelBytes === undefined) return undefined;
   const record = labelBytes + CIFAR_PIXELS;
   const count = bytes.length / record;
   const pixels = new Uint8Array(count * CIFAR_PIXELS);

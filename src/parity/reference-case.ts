@@ -16,7 +16,7 @@ import type { InputSpec } from '../nn/inputs.ts';
 import { withLora } from '../nn/lora.ts';
 import { type Model, observedNames } from '../nn/model.ts';
 import { type Host, join } from '../runtime/host.ts';
-import { readJSON } from '../runtime/read-whole.ts';
+import { readJSON, readWhole } from '../runtime/read-whole.ts';
 import type { LearningRateSchedule } from '../train/step/schedule.ts';
 import type { AdamWOptions } from '../train/step/trainer-options.ts';
 import { at } from '../util/at.ts';
@@ -69,6 +69,10 @@ const FILES = [
   'final.safetensors',
 ];
 
+/** Of one of its safetensors. */
+const MOST_CASE_BYTES = 2 ** 30;
+const AGAIN = 'copy it again';
+
 /** Reads and checks the case in `folder`. Errors: HoldfastError naming the file, what is wrong, and the fix. */
 export async function loadCase(host: Host, folder: string): Promise<ReferenceCase> {
   for (const file of FILES) {
@@ -76,10 +80,10 @@ export async function loadCase(host: Host, folder: string): Promise<ReferenceCas
     throw new HoldfastError(`${join(folder, file)} is missing: a case holds ${FILES.join(', ')}; copy it again, whole`);
   }
   const open = async (file: string): Promise<Map<string, StoredTensor>> =>
-    parse(await host.files.read(join(folder, file)), join(folder, file));
+    parse(await readWhole(host.files, join(folder, file), MOST_CASE_BYTES, { fix: AGAIN }), join(folder, file));
   const floats = async (file: string) => asFloats(await open(file), join(folder, file));
 
-  const json = (path: string) => readJSON(host.files, path, 'copy it again');
+  const json = (path: string) => readJSON(host.files, path, AGAIN);
   const refPath = join(folder, 'ref.json');
   const refuse = (problem: string): never => {
     throw new HoldfastError(`${refPath}: ${problem}`);

@@ -71,6 +71,15 @@ describe('pixels', () => {
   });
 });
 
+test('an image that another thing took the place of since it was found is not read', async () => {
+  const files = new MemoryFiles({ 'd/cat/a.png': grey(1), 'd/dog/b.png': grey(2) });
+  const { stat } = files;
+  let seen = 0;
+  files.stat = async (path) =>
+    path === 'd/dog/b.png' && seen++ > 0 ? { kind: 'pipe', bytes: 0 } : stat.call(files, path);
+  await expect(openImages(memoryHost(files), ['d'])).rejects.toThrow('d/dog/b.png: is a pipe, not a file');
+});
+
 describe('folders', () => {
   test('classes are the folders, in order of their names; what is no image is passed over', async () => {
     const found = await open(

@@ -1,6 +1,6 @@
 // Images as MNIST's and CIFAR's files hold them, what is refused by name, and the batches that are made of them.
 
-import { gzipSync } from 'node:zlib';
+import { constants, deflateRawSync, gzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
 import type { Batch } from '../../src/data/batches.ts';
 import { imageDataset } from '../../src/data/image-dataset.ts';
@@ -28,6 +28,44 @@ const cifar = (count: number, labelBytes: number) =>
 
 const open = (files: Record<string, Uint8Array>, ...sources: string[]) =>
   openImages(memoryHost(new MemoryFiles(files)), sources);
+
+describe('files of any size', () => {
+  /** Of which one is said to be of 10 GB, and none that large is read. */
+  class LargeFiles extends MemoryFiles {
+    large = '';
+    override stat = async (path: string) =>
+      path === this.large ? { kind: 'file' as const, bytes: 10e9 } : super.stat(path);
+    override read = async (path: string) => (path === this.large ? expect.fail('it was read') : super.read(path));
+  }
+  const files = new LargeFiles({
+    'm/train-images-idx3-ubyte': idxImages(5),
+    'm/train-labels-idx1-ubyte': idxLabels(5),
+    'm/pytorch_model.bin': join([1, 2, 3, 4]),
+    'm/readme.txt': join([65, 66, 67, 68]),
+  });
+  const found = () => openImages(memoryHost(files), ['m']);
+
+  test('images of 10 GB are refused before they are read', async () => {
+    files.large = 'm/train-images-idx3-ubyte';
+    await expect(found()).rejects.toThrow(
+      `${files.large}: has 10.0 GB, at most 1.07 GB are read of such a file; split it into several, or take it away`,
+    );
+  });
+
+  test.each(['readme.txt', 'pytorch_model.bin'])('what is no images is passed over, and not read: %s', async (name) => {
+    files.large = `m/${name}`;
+    expect((await found()).names).toHaveLength(2);
+  });
+
+  test('a small file that becomes gigabytes is refused by name', async () => {
+    const piece = deflateRawSync(new Uint8Array(2 ** 26), { finishFlush: constants.Z_FULL_FLUSH });
+    const header = gzipSync('').subarray(0, 10);
+    const bomb = Buffer.concat([header, ...Array.from({ length: 17 }, () => piece)]);
+    await expect(open({ 'm/images.gz': bomb }, 'm')).rejects.toThrow(
+      'm/images.gz: unpacked, it has more than 1.07 GB; split it into several, or take it away',
+    );
+  });
+});
 
 describe('files', () => {
   test("MNIST's, as they are or packed, with what tests apart", async () => {

@@ -154,6 +154,9 @@ test('the token is that of the environment, or the one that a login wrote, as Py
   expect(await token()).toBe('hf_of_a_login');
   environment({ HF_HOME: at('hf'), HF_TOKEN_PATH: at('elsewhere') });
   expect(await token()).toBe('hf_elsewhere');
+  writeFileSync(at('huge'), 'x'.repeat(1e6));
+  environment({ HF_HOME: at('hf'), HF_TOKEN_PATH: at('huge') });
+  expect(await token()).toBeUndefined();
   environment({ HF_HOME: at('hf'), HUGGING_FACE_HUB_TOKEN: 'hf_older' });
   expect(await token()).toBe('hf_older');
   environment({ HF_HOME: at('hf'), HUGGING_FACE_HUB_TOKEN: 'hf_older', HF_TOKEN: 'hf_named' });

@@ -113,6 +113,8 @@ test.runIf(process.platform !== 'win32')('on a disk: links to devices, pipes wit
       await expect(read).rejects.toThrow(`cannot read ${inside('pipe')}: it has more than 100 B; get the file again`);
     if (writer.exitCode === null && writer.signalCode === null) await once(writer, 'close');
   }
+  for (const name of ['pipe', 'zero'])
+    await expect(files.readRange(inside(name), 0, 0)).rejects.toThrow(`${name}: it is a pipe or a device; name a file`);
   writeFileSync(inside('file'), 'x'.repeat(100));
   expect(new TextDecoder().decode(await readWhole(files, inside('file'), 100))).toBe('x'.repeat(100));
   expect(await files.read(inside('file'))).toHaveLength(100);

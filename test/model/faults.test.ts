@@ -39,6 +39,20 @@ async function refusal(files: MemoryFiles): Promise<string> {
   return error.message;
 }
 
+it.each([
+  ['weights.safetensors', { kind: 'file', bytes: 10e9 }, 'has 10.0 GB, at most 1.07 GB are read of such a file'],
+  ['grads_step1.safetensors', { kind: 'pipe', bytes: 0 }, 'is a pipe, not a file'],
+  ['grads_step1.safetensors', { kind: 'other', bytes: 0 }, 'is a device, not a file'],
+] as const)('%s that is %j is not read', async (name, as, problem) => {
+  const files = filesOf('gpt2-accum4-ignore');
+  files.contents.set('case/grads_step1.safetensors', entry(files.contents, 'case/grads.safetensors'));
+  const { stat, read } = files;
+  const at = `case/${name}`;
+  files.stat = async (path) => (path === at ? as : stat.call(files, path));
+  files.read = async (path) => (path === at ? expect.fail('it was read') : read.call(files, path));
+  expect(await refusal(files)).toBe(`${at}: ${problem}; copy it again`);
+});
+
 it('an undamaged case is accepted', async () => {
   const files = filesOf('gpt2-accum4-ignore');
   expect(await loadCase(memoryHost(files), 'case')).toMatchObject({

@@ -19,6 +19,7 @@ export interface FoundRecord {
 const PIECE_BYTES = 2 ** 20;
 const MOST_LINE_BYTES = 2 ** 24;
 const MOST_LIST_BYTES = 2 ** 28;
+const ONE_A_LINE = 'write one record a line instead';
 const NEWLINE = 0x0a;
 const BYTE_ORDER_MARK = [0xef, 0xbb, 0xbf];
 
@@ -89,7 +90,7 @@ async function* itemsOf(
   path: string,
   { onBytes }: LineOptions,
 ): AsyncGenerator<FoundRecord> {
-  const bytes = await files.read(path);
+  const bytes = await files.read(path, MOST_LIST_BYTES, ONE_A_LINE);
   onBytes?.(bytes);
   const list = parseJSON(withoutMark(bytes), path, 'it begins like a list of records');
   for (const [i, value] of (Array.isArray(list) ? list : [list]).entries()) yield { at: `${path}[${i}]`, value };
@@ -103,8 +104,7 @@ async function isList(files: Pick<Files, 'open'>, path: string): Promise<boolean
     if (head[head.findIndex((byte) => !isSpace(byte))] !== 0x5b) return false;
     if (file.bytes <= MOST_LIST_BYTES) return true;
     throw new HoldfastError(
-      `${path}: a JSON list of ${formatBytes(file.bytes)}, ${formatBytes(MOST_LIST_BYTES)} at most are read at once; ` +
-        'write one record a line instead',
+      `${path}: a JSON list of ${formatBytes(file.bytes)}, ${formatBytes(MOST_LIST_BYTES)} at most are read at once; ${ONE_A_LINE}`,
     );
   } finally {
     await file.close();

@@ -2,6 +2,7 @@
 
 import { createHash } from 'node:crypto';
 import * as fs from 'node:fs/promises';
+import { HoldfastError } from '../../util/errors.ts';
 import type { Files } from '../host.ts';
 import { allOf } from './all-of.ts';
 import { codeOf, fileError } from './file-errors.ts';
@@ -36,6 +37,10 @@ export const files: Files = {
         throw fileError(`cannot read ${file}`, error);
       }
     };
+    // Opening a pipe waits for its other end, and neither it nor a device has ranges.
+    const found = await attempt(() => fs.stat(file));
+    if (!found.isFile() && !found.isDirectory())
+      throw new HoldfastError(`cannot read ${file}: it is a pipe or a device; name a file`);
     const handle = await attempt(() => fs.open(file));
     const readRange = async (offset: number, bytes: number, into?: Uint8Array<ArrayBuffer>) => {
       const result = into?.subarray(0, bytes) ?? new Uint8Array(bytes);

@@ -6,8 +6,8 @@ import type { Host } from '../runtime/host.ts';
 import { microBatchesOf, rankText } from '../train/run/ranks.ts';
 import type { RunEvents, RunSummary } from '../train/run/run-events.ts';
 import type { RunSettings } from '../train/run/run-settings.ts';
+import { printable } from '../util/printable.ts';
 import { describeSplit } from './optimizer-split.ts';
-import { printable } from './printable.ts';
 
 /** Milliseconds between plain lines when the output is piped. */
 const PLAIN_EVERY = 5000;

@@ -162,9 +162,9 @@ export interface Terminal {
   readonly interactive: boolean;
   /** Its width in characters. */
   readonly columns: number;
-  /** To standard output, as it is. */
+  /** To standard output, as it is; to a terminal, without control characters but those of a progress display. */
   write(text: string): void;
-  /** To standard error, as it is. */
+  /** To standard error, as `write` does. */
   warn(text: string): void;
 }
 

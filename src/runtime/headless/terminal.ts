@@ -1,6 +1,7 @@
 // The terminal: what is written to it and typed into it, and the signals that a person or a shell sends through it.
 
 import process from 'node:process';
+import { forTerminal } from '../../util/printable.ts';
 import type { Terminal } from '../host.ts';
 import { allOf } from './all-of.ts';
 
@@ -19,11 +20,12 @@ export const terminal: Terminal = {
 let onClosed = (): void => process.exit(141);
 const watched = new Set<NodeJS.WriteStream>();
 
+/** The one door to both: what a file brings steers no terminal, whatever prints it. Where there is none, the text is as it is. */
 function write(stream: NodeJS.WriteStream, text: string): void {
   // Without a listener, output that has nowhere to go ends the process, and what it has not saved is lost.
   if (!watched.has(stream)) stream.on('error', () => onClosed());
   watched.add(stream);
-  stream.write(text);
+  stream.write(stream.isTTY === true ? forTerminal(text) : text);
 }
 
 export const readStandardInput = (most?: number, fix?: string): Promise<Uint8Array<ArrayBuffer>> =>

@@ -4,8 +4,8 @@ import * as v from 'valibot';
 import { list, object, type Schema, text } from '../util/json.ts';
 import type { ChosenFile } from './protocol.ts';
 
-/** A file, or a part of one. */
-const blob = v.instance(Blob, 'a File');
+/** A file. */
+export const file: Schema<File> = v.instance(File, 'a File');
 
 /** Files of a folder, and where each lies in it. */
-export const chosenFiles: Schema<ChosenFile[]> = list(object({ path: text, file: blob as unknown as Schema<File> }));
+export const chosenFiles: Schema<ChosenFile[]> = list(object({ path: text, file }));

@@ -5,15 +5,13 @@ import { having } from '../util/arguments.ts';
 import { check } from '../util/json.ts';
 import type { RunInfo } from './protocol.ts';
 
-type Known = Pick<RunInfo, 'settings' | 'savedStep' | 'status'>;
-
 /**
  * Weights that do not change any more: of a run that is over, and trained all of a model, or that were imported alone. Errors:
  * HoldfastError for what is no run.
  */
-export function isBase(run: Known): boolean {
+export function isBase(run: Pick<RunInfo, 'settings' | 'savedStep' | 'status'>): boolean {
   const { settings, savedStep, status } = check(
-    having<Known>('a run of the list', 'savedStep', 'status'),
+    having<RunInfo>('a run of the list', 'savedStep', 'status'),
     run,
     'the run',
   );

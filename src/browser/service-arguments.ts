@@ -22,7 +22,6 @@ import {
 import { wholeNumber } from '../util/range.ts';
 import { STORED_BLOCKS } from '../values/stored-elements.ts';
 import { chosenFiles, file } from './arguments.ts';
-import type { TrainerService } from './service.ts';
 
 /** A list, or what else it may be. */
 const listOr = (items: Schema<unknown>, other: Schema<unknown>): Schema<unknown> =>
@@ -98,10 +97,10 @@ const ARGUMENTS = {
   report: id,
   importRun: { 'the run': list(file), ...name },
   weightsOf: id,
-} as const satisfies { readonly [M in keyof TrainerService]?: Arguments };
+} as const satisfies Readonly<Record<string, Arguments>>;
 
-/** The same service, whose methods refuse what they cannot be given. Errors, of each: HoldfastError naming the argument. */
-export function refusing(service: TrainerService): TrainerService {
+/** A service with these methods, made to refuse what they cannot be given. Errors, of each: HoldfastError naming the argument. */
+export function refusing<T extends Record<keyof typeof ARGUMENTS, (...given: never[]) => unknown>>(service: T): T {
   for (const [name, schemas] of Object.entries<Arguments>(ARGUMENTS)) {
     const method = service[name as keyof typeof ARGUMENTS] as (...given: unknown[]) => unknown;
     const checked = (...given: unknown[]) => {

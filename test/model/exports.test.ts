@@ -12,6 +12,8 @@ import { batchesOf, SMALLEST } from './runs.ts';
 const { model, batch, seq } = { model: SMALLEST, batch: 2, seq: 8 };
 const schedule = { decay: 'constant', peak: 1e-3, min: 0, warmup: 0, steps: 9 } as const;
 
+type Handled = Parameters<library.EarlyStopping['onEvaluate']>;
+
 async function calls(): Promise<Record<string, Call>> {
   const device = await testDevice();
   const { files, state } = await savedRun();
@@ -63,9 +65,20 @@ async function calls(): Promise<Record<string, Call>> {
       args: ['hi'],
       call: (text) => taken(new library.Conversation(generator, tokenizer, conversation, random()).answer(text)),
     },
+    'Device.check': { args: [], call: () => device.check() },
+    'Device.idle': { args: [], call: () => device.idle() },
+    'Device.reopen': { args: [], call: async () => (await device.reopen()).close() },
     EarlyStopping: {
       args: [1, 0],
       call: (patience, threshold) => new library.EarlyStopping(patience, threshold),
+    },
+    'EarlyStopping.onEvaluate': {
+      args: [{ log_history: [{ eval_loss: 1, epoch: 1, step: 1 }] }, { shouldTrainingStop: false }],
+      call: (...args) => new library.EarlyStopping(1).onEvaluate(...(args as Handled)),
+    },
+    'EarlyStopping.onTrainBegin': {
+      args: [{ log_history: [{ eval_loss: 1, epoch: 1, step: 1 }] }, { shouldTrainingStop: false }],
+      call: (...args) => new library.EarlyStopping(1).onTrainBegin(...(args as Handled)),
     },
     Evaluator: {
       args: [device, model, weights, { batch, seq, packed: false, memory: { gpu: 1e8 } }],

@@ -14,7 +14,12 @@ import { openBrowserHost } from '../../src/runtime/browser.ts';
 import { type Call, mistakesOf } from '../wrong-arguments.ts';
 
 const trainer = await TrainerService.open(await openBrowserHost());
-afterAll(() => trainer.close());
+/** Other files find nothing of it: they share the site. */
+afterAll(async () => {
+  for (const run of await trainer.runs()) await trainer.remove(run.id);
+  await (await navigator.storage.getDirectory()).removeEntry('out', { recursive: true });
+  await trainer.close();
+});
 
 const config = configOfShape({ ...DEFAULT_SHAPE, family: 'gpt2', layers: 1, width: 8, heads: 2, context: 16 });
 const settings = defaultSettings({

@@ -2,7 +2,9 @@
 // All else is the service's (service.ts), whose methods can be called here as they are.
 
 import { type ProxyMarked, proxy, type Remote, wrap } from 'comlink';
+import { callable } from '../util/arguments.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { check, object, optional } from '../util/json.ts';
 import type { Environment, RunEvent } from './protocol.ts';
 import type { TrainerService } from './service.ts';
 
@@ -26,15 +28,23 @@ export interface HoldfastOptions {
   worker?: () => Worker;
 }
 
+const holdfastOptions = object({ onEvents: optional(callable), worker: optional(callable) });
+
 /** Errors: HoldfastError where the browser has no WebGPU, no adapter or no private files, or the worker cannot start. */
-export async function openHoldfast({ onEvents, worker: make = startWorker }: HoldfastOptions = {}): Promise<Holdfast> {
-  if (!navigator.gpu) {
+export async function openHoldfast(options: HoldfastOptions = {}): Promise<Holdfast> {
+  check(holdfastOptions, options, 'the options of openHoldfast');
+  const { onEvents, worker: make = startWorker } = options;
+  if (!globalThis.navigator?.gpu) {
     const where = globalThis.isSecureContext ? '' : ', and pages get it on https and localhost only';
     throw new HoldfastError(
       `this browser shows no WebGPU (navigator.gpu); recent Chrome, Edge, Safari and Firefox have it${where}`,
     );
   }
   const worker = make();
+  if (!(worker instanceof Worker))
+    throw new HoldfastError(
+      'the option `worker` of openHoldfast made no worker; it must return a Worker of workers/trainer.js',
+    );
   const broken = new Promise<never>((_, reject) => {
     worker.addEventListener('error', (event) =>
       reject(new HoldfastError(`the worker cannot start: ${event.message || 'its script was not found'}`)),
@@ -58,8 +68,11 @@ export async function openHoldfast({ onEvents, worker: make = startWorker }: Hol
   }
 }
 
-/** A function that the worker may call. */
-export const callback = proxy;
+/** A function that the worker may call. Errors: HoldfastError for what is none. */
+export const callback: typeof proxy = (given) => {
+  check(callable, given, 'the callback');
+  return proxy(given);
+};
 
 function startWorker(): Worker {
   return new Worker(new URL('../../workers/trainer.ts', import.meta.url), { type: 'module', name: 'holdfast trainer' });

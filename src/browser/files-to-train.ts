@@ -2,6 +2,8 @@
 // for what validates, which a page has no place for. By their names alone: nothing is read.
 
 import { inSplits, liesBeside, type PlaceInFolder, RECORDS } from '../data/records/file-names.ts';
+import { check } from '../util/json.ts';
+import { chosenFiles } from './arguments.ts';
 import type { ChosenFile } from './protocol.ts';
 
 /** What is trained on, and what is not. */
@@ -15,8 +17,10 @@ export interface FilesToTrain {
 /**
  * Of files that were chosen, those to train on: of a folder with records (*.jsonl) without what lies beside them, and, where it
  * has files to train on and others, without those to validate on and to test with. What was chosen by itself is trained on.
+ * Errors: HoldfastError for what are no files.
  */
 export function filesToTrain(chosen: readonly ChosenFile[]): FilesToTrain {
+  check(chosenFiles, chosen, 'the files to train on');
   const folders = new Map<string, (ChosenFile & PlaceInFolder)[]>();
   const files: ChosenFile[] = [];
   for (const { path, file } of chosen) {

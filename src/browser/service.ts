@@ -54,6 +54,7 @@ import { readMemory } from './record.ts';
 import { readTokenizer } from './run-files.ts';
 import { hasData, newRecord, type ResumeOptions, resumedRecord } from './run-records.ts';
 import { Runs } from './runs.ts';
+import { refusing } from './service-arguments.ts';
 import { Speeds } from './speed.ts';
 import { StoredHere } from './stored-weights.ts';
 
@@ -76,7 +77,7 @@ export class TrainerService {
   static async open(host: BrowserHost): Promise<TrainerService> {
     const runs = new Runs(host);
     await runs.sweep();
-    return new TrainerService(host, runs, await Exports.open(host.files));
+    return refusing(new TrainerService(host, runs, await Exports.open(host.files)));
   }
 
   private constructor(host: BrowserHost, runs: Runs, exports: Exports) {

@@ -155,11 +155,20 @@ export class Device {
   readonly gpu: GPUDevice;
   /** What it was opened on. */
   readonly adapter: AdapterSummary;
-  /** Counts every buffer. */
+  /**
+   * Counts every buffer.
+   * @internal
+   */
   readonly allocator: Allocator;
-  /** Compiled once each. */
+  /**
+   * Compiled once each.
+   * @internal
+   */
   readonly pipelines: Pipelines;
-  /** What kernels choose their variants by. */
+  /**
+   * What kernels choose their variants by.
+   * @internal
+   */
   readonly traits: Traits;
   /** Whether dispatches can be timed. */
   readonly hasTimestamps: boolean;
@@ -173,7 +182,10 @@ export class Device {
   #exhausted = false;
   readonly #whenLost: Promise<void>;
 
-  /** Opens the adapter with all that the engine can use of it; `openDevice` chooses one. */
+  /**
+   * Opens the adapter with all that the engine can use of it; `openDevice` chooses one.
+   * @internal
+   */
   static async open(
     adapter: GPUAdapter,
     summary: AdapterSummary,
@@ -222,7 +234,10 @@ export class Device {
     return this.#closed ? 'closed' : 'works';
   }
 
-  /** Whether it is lost or exhausted; waits for that to show where `error` may have come of it. */
+  /**
+   * Whether it is lost or exhausted; waits for that to show where `error` may have come of it.
+   * @internal
+   */
   async isGone(error: unknown): Promise<boolean> {
     const patience = error instanceof HoldfastError ? 0 : LOSS_SHOWS_MS;
     await Promise.race([this.#whenLost, new Promise((resolve) => setTimeout(resolve, patience))]);
@@ -235,7 +250,10 @@ export class Device {
     if (this.#closed) throw new HoldfastError('the GPU device was closed; open another one with openDevice');
   }
 
-  /** Hands commands to the queue. */
+  /**
+   * Hands commands to the queue.
+   * @internal
+   */
   submit(encoder: GPUCommandEncoder): void {
     this.gpu.queue.submit([encoder.finish()]);
   }
@@ -246,7 +264,10 @@ export class Device {
     this.check();
   }
 
-  /** Runs `make` and throws the out-of-memory or validation error that it caused, naming `what`. */
+  /**
+   * Runs `make` and throws the out-of-memory or validation error that it caused, naming `what`.
+   * @internal
+   */
   async guarded<T>(what: string, make: () => T | Promise<T>): Promise<T> {
     this.gpu.pushErrorScope('out-of-memory');
     this.gpu.pushErrorScope('validation');
@@ -265,7 +286,10 @@ export class Device {
     return result;
   }
 
-  /** One read of a whole buffer range, for checkpoints and tests: waits for the queue. */
+  /**
+   * One read of a whole buffer range, for checkpoints and tests: waits for the queue.
+   * @internal
+   */
   async read(source: GPUBuffer, offset: number, bytes: number): Promise<ArrayBuffer> {
     const staging = this.allocator.create('read', bytes, GPUBufferUsage.COPY_DST | GPUBufferUsage.MAP_READ);
     try {

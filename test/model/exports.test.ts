@@ -1,87 +1,18 @@
-// Every export of the library, called with wrong values of each argument, and of each option in one: as a JavaScript program
-// may, which has no types. What comes of it is a HoldfastError of one line, or a result; never another error.
+// Every export of the library, and every method of its device, called with wrong values (wrong-arguments.ts).
 
 import { expect, test, vi } from 'vitest';
 import * as library from '../../src/index.ts';
-import { HoldfastError, messageOf } from '../../src/util/errors.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { CHECKPOINT, RUN, savedRun } from '../saved-run.ts';
+import { type Call, mistakesOf, taken } from '../wrong-arguments.ts';
 import { batchesOf, SMALLEST } from './runs.ts';
-
-/** A call that works, by what it is of and its arguments. */
-interface Call {
-  readonly args: readonly unknown[];
-  // biome-ignore lint/suspicious/noExplicitAny: what is called is given what it does not take
-  readonly call: (...args: any[]) => unknown;
-}
-
-const WRONG: readonly unknown[] = [
-  undefined,
-  null,
-  Number.NaN,
-  -1,
-  0.5,
-  1e300,
-  'wrong',
-  true,
-  {},
-  [],
-  [null],
-  () => {},
-];
-
-/** Not what the library has made, such as a model or a source: those have methods. */
-const isOptions = (given: unknown): boolean =>
-  Object.getPrototypeOf(given ?? 0) === Object.prototype &&
-  !Object.values(given as object).some((value) => typeof value === 'function');
-
-/** The arguments, with one of them, or one option in one of them, replaced by each wrong value. */
-function* changed(args: readonly unknown[]): Generator<{ readonly what: string; readonly args: unknown[] }> {
-  for (const [i, given] of args.entries()) {
-    for (const wrong of WRONG) {
-      yield { what: `argument ${i} ${shown(wrong)}`, args: args.with(i, wrong) };
-      if (!isOptions(given)) continue;
-      for (const name of Object.keys(given as object)) {
-        const options = { ...(given as object), [name]: wrong };
-        yield { what: `argument ${i}.${name} ${shown(wrong)}`, args: args.with(i, options) };
-      }
-    }
-  }
-}
-
-const shown = (value: unknown) => (typeof value === 'function' ? 'a function' : (JSON.stringify(value) ?? 'undefined'));
-
-/** What has been made is taken to its first piece: of a generator nothing runs before. */
-async function taken(result: unknown): Promise<unknown> {
-  const made = await result;
-  if (typeof made !== 'object' || made === null) return made;
-  if (Symbol.asyncIterator in made) for await (const _ of made as AsyncIterable<unknown>) return made;
-  if (Symbol.iterator in made && 'next' in made) for (const _ of made as Iterable<unknown>) return made;
-  return made;
-}
-
-const HANG_MS = 5_000;
-
-async function outcome(call: () => unknown): Promise<string | undefined> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const hang = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error('it hangs')), HANG_MS);
-  });
-  try {
-    await Promise.race([(async () => taken(call()))(), hang]);
-    return undefined;
-  } catch (error) {
-    const isNamed = error instanceof HoldfastError && !/internal|\n/.test(error.message);
-    return isNamed ? undefined : `${(error as Error).name}: ${messageOf(error).slice(0, 200)}`;
-  } finally {
-    clearTimeout(timer);
-  }
-}
 
 const { model, batch, seq } = { model: SMALLEST, batch: 2, seq: 8 };
 const schedule = { decay: 'constant', peak: 1e-3, min: 0, warmup: 0, steps: 9 } as const;
+
+type Handled = Parameters<library.EarlyStopping['onEvaluate']>;
 
 async function calls(): Promise<Record<string, Call>> {
   const device = await testDevice();
@@ -134,9 +65,20 @@ async function calls(): Promise<Record<string, Call>> {
       args: ['hi'],
       call: (text) => taken(new library.Conversation(generator, tokenizer, conversation, random()).answer(text)),
     },
+    'Device.check': { args: [], call: () => device.check() },
+    'Device.idle': { args: [], call: () => device.idle() },
+    'Device.reopen': { args: [], call: async () => (await device.reopen()).close() },
     EarlyStopping: {
       args: [1, 0],
       call: (patience, threshold) => new library.EarlyStopping(patience, threshold),
+    },
+    'EarlyStopping.onEvaluate': {
+      args: [{ log_history: [{ eval_loss: 1, epoch: 1, step: 1 }] }, { shouldTrainingStop: false }],
+      call: (...args) => new library.EarlyStopping(1).onEvaluate(...(args as Handled)),
+    },
+    'EarlyStopping.onTrainBegin': {
+      args: [{ log_history: [{ eval_loss: 1, epoch: 1, step: 1 }] }, { shouldTrainingStop: false }],
+      call: (...args) => new library.EarlyStopping(1).onTrainBegin(...(args as Handled)),
     },
     Evaluator: {
       args: [device, model, weights, { batch, seq, packed: false, memory: { gpu: 1e8 } }],
@@ -319,14 +261,7 @@ test('a wrong argument is refused in one line, or taken', { timeout: 120_000 }, 
     const all = await calls();
     const named = new Set(Object.keys(all).map((name) => name.replace(/[.,].*$/, '')));
     expect(Object.keys(library).filter((name) => !named.has(name) && !DATA.includes(name))).toEqual([]);
-    const failed: string[] = [];
-    for (const [name, { args, call }] of Object.entries(all)) {
-      for (const { what, args: wrong } of changed(args)) {
-        const problem = await outcome(() => call(...wrong));
-        if (problem !== undefined) failed.push(`${name}, ${what}: ${problem}`);
-      }
-    }
-    expect(failed).toEqual([]);
+    expect(await mistakesOf(all)).toEqual([]);
   } finally {
     vi.restoreAllMocks();
   }

@@ -5,7 +5,7 @@
 import { STATES, type State } from '../../memory/layout/states.ts';
 import type { ChunkList } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
-import { assert } from '../../util/errors.ts';
+import { HoldfastError } from '../../util/errors.ts';
 import type { PhaseStart } from '../compile/pass.ts';
 
 /**
@@ -106,7 +106,7 @@ export interface Decoded {
   readonly activation?: ActivationState;
 }
 
-/** What a code of a chunk or an activation stands for. */
+/** What a code of a chunk or an activation stands for. Errors: HoldfastError for what is none. */
 export function decode(code: number): Decoded {
   const activation = ACTIVATION_STATES[(code - CHUNK_CODES) >> 1];
   if (code >= CHUNK_CODES && activation) {
@@ -116,7 +116,8 @@ export function decode(code: number): Decoded {
   }
   const tier = TIERS[Math.floor(code / STATES.length)];
   const state = STATES[code % STATES.length];
-  assert(tier && state, `nothing has the code ${code}`);
+  if (!tier || !state)
+    throw new HoldfastError(`nothing has the code that is given; it must be one from 0 to ${CODES - 1}`);
   return { tier, state };
 }
 
@@ -135,11 +136,15 @@ export interface RowList extends Omit<ChunkList, 'kind'> {
   readonly kind: ChunkList['kind'] | 'activation';
 }
 
-/** The codes of all rows: of chunks, and behind them of activations. */
-export const rowsOf = ({
-  chunks,
-  activations,
-}: Pick<ChunkHistory, 'chunks' | 'activations'>): readonly RunLengths[] => [...chunks, ...activations.codes];
+/** The codes of all rows: of chunks, and behind them of activations. Errors: HoldfastError for what is no history. */
+export function rowsOf(history: Pick<ChunkHistory, 'chunks' | 'activations'>): readonly RunLengths[] {
+  // Where this is called from a page, anything may be given.
+  const { chunks, activations } = (history ?? {}) as Partial<ChunkHistory>;
+  const codes = activations?.codes;
+  if (!Array.isArray(chunks) || !Array.isArray(codes))
+    throw new HoldfastError('the history of chunks has no codes; it must be the `history` of a step’s picture');
+  return [...chunks, ...codes];
+}
 
 /** Bytes of activations at each moment that are on the GPU, by whether they were made again. */
 export function activationBytesOf({ activations, operators }: ChunkHistory): {
@@ -161,8 +166,10 @@ export function activationBytesOf({ activations, operators }: ChunkHistory): {
   return { kept, again, working: expand(activations.working) };
 }
 
-/** The value at each moment. */
+/** The value at each moment. Errors: HoldfastError for what are no runs. */
 export function expand(runs: RunLengths): number[] {
+  if (!Array.isArray(runs) || runs.length % 2 !== 0)
+    throw new HoldfastError('the runs of a chunk history are no list of values and lengths; give one of its lists');
   const values: number[] = [];
   for (let i = 0; i < runs.length; i += 2) {
     for (let left = at(runs, i + 1); left > 0; left--) values.push(at(runs, i));

@@ -1,7 +1,7 @@
 // Gemma 3, of text alone, as a record: the decoder with most switches on. Layers of a window, with rotations of their own,
 // and every sixth one that sees all. In Gemma's files `rope_scaling` is of the latter.
 
-import { GEMMA3 as GGUF } from '../gguf/families/gemma3.ts';
+import { GEMMA3_GGUF } from '../gguf/families/gemma3.ts';
 import {
   type DecoderConfig,
   decoderFamily,
@@ -93,5 +93,5 @@ export const GEMMA3 = decoderFamily<Gemma3Config>({
     const head_dim = shape.width / shape.heads;
     return { ...newDecoder(shape), head_dim, query_pre_attn_scalar: head_dim };
   },
-  gguf: GGUF,
+  gguf: GEMMA3_GGUF,
 });

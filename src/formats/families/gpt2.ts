@@ -1,7 +1,7 @@
 // GPT-2 as a record: its configuration by Hugging Face's field names, and the facts that follow from it. Not its forward
 // pass (nn/gpt2.ts). Fields that change nothing here are dropped, the dropout rates among them.
 
-import { GPT2 as GGUF } from '../gguf/families/gpt2.ts';
+import { GPT2_GGUF } from '../gguf/families/gpt2.ts';
 import type { Family } from './family.ts';
 import type { Fields } from './fields.ts';
 
@@ -96,5 +96,5 @@ export const GPT2: Family<GPT2Config> = {
     head: 'lm_head.weight',
     embedding: 'wte.weight',
   },
-  gguf: GGUF,
+  gguf: GPT2_GGUF,
 };

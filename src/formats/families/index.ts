@@ -11,7 +11,14 @@ export { FAMILIES };
 /** The names of the families, in the order of the table. */
 export const FAMILY_NAMES = Object.keys(FAMILIES) as FamilyName[];
 
-export const familyOf = (config: ModelConfig): Family<ModelConfig> => FAMILIES[config.model_type];
+/** Errors: HoldfastError for what is no configuration of a family in the table. */
+export function familyOf(config: ModelConfig): Family<ModelConfig> {
+  const name = (config as ModelConfig | null | undefined)?.model_type as FamilyName;
+  if (Object.hasOwn(FAMILIES, name)) return FAMILIES[name];
+  throw new HoldfastError(
+    `the configuration of the model is of no family that is supported (model_type); it must be one of ${FAMILY_NAMES.join(', ')}`,
+  );
+}
 
 /** The images that a model looks at; undefined of one that reads text. */
 export const imagesIn = (config: ModelConfig): ImageSize | undefined => familyOf(config).images?.(config);

@@ -2,7 +2,7 @@
 // and later scale their rotations. Not Llama 4, which is another family. A window is refused: files that have one were not
 // trained as a Llama.
 
-import { LLAMA as GGUF } from '../gguf/families/llama.ts';
+import { LLAMA_GGUF } from '../gguf/families/llama.ts';
 import { type DecoderConfig, decoderFamily, newDecoder, parseDecoder, ropeOf } from './decoder.ts';
 
 /** Llama, by the field names of Hugging Face. */
@@ -29,5 +29,5 @@ export const LLAMA = decoderFamily<LlamaConfig>({
   harmless: ['pretraining_tp', 'is_llama_config', 'max_window_layers', 'max_sequence_length'],
   design: (config) => ({ attention: () => ({ rope: ropeOf(config) }) }),
   fromShape: (shape) => ({ ...newDecoder(shape), rms_norm_eps: 1e-5 }),
-  gguf: GGUF,
+  gguf: LLAMA_GGUF,
 });

@@ -1,7 +1,7 @@
 // Mistral as a record: Llama, and in every layer a query sees the last `sliding_window` tokens alone. Null is a value of
 // that field, of models without a window; where the field is absent, Transformers takes 4096, and so do we. Not Mixtral.
 
-import { MISTRAL as GGUF } from '../gguf/families/llama.ts';
+import { MISTRAL_GGUF } from '../gguf/families/llama.ts';
 import { type DecoderConfig, decoderFamily, newDecoder, parseDecoder, ropeOf } from './decoder.ts';
 
 /** Mistral, by the field names of Hugging Face. */
@@ -36,5 +36,5 @@ export const MISTRAL = decoderFamily<MistralConfig>({
     attention: () => ({ window: config.sliding_window ?? undefined, rope: ropeOf(config) }),
   }),
   fromShape: (shape) => ({ ...newDecoder(shape), rms_norm_eps: 1e-5 }),
-  gguf: GGUF,
+  gguf: MISTRAL_GGUF,
 });

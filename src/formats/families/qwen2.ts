@@ -1,7 +1,7 @@
 // Qwen 2 and 2.5 as a record: Llama with biases on q, k and v. A window, where it is switched on, is that of the layers
 // from `max_window_layers` on, or of those that `layer_types` names; Qwen 3 has the same.
 
-import { QWEN2 as GGUF } from '../gguf/families/qwen.ts';
+import { QWEN2_GGUF } from '../gguf/families/qwen.ts';
 import {
   type DecoderConfig,
   decoderFamily,
@@ -80,5 +80,5 @@ export const QWEN2 = decoderFamily<Qwen2Config>({
     attention: (i) => ({ window: qwenWindow(config, i), rope: ropeOf(config) }),
   }),
   fromShape: newDecoder,
-  gguf: GGUF,
+  gguf: QWEN2_GGUF,
 });

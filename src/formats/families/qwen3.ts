@@ -1,7 +1,7 @@
 // Qwen 3 as a record: Llama with a norm over each head of q and k, heads of a size of their own, and Qwen 2's windows.
 // Not its mixtures of experts (qwen3_moe); and projections with biases (attention_bias true) are refused by name.
 
-import { QWEN3 as GGUF } from '../gguf/families/qwen.ts';
+import { QWEN3_GGUF } from '../gguf/families/qwen.ts';
 import { type DecoderConfig, decoderFamily, newDecoder, parseDecoder, ropeOf } from './decoder.ts';
 import { parseQwenWindow, type QwenWindow, qwenWindow } from './qwen2.ts';
 
@@ -34,5 +34,5 @@ export const QWEN3 = decoderFamily<Qwen3Config>({
     attention: (i) => ({ window: qwenWindow(config, i), rope: ropeOf(config) }),
   }),
   fromShape: (shape) => ({ ...newDecoder(shape), head_dim: shape.width / shape.heads }),
-  gguf: GGUF,
+  gguf: QWEN3_GGUF,
 });

@@ -6,7 +6,7 @@ import { HoldfastError } from '../../util/errors.ts';
 import type { BlockFile } from '../host.ts';
 import type { DiskLink } from './disk-link.ts';
 import { errorName, openFolder } from './opfs.ts';
-import { describeRoom, fileError, roomOnDisk } from './room.ts';
+import { describeRoom, roomOnDisk, storageError } from './room.ts';
 
 const TIER = /^holdfast-tier-.*\.bin$/;
 
@@ -29,7 +29,7 @@ export async function openBlockFile(link: DiskLink, folder: string, bytes: numbe
     await remove();
     throw errorName(error) === 'QuotaExceededError'
       ? await tooLarge(bytes)
-      : await fileError(`cannot create ${path}`, error);
+      : await storageError(`cannot create ${path}`, error);
   }
   return {
     path,

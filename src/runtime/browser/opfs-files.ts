@@ -8,7 +8,7 @@ import { HoldfastError } from '../../util/errors.ts';
 import type { FileStat, Files, OpenFile, ResumedFile, Sha256, WriteStream } from '../host.ts';
 import type { DiskLink } from './disk-link.ts';
 import { find, openFolder, renameFolder, splitPath } from './opfs.ts';
-import { fileError } from './room.ts';
+import { storageError } from './room.ts';
 
 const PARTIAL = /\.partial-[0-9a-f-]{36}$/;
 
@@ -202,7 +202,7 @@ export class OpfsFiles implements Files {
     try {
       return await work();
     } catch (error) {
-      throw error instanceof HoldfastError ? error : await fileError(what, error);
+      throw error instanceof HoldfastError ? error : await storageError(what, error);
     }
   }
 }

@@ -26,7 +26,7 @@ export async function describeRoom(): Promise<string> {
 }
 
 /** A file's error in words: what could not be done, and why. */
-export async function fileError(what: string, error: unknown): Promise<HoldfastError> {
+export async function storageError(what: string, error: unknown): Promise<HoldfastError> {
   const reasons: Record<string, string> = {
     NotFoundError: 'it does not exist',
     TypeMismatchError: 'it, or a part of its path, is a folder where a file should be, or the other way round',

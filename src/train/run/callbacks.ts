@@ -3,7 +3,7 @@
 //
 // Invariant: each callback gets events in the order in which they happened; where one takes time, the run waits.
 
-import { check, number } from '../../util/json.ts';
+import { check, figure, list, number, object, optional } from '../../util/json.ts';
 import type { HuggingFaceState, LogEntry } from './huggingface-state.ts';
 import { EARLY_STOPPING_RANGES } from './run-settings.ts';
 
@@ -78,6 +78,8 @@ export class Callbacks {
   }
 }
 
+const logged = object({ log_history: list(object({ eval_loss: optional(figure) })) });
+
 /** Ends a run whose validations do not get better any more. */
 export class EarlyStopping implements TrainerCallback {
   readonly #patience: number;
@@ -97,7 +99,9 @@ export class EarlyStopping implements TrainerCallback {
   }
 
   /** From the log alone, so that a run which was stopped and goes on ends where it would have. */
-  onEvaluate({ log_history }: HuggingFaceState, control: TrainerControl): void {
+  onEvaluate(state: HuggingFaceState, control: TrainerControl): void {
+    const { log_history } = check(logged, state, 'the state of the run');
+    check(object({}), control, 'the control of the run');
     const losses = log_history.flatMap(({ eval_loss }) => (eval_loss === undefined ? [] : [eval_loss]));
     if (staleness(losses, this.#threshold) >= this.#patience) control.shouldTrainingStop = true;
   }

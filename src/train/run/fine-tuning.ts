@@ -3,6 +3,8 @@
 
 import type { ModelConfig } from '../../formats/config.ts';
 import { shapeOf } from '../../formats/families/index.ts';
+import { having } from '../../util/arguments.ts';
+import { check } from '../../util/json.ts';
 import { defaultSettings, type RunSettings } from './run-settings.ts';
 
 /** Passes over the data. */
@@ -26,8 +28,11 @@ export function fineTuningRate(config: ModelConfig, isLora: boolean): number {
   return Number(rate.toPrecision(2));
 }
 
-/** All that fine-tuning computes, with what is not among `changes` by default. */
+const given = having<Pick<RunSettings, 'config'>>('settings with the model’s configuration (config)', 'config');
+
+/** All that fine-tuning computes, with what is not among `changes` by default. Errors: HoldfastError where no model is among them. */
 export function fineTuningSettings(changes: Partial<RunSettings> & Pick<RunSettings, 'config'>): RunSettings {
+  check(given, changes, 'the settings of fine-tuning');
   const lr = fineTuningRate(changes.config, changes.lora !== undefined);
   return defaultSettings({ ...FINE_TUNING, lr, ...changes });
 }

@@ -284,7 +284,7 @@ export class Trainer {
     return this.session.values.share(work);
   }
 
-  /** The rank that writes each tensor of a checkpoint, the same on all ranks. */
+  /** The rank that writes each tensor of a checkpoint, the same on all ranks. @internal */
   writers(ranks: Ranks): ReadonlyMap<string, number> {
     const { stages } = this.#programs;
     const { map } = this.session;

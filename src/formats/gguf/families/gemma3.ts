@@ -20,7 +20,7 @@ const LAYERS_27B = 62;
 
 const gain = (name: string): TensorRule => ({ name, arrangement: { kind: 'plus one' } });
 
-export const GEMMA3 = ggufDecoder<Gemma3Fields>({
+export const GEMMA3_GGUF = ggufDecoder<Gemma3Fields>({
   architecture: 'gemma3',
   type: 'gemma3_text',
   fields(keys) {

@@ -15,7 +15,7 @@ export interface GPT2Fields {
 
 const projection = (name: string): TensorRule => ({ name, arrangement: { kind: 'transposed' } });
 
-export const GPT2: GGUFFamily<GPT2Fields> = {
+export const GPT2_GGUF: GGUFFamily<GPT2Fields> = {
   architecture: 'gpt2',
   metadata: (config) => ({
     context_length: u32(config.n_positions),

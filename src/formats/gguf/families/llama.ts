@@ -10,13 +10,13 @@ const inBlock = (config: DecoderFields) => ({
   'self_attn.k_proj.weight': paired('attn_k.weight', config.num_key_value_heads),
 });
 
-export const LLAMA = ggufDecoder<DecoderFields>({ architecture: 'llama', type: 'llama', inBlock });
+export const LLAMA_GGUF = ggufDecoder<DecoderFields>({ architecture: 'llama', type: 'llama', inBlock });
 
 export interface MistralFields extends DecoderFields {
   readonly sliding_window: number | null;
 }
 
-export const MISTRAL = ggufDecoder<MistralFields>({
+export const MISTRAL_GGUF = ggufDecoder<MistralFields>({
   architecture: 'llama',
   // What the file says is a Llama.
   type: 'llama',

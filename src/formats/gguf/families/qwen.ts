@@ -15,7 +15,7 @@ const metadata = (config: QwenFields) => {
   return withinWindow(config.max_position_embeddings, isWindowed ? sliding_window : null);
 };
 
-export const QWEN2 = ggufDecoder<QwenFields>({
+export const QWEN2_GGUF = ggufDecoder<QwenFields>({
   architecture: 'qwen2',
   type: 'qwen2',
   metadata,
@@ -26,7 +26,7 @@ export const QWEN2 = ggufDecoder<QwenFields>({
   }),
 });
 
-export const QWEN3 = ggufDecoder<QwenFields>({
+export const QWEN3_GGUF = ggufDecoder<QwenFields>({
   architecture: 'qwen3',
   type: 'qwen3',
   metadata,

@@ -1,0 +1,87 @@
+// Functions called with wrong values of each argument, and of each option in one: as a JavaScript program may, which has no
+// types. What comes of it is a HoldfastError of one line, or a result; never another error.
+
+import { HoldfastError, messageOf } from '../src/util/errors.ts';
+
+/** A call that works, by what it is of and its arguments. */
+export interface Call {
+  readonly args: readonly unknown[];
+  // biome-ignore lint/suspicious/noExplicitAny: what is called is given what it does not take
+  readonly call: (...args: any[]) => unknown;
+}
+
+const WRONG: readonly unknown[] = [
+  undefined,
+  null,
+  Number.NaN,
+  -1,
+  0.5,
+  1e300,
+  'wrong',
+  true,
+  {},
+  [],
+  [null],
+  () => {},
+];
+
+/** Not what the library has made, such as a model or a source: those have methods. */
+const isOptions = (given: unknown): boolean =>
+  Object.getPrototypeOf(given ?? 0) === Object.prototype &&
+  !Object.values(given as object).some((value) => typeof value === 'function');
+
+/** The arguments, with one of them, or one option in one of them, replaced by each wrong value. */
+function* changed(args: readonly unknown[]): Generator<{ readonly what: string; readonly args: unknown[] }> {
+  for (const [i, given] of args.entries()) {
+    for (const wrong of WRONG) {
+      yield { what: `argument ${i} ${shown(wrong)}`, args: args.with(i, wrong) };
+      if (!isOptions(given)) continue;
+      for (const name of Object.keys(given as object)) {
+        const options = { ...(given as object), [name]: wrong };
+        yield { what: `argument ${i}.${name} ${shown(wrong)}`, args: args.with(i, options) };
+      }
+    }
+  }
+}
+
+const shown = (value: unknown) => (typeof value === 'function' ? 'a function' : (JSON.stringify(value) ?? 'undefined'));
+
+/** What has been made is taken to its first piece: of a generator nothing runs before. */
+export async function taken(result: unknown): Promise<unknown> {
+  const made = await result;
+  if (typeof made !== 'object' || made === null) return made;
+  if (Symbol.asyncIterator in made) for await (const _ of made as AsyncIterable<unknown>) return made;
+  if (Symbol.iterator in made && 'next' in made) for (const _ of made as Iterable<unknown>) return made;
+  return made;
+}
+
+/** Far more than any of these takes. */
+const HANG_MS = 20_000;
+
+async function outcome(call: () => unknown): Promise<string | undefined> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const hang = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error('it hangs')), HANG_MS);
+  });
+  try {
+    await Promise.race([(async () => taken(call()))(), hang]);
+    return undefined;
+  } catch (error) {
+    const isNamed = error instanceof HoldfastError && !/internal|\n/.test(error.message);
+    return isNamed ? undefined : `${(error as Error).name}: ${messageOf(error).slice(0, 200)}`;
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** The calls with wrong arguments, of all, that end in another error than a HoldfastError of one line, and in which. */
+export async function mistakesOf(calls: Readonly<Record<string, Call>>): Promise<string[]> {
+  const failed: string[] = [];
+  for (const [name, { args, call }] of Object.entries(calls)) {
+    for (const { what, args: wrong } of changed(args)) {
+      const problem = await outcome(() => call(...wrong));
+      if (problem !== undefined) failed.push(`${name}, ${what}: ${problem}`);
+    }
+  }
+  return failed;
+}

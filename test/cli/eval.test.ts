@@ -207,6 +207,9 @@ describe('refused in one line', () => {
     [['--data', 'other.txt', '--train-on', 'all'], '--train-on: is for JSON records, and the data is text; leave'],
     [['--data', 'other.txt', '--train-on', 'answers'], '--train-on: is for JSON records, and the data is text; leave'],
     [['--data', 'other.txt', '--disk', 'x'], '--disk: without --gpu-memory'],
+    [['--data', 'other.txt', '--policy', 'lru'], '--policy: without --gpu-memory'],
+    [['--data', 'other.txt', '--no-prefetch'], '--no-prefetch: without --gpu-memory'],
+    [['--data', 'other.txt', '--gpu-memory', '9MB', '--no-prefetch'], '--no-prefetch: is of a disk; give --disk'],
     [['--data', 'one.txt'], 'the text has 1 tokens; there is nothing to predict'],
   ])('%j', async (args, message) => {
     await files.writeAtomic('one.txt', 'x');

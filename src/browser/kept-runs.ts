@@ -107,9 +107,12 @@ export class KeptRuns {
     const page = async () => {
       const active = this.#active();
       if (active?.id === id) return runReport(this.#host, await active.state());
-      const isOver = status === 'finished' || status === 'stopped';
-      if (isOver && (await this.#host.files.stat(path))) return this.#host.fileAt(path);
-      return runReport(this.#host, await savedState(this.#host, await latestOf(this.#host, id, folder)));
+      return this.#runs.reading(id, async () => {
+        const isOver = status === 'finished' || status === 'stopped';
+        // Its bytes, which the file that is handed out has whatever becomes of the run.
+        if (isOver && (await this.#host.files.stat(path))) return (await this.#host.fileAt(path)).arrayBuffer();
+        return runReport(this.#host, await savedState(this.#host, await latestOf(this.#host, id, folder)));
+      });
     };
     return new File([await page()], `${fileName(name)}.html`, { type: 'text/html' });
   }
@@ -117,9 +120,12 @@ export class KeptRuns {
   /** See TrainerService.voiceOf. */
   async voiceOf(id: string): Promise<Voice> {
     const record = await this.#runs.whole(id);
-    const adapter = record.settings?.lora !== undefined || (await this.#adapterBeside(id)) !== undefined;
-    const template = await templateOf(this.#host.files, record, this.#runs.folder(id));
-    return { chats: template !== undefined, adapter };
+    const voice = async () => {
+      const adapter = record.settings?.lora !== undefined || (await this.#adapterBeside(id)) !== undefined;
+      const template = await templateOf(this.#host.files, record, this.#runs.folder(id));
+      return { chats: template !== undefined, adapter };
+    };
+    return this.#active()?.id === id ? voice() : this.#runs.reading(id, voice);
   }
 
   #import(name: string | undefined, store: (folder: string) => Promise<Stored>, source?: string): Promise<RunInfo> {

@@ -11,7 +11,7 @@ import { labelsIn, shapeOf } from '../formats/families/index.ts';
 import type { TokenizerFiles } from '../formats/tokenizer-files.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { join } from '../runtime/host.ts';
-import { checkSettings } from '../train/run/check-settings.ts';
+import { checkSettings, checkStepsDone } from '../train/run/check-settings.ts';
 import { readExamples } from '../train/run/class-data.ts';
 import { hasMarkedWindows, type RunSettings, readSettings } from '../train/run/run-settings.ts';
 import { savedState } from '../train/run/saved-state.ts';
@@ -81,8 +81,8 @@ export async function newRecord(
 }
 
 /**
- * Of a run that goes on, whose folder this is. Errors: HoldfastError for one that has weights alone, whose text or images are
- * not here, or are others than it learned from.
+ * Of a run that goes on, whose folder this is. Errors: HoldfastError for one that has weights alone, for fewer steps than it has,
+ * and where its text or images are not here, or are others than it learned from.
  */
 export async function resumedRecord(
   host: BrowserHost,
@@ -93,6 +93,7 @@ export async function resumedRecord(
   if (!record.settings) {
     throw new HoldfastError(`run ${record.id} has weights alone; start a new run from them (settings.from)`);
   }
+  checkStepsDone({ ...record.settings, ...(steps !== undefined && { steps }) }, record.savedStep, `“${record.name}”`);
   await takeBackData(host, folder);
   let { data } = record.settings;
   if (text !== undefined) data = [await broughtText(host, folder, record.name, text)];

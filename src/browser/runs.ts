@@ -7,6 +7,7 @@ import { familyOf, shapeOf } from '../formats/families/index.ts';
 import { heldLocks, holdLock, type Release } from '../runtime/browser/locks.ts';
 import { type Host, join } from '../runtime/host.ts';
 import type { RunSettings } from '../train/run/run-settings.ts';
+import { deferred } from '../util/deferred.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { RunInfo, RunRecord } from './protocol.ts';
 import { isRunId, readRecord } from './record.ts';
@@ -26,6 +27,8 @@ export class Runs {
   readonly #records = createStore('holdfast', 'runs');
   readonly #unfinished: Unfinished;
   readonly #held = new Set<string>();
+  /** Reads of runs that are under way here. */
+  readonly #reads = new Map<string, Promise<void>>();
 
   constructor(host: Host) {
     this.#host = host;
@@ -95,6 +98,32 @@ export class Runs {
 
   /** Keeps others out until it is released or this worker ends. Errors: HoldfastError where another has it. */
   async hold(id: string): Promise<Release> {
+    while (this.#reads.has(id)) await this.#reads.get(id);
+    return this.#take(id);
+  }
+
+  /**
+   * What `read` finds, which is soon done, of a run that stays as it is meanwhile. In this tab, all else that holds it waits for
+   * that. Errors: as `hold`.
+   */
+  async reading<T>(id: string, read: () => Promise<T>): Promise<T> {
+    while (this.#reads.has(id)) await this.#reads.get(id);
+    const done = deferred<void>();
+    this.#reads.set(id, done.promise);
+    try {
+      const release = await this.#take(id);
+      try {
+        return await read();
+      } finally {
+        release();
+      }
+    } finally {
+      this.#reads.delete(id);
+      done.resolve();
+    }
+  }
+
+  async #take(id: string): Promise<Release> {
     const release = await holdLock(lockName(id));
     if (!release) {
       const where = this.#held.has(id) ? 'in this tab already' : 'in another tab; go on there, or close that tab';
@@ -183,7 +212,7 @@ export class Runs {
   }
 
   #open(id: string, locked: ReadonlySet<string>): RunInfo['open'] {
-    if (this.#held.has(id)) return 'here';
+    if (this.#held.has(id)) return this.#reads.has(id) ? 'no' : 'here';
     return locked.has(lockName(id)) ? 'in another tab' : 'no';
   }
 }

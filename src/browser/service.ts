@@ -266,7 +266,7 @@ export class TrainerService {
     return this.#open.write(id, (writer) => writer.chat(request, onText));
   }
 
-  /** How a run can be written with, as far as its files say. */
+  /** How a run can be written with, as far as its files say. Errors: HoldfastError where it is open in another tab. */
   voiceOf(id: string): Promise<Voice> {
     return this.#kept.voiceOf(id);
   }
@@ -354,7 +354,7 @@ export class TrainerService {
 
   /**
    * A run as one page: figures, curves, texts. Of one that is over, with its memory; else of what it has done so far, or
-   * has saved where it is not open here. Errors: HoldfastError where it has no checkpoint.
+   * has saved where it is not open here. Errors: HoldfastError where it has no checkpoint, or is open in another tab.
    */
   report(id: string): Promise<File> {
     return this.#kept.report(id);

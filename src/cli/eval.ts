@@ -96,7 +96,7 @@ export function evalCommand(host: Host): Command {
             images,
             tokenizer,
           })
-        : await writersData(host, flags, tokenizer, seq, own);
+        : await writersData(host, flags, given, tokenizer, seq, own);
       const { packed, notes = [] } = data;
       for (const note of notes) host.terminal[flags.json ? 'warn' : 'write'](`data: ${note}\n`);
       const [adapter] = named;
@@ -188,15 +188,19 @@ async function classData(
   };
 }
 
-/** What a model that writes is to tell: text, or records. */
+/** What a model that writes is to tell: text, or records. Errors: HoldfastError for flags of the other. */
 async function writersData(
   host: Host,
   flags: Flags,
+  given: (name: keyof Flags) => boolean,
   tokenizer: Tokenizer,
   seq: number,
   own: Parameters<typeof findTemplateFor>[1],
 ): Promise<EvaluationData> {
   const isRecords = await holdRecords(host, flags.data);
+  const ofRecords = (['trainOn', 'chatTemplate'] as const).find(given);
+  if (!isRecords && ofRecords)
+    throw new HoldfastError(`--${dashed(ofRecords)}: is for JSON records, and the data is text; leave the flag out`);
   if (isRecords && flags.stride !== undefined)
     throw new HoldfastError('--stride: is for text, and the data is JSON records; leave the flag out');
   return isRecords ? recordData(host, flags, tokenizer, seq, own) : textData(host, flags, tokenizer, seq);

@@ -70,10 +70,15 @@ function policy(name: string): PolicyName {
 export function memoryFromFlags(host: Host, flags: MemoryFlags): MemoryOptions {
   const { gpuMemory, hostMemory, disk, diskLimit, prefetch, recovery, activations, accumulateOrder } = flags;
   if (gpuMemory === undefined) {
-    const given = hostMemory !== undefined ? '--host-memory' : disk !== undefined ? '--disk' : undefined;
+    const given =
+      (hostMemory !== undefined && '--host-memory') ||
+      (disk !== undefined && '--disk') ||
+      (flags.policy !== 'planned' && '--policy') ||
+      (!prefetch && '--no-prefetch');
     if (given) throw new HoldfastError(`${given}: without --gpu-memory all stays on the GPU; give a budget, or auto`);
   }
   if (diskLimit !== undefined && disk === undefined) throw new HoldfastError('--disk-limit: give --disk, a folder');
+  if (!prefetch && disk === undefined) throw new HoldfastError('--no-prefetch: is of a disk; give --disk, a folder');
   return {
     ...(gpuMemory !== undefined && { gpu: gpuMemory }),
     ...(hostMemory !== undefined && { host: hostMemory }),

@@ -13,10 +13,10 @@ import { splitModel } from '../nn/tensor-parallel.ts';
 import { writeReport } from '../report/run-report.ts';
 import { writeTimeline } from '../report/run-timeline.ts';
 import type { Host } from '../runtime/host.ts';
-import { checkSettings } from '../train/run/check-settings.ts';
+import { checkSettings, checkStepsDone } from '../train/run/check-settings.ts';
 import { FINE_TUNING_EPOCHS, paceOf } from '../train/run/fine-tuning.ts';
 import { placesIn, settingsOn } from '../train/run/ranks.ts';
-import { trainRun } from '../train/run/run.ts';
+import { lastSaved, trainRun } from '../train/run/run.ts';
 import type { RunEvents } from '../train/run/run-events.ts';
 import {
   defaultSettings,
@@ -90,6 +90,9 @@ async function trainOn(
     // Before anything is opened or made.
     const carried = flags.resume ? await loadTokenizer(host.files, out) : undefined;
     const tokenizer = await tokenizerFor(host.files, settings, flags.resume ? out : flags.model, carried);
+    const done = flags.resume ? await lastSaved(host, out) : undefined;
+    // Of epochs the steps are known once the data is read.
+    if (flags.epochs === undefined) checkStepsDone(settings, done ?? 0, out);
     checkSettings(settings);
     checkUpdate(settings.update ?? 'at-end', { ...flags, accumulate: settings.accumulate }, given);
     const model = modelOf(settings);
@@ -114,6 +117,7 @@ async function trainOn(
       const options = { signal: abort.signal, onProgress: progress.events.tokenizing };
       text = await readText(host, settings, tokenizer, options);
       settings = await withEpochs(settings, text, epochs);
+      checkStepsDone(settings, done ?? 0, out);
     }
     if (tunes) settings = { ...settings, ...paceOf(settings), ...numbersIn(flags) };
     checkSettings(settings);

@@ -68,7 +68,7 @@ test('the machine is measured as plan --hardware reads it, and nothing is left o
   const { copies: _, ...rates } = link;
   for (const values of [figures, reachedBy, rates, disk, hostMemory])
     for (const [name, value] of Object.entries(values)) expect(value, name).toBeGreaterThan(0);
-  expect(readdirSync(path.join(folder, 'cache', 'bench'))).toEqual([]);
+  expect(readdirSync(path.join(folder, 'cache'))).not.toContain('bench');
   // And what plans go by here, where no machine is named: a software adapter's rates are typical ones.
   const kept = JSON.parse(readFileSync(path.join(folder, 'cache', 'adapters.json'), 'utf8'));
   const [adapter] = Object.values<AdapterRecord>(kept.adapters);

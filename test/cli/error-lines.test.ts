@@ -47,3 +47,18 @@ test.each([['train'], ['finetune', 'm'], ['export', 'm'], ['tokenizer', 'train',
     expect(line.said).toMatch(/'--out <\w+>' argument '' is invalid\. It must name a place; this one is empty/);
   },
 );
+
+test.each([[['--steps', '5']], [['--steps', '1', '--json']]])(
+  'fewer steps than a run has: %j, before a device is opened',
+  async (flags) => {
+    const { files } = await savedRun();
+    const before = new Map(files.contents);
+    const gpuSources = () => Promise.reject(new Error('a GPU was asked for'));
+    const line = await inProcess(files, ['train', '--resume', '--out', RUN, ...flags], [], { gpuSources });
+    expect(line).toEqual({
+      ...{ status: 2, out: '' },
+      said: `holdfast: run: has 12 steps already, and ${flags[1]} in all are asked for; give more than 12\n`,
+    });
+    expect(files.contents).toEqual(before);
+  },
+);

@@ -203,7 +203,13 @@ describe('refused in one line', () => {
     [['--data', 'other.txt', '--context', '12'], '--context 12: the model in base has at most 11 positions'],
     [['--data', 'other.txt', '--stride', '12'], '--stride 12: a window has 11 tokens'],
     [['--data', 'pairs.jsonl', '--stride', '2'], '--stride: is for text, and the data is JSON records'],
+    [['--data', 'other.txt', '--chat-template', 'x'], '--chat-template: is for JSON records, and the data is text;'],
+    [['--data', 'other.txt', '--train-on', 'all'], '--train-on: is for JSON records, and the data is text; leave'],
+    [['--data', 'other.txt', '--train-on', 'answers'], '--train-on: is for JSON records, and the data is text; leave'],
     [['--data', 'other.txt', '--disk', 'x'], '--disk: without --gpu-memory'],
+    [['--data', 'other.txt', '--policy', 'lru'], '--policy: without --gpu-memory'],
+    [['--data', 'other.txt', '--no-prefetch'], '--no-prefetch: without --gpu-memory'],
+    [['--data', 'other.txt', '--gpu-memory', '9MB', '--no-prefetch'], '--no-prefetch: is of a disk; give --disk'],
     [['--data', 'one.txt'], 'the text has 1 tokens; there is nothing to predict'],
   ])('%j', async (args, message) => {
     await files.writeAtomic('one.txt', 'x');

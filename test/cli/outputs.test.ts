@@ -1,4 +1,5 @@
-// Places that cannot be written to: they are told before the work whose result goes there. No device.
+// Places that cannot be written to: they are told before the work whose result goes there. And what is
+// refused behind them leaves nothing new.
 
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
@@ -6,7 +7,11 @@ import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { run } from '../../src/cli/run.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
+import { ADAPTER } from '../host.ts';
 import { memoryHost } from '../memory-files.ts';
+import { recordedTerminal } from '../recorded-terminal.ts';
+import { savedRun } from '../saved-run.ts';
+import { sharedGPUSources } from '../shared-gpu.ts';
 
 const folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-outputs-'));
 const text = path.join(folder, 'text');
@@ -40,4 +45,32 @@ test('of tokenizer train, before anything is counted', async () => {
     `holdfast: ${folder}: is there already; name a folder that is not, or an empty one\n`,
   );
   expect(readdirSync(folder)).toEqual(['text']);
+});
+
+test.each([
+  [
+    'train',
+    ['--data', text, '--steps', '1', '--out', path.join(folder, 'new', 'run'), '--layers', '2', '--width', '32'],
+    ['--heads', '2', '--context', '16', '--batch', '1', '--eval-windows', '2', '--sample-tokens', '0'],
+  ],
+  ['generate', [path.join(folder, 'run')], []],
+  ['eval', [path.join(folder, 'run'), '--data', text], []],
+])('%s that is refused for its memory leaves no folder of --disk behind', async (command, own, more) => {
+  const here = headlessHost();
+  const { files } = await savedRun();
+  for (const [name, bytes] of files.contents) {
+    await here.files.makeFolder(path.dirname(path.join(folder, name)));
+    await here.files.writeAtomic(path.join(folder, name), bytes);
+  }
+  const before = readdirSync(folder);
+  const refused = async (bytes: string) => {
+    const terminal = recordedTerminal();
+    const budget = ['--gpu-memory', bytes, '--host-memory', '1', '--disk', path.join(folder, 'dd', 'x')];
+    const args = [command, ...own, ...more, ...budget, '--adapter', ADAPTER];
+    expect(await run({ ...here, args, terminal, gpuSources: sharedGPUSources })).toBe(2);
+    return terminal.said;
+  };
+  const [, least = ''] = /(\d+) bytes \([^)]+\) is the smallest budget that works/.exec(await refused('1B')) ?? [];
+  expect(await refused(least)).toMatch(/^holdfast: host memory limit 1 bytes: /);
+  expect(readdirSync(folder)).toEqual(before);
 });

@@ -1,7 +1,7 @@
 // Runs that are killed at random moments, and resumed: they end in the weights, moments and history of the run that
 // nothing disturbed. And runs that two processes want: one has it, the other is told so.
 
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -117,8 +117,8 @@ test.runIf(THOROUGH).each(EVERY_CASE ? kinds : kinds.slice(2))(
       expect(outcome(run)).toEqual(outcome('undisturbed'));
       expect(readdirSync(at(run)).filter((name) => name.startsWith('run.lock'))).toEqual([]);
     }
-    // The last process found what those before it had left.
-    if (memory().includes('--disk')) expect(readdirSync(at('tiers'))).toEqual([]);
+    // The last process found what those before it had left; the folder is there where one of those had made it.
+    if (memory().includes('--disk') && existsSync(at('tiers'))) expect(readdirSync(at('tiers'))).toEqual([]);
   },
 );
 

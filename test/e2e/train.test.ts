@@ -146,7 +146,7 @@ describe('train', () => {
     });
     expect(run.status ?? 0).toBe(0);
     expect(readdirSync(at('hung up')).sort()).toEqual([expect.stringMatching(/^checkpoint-\d+$/), 'report.html']);
-    expect(readdirSync(at('hung up tiers'))).toEqual([]);
+    expect(existsSync(at('hung up tiers'))).toBe(false);
   });
 
   test('when its output has no reader any more, it saves', async () => {

@@ -31,8 +31,22 @@ test('a block file has its size from the start, in a folder made for it, and is 
   expect(path.dirname(file.path)).toBe(path.join(folder, 'a', 'b'));
   expect(file.bytes).toBe(5000);
   expect(statSync(file.path).size).toBe(5000);
+  const beside = await open(16, path.join(folder, 'a', 'c'));
   await file.remove();
-  expect(existsSync(file.path)).toBe(false);
+  // What was made for it goes with it, but for what something lies in.
+  expect(readdirSync(path.join(folder, 'a'))).toEqual(['c']);
+  await beside.remove();
+  expect(readdirSync(path.join(folder, 'a'))).toEqual([]);
+});
+
+test('files in one new folder that come and go at once are all made, and a folder that was there stays', async () => {
+  const comeAndGo = async () => {
+    const file = await open(16, path.join(folder, 'made', 'here'));
+    await file.write(0, new Uint8Array(16));
+    await file.remove();
+  };
+  for (let i = 0; i < 10; i++) await Promise.all(Array.from({ length: 8 }, comeAndGo));
+  expect(existsSync(folder)).toBe(true);
 });
 
 test('reads and writes at many offsets overlap and each moves its own bytes', async () => {
@@ -128,9 +142,15 @@ test('a disk with too little space is refused with both figures, and nothing is 
   expect(error).toBeInstanceOf(HoldfastError);
   expect(error.message).toMatch(/has .* free \(\d+ bytes\), the disk tier needs 4504 TB \(4503599627370496 bytes\)/);
   expect(readdirSync(folder)).toEqual([]);
+  await expect(open(2 ** 52, path.join(folder, 'a', 'b'))).rejects.toThrow('the disk tier needs 4504 TB');
+  expect(readdirSync(folder)).toEqual([]);
 });
 
 test('a folder that cannot be made is an error that names it', async () => {
   writeFileSync(path.join(folder, 'file'), '');
   await expect(open(16, path.join(folder, 'file', 'tier'))).rejects.toThrow(`cannot make the folder ${folder}`);
+  // Half-way: no system has names that long.
+  const deep = path.join(folder, 'a', 'b', 'x'.repeat(1000));
+  await expect(open(16, deep)).rejects.toThrow(`cannot make the folder ${folder}`);
+  expect(readdirSync(folder)).toEqual(['file']);
 });

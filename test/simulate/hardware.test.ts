@@ -3,8 +3,13 @@
 
 import fc from 'fast-check';
 import { describe, expect, it, test } from 'vitest';
+import { configFromFlags } from '../../src/cli/model-flags.ts';
 import { HARDWARE, hardwareFile, knownMachine, parseHardware } from '../../src/engine/simulate/hardware.ts';
 import { type Machine, machineLimits, secondsOn, usableMemory } from '../../src/engine/simulate/machine.ts';
+import { makeModel } from '../../src/nn/index.ts';
+import { sizeOf } from '../../src/nn/size.ts';
+import { Predictor } from '../../src/train/plan/prediction.ts';
+import type { Scenario } from '../../src/train/plan/prediction-part.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 
 interface Figures {
@@ -60,12 +65,59 @@ describe('a hardware file', () => {
     expect(read((it) => (it.gpu.flops.source = ' '))).toThrow(/mine.json: gpu.flops has no source/);
     expect(read((it) => delete it.link.upBytesPerSecond)).toThrow(/mine.json: link.upBytesPerSecond is missing/);
     expect(read((it) => (it.gpu.bytes.value = 0))).toThrow(
-      /mine.json: gpu.bytes.value is 0; it must be a number above 0/,
+      'mine.json: gpu.bytes.value is 0; it must be a number from 1000 to 1000000000000000000',
     );
     expect(read((it) => (it.link.copies = 'both'))).toThrow(/one of "serial", "duplex"/);
     expect(read((it) => (it.reached = { value: 1.2, source: 'measured' }))).toThrow(/at most 1/);
     expect(() => parseHardware('{', 'mine.json')).toThrow(HoldfastError);
     expect(read((it) => (it.title = '\u001b]0;mine\u0007'))).toThrow('must be a text on one line, without control');
+  });
+
+  it.each([
+    ['link.upBytesPerSecond', 1e-300],
+    ['link.downBytesPerSecond', 999],
+    ['link.upBytesPerSecond', 1.1e18],
+    ['gpu.bytesPerSecond', 1e300],
+    ['gpu.flops', 1e-5],
+    ['gpu.flops', 1e22],
+    ['host.bytes', 1e200],
+    ['disk.writeBytesPerSecond', 1e-9],
+    ['launchSeconds', 1e4],
+    ['launchSeconds', 1e-300],
+    ['reached', 1e-300],
+  ])('has figures that a machine may have: %s of %d is refused by name', (field, value) => {
+    const change = (it: ReturnType<typeof JSON.parse>) => {
+      const [last = '', ...parts] = field.split('.').reverse();
+      parts.reduceRight((inside, part) => inside[part], it)[last] = { value, source: 'mine' };
+    };
+    expect(read(change)).toThrow(HoldfastError);
+    expect(read(change)).toThrow(`mine.json: ${field}.value is ${value}; it must be a number`);
+  });
+
+  it.each([
+    [1e3, 1e6, 1e3],
+    [1e18, 1e21, 1e-9],
+  ])('at the ends of what it may have gives steps that take time, and name what for', (speed, flops, launch) => {
+    const machine = read((it) => {
+      for (const field of ['upBytesPerSecond', 'downBytesPerSecond']) it.link[field].value = speed;
+      for (const field of ['readBytesPerSecond', 'writeBytesPerSecond']) it.disk[field].value = speed;
+      it.gpu.bytesPerSecond.value = speed;
+      it.gpu.flops.value = flops;
+      it.launchSeconds = { value: launch, source: 'mine' };
+    })();
+    const flags = { model: 'gpt2', layers: 2, width: 32, heads: 2, context: 32, vocabSize: 256, tied: true } as const;
+    const config = configFromFlags(flags);
+    const scenario: Scenario = {
+      ...{ layers: 2, parameters: sizeOf(config).parameters, modelOf: () => makeModel(config) },
+      ...{ batch: 1, context: 32, accumulate: 1, activations: 'keep', recovery: 'step' },
+    };
+    const predictor = new Predictor(scenario, machine);
+    const found = predictor.at(predictor.smallest, 1e9);
+    const waited = Object.values(found.waits).reduce((a, b) => a + b, 0);
+    expect(found.computeSeconds).toBeGreaterThan(0);
+    expect((found.computeSeconds + waited) / found.seconds).toBeCloseTo(1, 9);
+    // The link alone takes that long.
+    expect(found.seconds).toBeGreaterThanOrEqual(found.bytes.up / speed);
   });
 
   it('may have a network, whose figures have sources like all others', () => {
@@ -101,9 +153,9 @@ describe('a hardware file', () => {
   });
 
   it('written of a measured machine, it is that machine', () => {
-    const rate = fc.double({ min: 1, max: 1e18, noNaN: true });
+    const rate = fc.double({ min: 1e6, max: 1e18, noNaN: true });
     const part = fc.double({ min: 1e-9, max: 1, noNaN: true });
-    const bytes = fc.integer({ min: 1, max: 2 ** 50 });
+    const bytes = fc.integer({ min: 1000, max: 2 ** 50 });
     const machines = fc.record<Machine>(
       {
         title: fc.string(),

@@ -2,11 +2,14 @@
 // resume would refuse them.
 
 import { expect, test } from 'vitest';
+import { resumedRecord } from '../../src/browser/run-records.ts';
 import type { Device } from '../../src/gpu/device.ts';
+import type { BrowserHost } from '../../src/runtime/browser.ts';
 import { trainRun } from '../../src/train/run/run.ts';
 import { defaultSettings, type RunSettings } from '../../src/train/run/run-settings.ts';
 import { expectMistake } from '../expect-mistake.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
+import { RUN, SETTINGS, STEPS, savedRun } from '../saved-run.ts';
 
 /** Nothing of it may be asked for. */
 const none = new Proxy({} as Device, {
@@ -43,4 +46,24 @@ test('and so are those that are missing, and a run without a folder', async () =
   const train = trainRun as (...given: unknown[]) => Promise<unknown>;
   await expectMistake(() => train(host, none), /^the folder of the run is missing; it must be a text$/);
   await expectMistake(() => train(host, none, undefined, 'run'), /^the settings is missing; it must be an object$/);
+});
+
+test('fewer steps than a run has are refused where it goes on, in a page too; as many as it has are none', async () => {
+  const { files } = await savedRun();
+  const before = new Map(files.contents);
+  const goOn = (steps: number) => trainRun(memoryHost(files), none, { ...SETTINGS, steps }, RUN, { resume: true });
+  await expectMistake(() => goOn(5), /^run: has 12 steps already, and 5 in all are asked for; give more than 12$/);
+  // It gets as far as the device.
+  await expect(goOn(STEPS)).rejects.toThrow('a device: ');
+  expect(files.contents).toEqual(before);
+
+  const record = { id: 'r', name: 'mine', created: 1, memory: {}, status: 'stopped', savedStep: STEPS } as const;
+  const inPage = (options: { steps?: number } = {}) =>
+    resumedRecord(memoryHost(files) as BrowserHost, RUN, { ...record, settings: SETTINGS }, options);
+  await expectMistake(
+    () => inPage({ steps: 5 }),
+    /^“mine”: has 12 steps already, and 5 in all are asked for; give more than 12$/,
+  );
+  expect((await inPage({ steps: STEPS })).settings.steps).toBe(STEPS);
+  expect((await inPage()).settings.steps).toBe(SETTINGS.steps);
 });

@@ -1,6 +1,6 @@
 // Hardware files: machines as JSON, each figure with its source, in assets/hardware or the user's own. Reads them; what
 // no vendor says (what kernels reach, what a dispatch costs) is assumed and named (machine.ts). Invariant: a figure
-// without a source is refused.
+// without a source is refused, and so is one that no machine has.
 
 import { HoldfastError } from '../../util/errors.ts';
 import {
@@ -15,6 +15,7 @@ import {
   type Schema,
   text,
 } from '../../util/json.ts';
+import { realNumber } from '../../util/range.ts';
 import { ASSUMED, type Machine, type NetworkLink } from './machine.ts';
 
 const FILES = import.meta.glob<string>('../../../assets/hardware/*.json', {
@@ -34,36 +35,42 @@ interface Figure {
   readonly source: string;
 }
 
-const figure: Schema<Figure> = object({
-  value: number({ whole: false, least: Number.MIN_VALUE, most: Number.MAX_VALUE }),
-  source: text,
-});
+const figure = (least: number, most: number): Schema<Figure> =>
+  object({ value: number(realNumber(least, most)), source: text });
 
-const networkLink = object({ bytesPerSecond: figure, latencySeconds: figure });
+/** Figures of machines that there may be: of what is far outside, predictions overflow, or round to nothing. */
+const bytes = figure(1e3, 1e18);
+const bytesPerSecond = figure(1e3, 1e18);
+const flops = figure(1e6, 1e21);
+const seconds = figure(1e-9, 1e3);
+/** At most 1, which is said by itself. */
+const part = figure(1e-9, Number.MAX_VALUE);
+
+const networkLink = object({ bytesPerSecond, latencySeconds: seconds });
 
 const hardware = object({
   title: line,
-  gpu: object({ flops: figure, bytesPerSecond: figure, bytes: figure }),
+  gpu: object({ flops, bytesPerSecond, bytes }),
   /** `bytesPerSecond`: of its memory, read and written; with it an optimizer on the host is predicted. */
-  host: object({ bytes: figure, bytesPerSecond: optional(figure) }),
+  host: object({ bytes, bytesPerSecond: optional(bytesPerSecond) }),
   link: object({
-    upBytesPerSecond: figure,
-    downBytesPerSecond: figure,
+    upBytesPerSecond: bytesPerSecond,
+    downBytesPerSecond: bytesPerSecond,
     copies: oneOf(['serial', 'duplex']),
   }),
   /** Whether GPU and host share one memory. @default false */
   sharedMemory: optional(oneOf(['yes'])),
-  disk: optional(object({ readBytesPerSecond: figure, writeBytesPerSecond: figure, bytes: figure })),
+  disk: optional(object({ readBytesPerSecond: bytesPerSecond, writeBytesPerSecond: bytesPerSecond, bytes })),
   /** Between the GPUs of several ranks; `inside`: of one machine, whose host and disk they share. @default one rank */
-  network: optional(object({ ranksPerMachine: figure, inside: networkLink, between: optional(networkLink) })),
+  network: optional(object({ ranksPerMachine: figure(1, 1e6), inside: networkLink, between: optional(networkLink) })),
   /** What kernels reach of the arithmetic, measured. @default assumed */
-  reached: optional(figure),
+  reached: optional(part),
   /** What single kernels, by their names, reach of what arithmetic and memory allow them, measured. @default as `reached` */
-  reachedBy: optional(namesTo(figure)),
+  reachedBy: optional(namesTo(part)),
   /** What AdamW on the host reaches of its memory's speed, measured. @default assumed */
-  hostReached: optional(figure),
+  hostReached: optional(part),
   /** What a dispatch costs, measured. @default assumed */
-  launchSeconds: optional(figure),
+  launchSeconds: optional(seconds),
 });
 
 /** The machine of a hardware file. Errors: HoldfastError naming the file and the field. */

@@ -15,7 +15,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { HoldfastError } from '../../util/errors.ts';
 import { type FolderClaim, FolderHeld, join } from '../host.ts';
 import { codeOf, fileError } from './file-errors.ts';
-import { makeFolders, type NewFolders } from './folders.ts';
+import { makeFolders, type NewFolders, removeEmpty } from './folders.ts';
 import { isGone, type ProcessIdentity, SELF } from './processes.ts';
 
 const LOCK = 'run.lock';
@@ -219,11 +219,6 @@ async function removeLeftovers(folder: string): Promise<void> {
     const owner = await ownerOf(path.join(folder, name));
     if (owner === 'unknown' || (owner && isGone(owner))) await fs.rm(path.join(folder, name), { force: true });
   }
-}
-
-/** Innermost first; those that something lies in stay. */
-async function removeEmpty(folders: readonly string[]): Promise<void> {
-  for (const folder of folders.toReversed()) await fs.rmdir(folder).catch(() => {});
 }
 
 /** A process that ends in the middle, by an error or a second interrupt, leaves no lock behind. */

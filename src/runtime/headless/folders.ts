@@ -12,9 +12,24 @@ export type NewFolders = string[];
 /** Times that another process may remove what is made here, empty as it is. */
 const MOST_TRIES = 20;
 
-/** Their names survive a loss of power. Errors: as the system throws them, of the folder that could not be made. */
+/** Their names survive a loss of power. Errors: as the system throws them, of the folder that could not be made; none is left then. */
 export async function makeFolders(folder: string): Promise<NewFolders> {
   const made: NewFolders = [];
+  try {
+    await makeInto(made, folder);
+  } catch (error) {
+    await removeEmpty(made);
+    throw error;
+  }
+  return made;
+}
+
+/** Innermost first; those that something lies in stay. */
+export async function removeEmpty(folders: readonly string[]): Promise<void> {
+  for (const folder of folders.toReversed()) await fs.rmdir(folder).catch(() => {});
+}
+
+async function makeInto(made: NewFolders, folder: string): Promise<void> {
   for (let tries = 0; ; tries++) {
     try {
       await fs.mkdir(folder);
@@ -27,13 +42,13 @@ export async function makeFolders(folder: string): Promise<NewFolders> {
         const parent = path.dirname(folder);
         if (codeOf(error) !== 'ENOENT' || parent === folder) throw error;
         if (tries === MOST_TRIES) throw new HoldfastError(`cannot make the folder ${folder}: ${parent} takes none`);
-        made.push(...(await makeFolders(parent)));
+        await makeInto(made, parent);
         continue;
       }
     }
     // Also of one that another process has just made.
     await syncFolder(path.dirname(folder));
-    return made;
+    return;
   }
 }
 

@@ -1,5 +1,6 @@
 // The file of the disk tier, for Node and Deno: one for each that is opened, of a fixed size, named after its process.
-// Its space is taken as it is made: a disk that others fill later does not end a run.
+// Its space is taken as it is made: a disk that others fill later does not end a run. Folders that were made for it go with
+// it, where nothing else lies in them.
 
 import * as fs from 'node:fs/promises';
 import path from 'node:path';
@@ -8,21 +9,21 @@ import { formatBytes } from '../../util/bytes.ts';
 import { finishing, HoldfastError } from '../../util/errors.ts';
 import type { BlockFile } from '../host.ts';
 import { codeOf, fileError } from './file-errors.ts';
-import { freeBytes, makeFolders } from './folders.ts';
+import { freeBytes, makeFolders, type NewFolders, removeEmpty } from './folders.ts';
 import { identityIn, isGone, makeOwn, OWNER } from './processes.ts';
 
 /** See Host. */
 export async function openBlockFile(folder: string, bytes: number): Promise<BlockFile> {
+  const made: NewFolders = [];
+  let file: string;
+  let handle: fs.FileHandle;
   try {
-    await makeFolders(folder);
+    ({ file, handle } = await createFile(folder, bytes, made));
   } catch (error) {
-    throw fileError(`cannot make the folder ${folder}`, error);
+    await removeEmpty(made);
+    throw error;
   }
-  await removeStaleFiles(folder);
-  const free = await freeBytes(folder);
-  if (free < bytes) throw tooSmall(folder, free, bytes);
-  const { file, handle } = await createFile(folder);
-  const remove = () =>
+  const removeFile = () =>
     finishing(
       () => handle.close(),
       () => fs.rm(file, { force: true }),
@@ -32,8 +33,10 @@ export async function openBlockFile(folder: string, bytes: number): Promise<Bloc
     await reserve(handle, bytes);
   } catch (error) {
     // The error above is the one that matters.
-    await remove().catch(() => {});
-    if (codeOf(error) === 'ENOSPC') throw tooSmall(folder, Math.min(await freeBytes(folder), bytes), bytes);
+    await removeFile().catch(() => {});
+    const free = Math.min(await freeBytes(folder), bytes);
+    await removeEmpty(made);
+    if (codeOf(error) === 'ENOSPC') throw tooSmall(folder, free, bytes);
     throw fileError(`cannot make ${file} ${bytes} bytes long`, error);
   }
   return {
@@ -41,7 +44,7 @@ export async function openBlockFile(folder: string, bytes: number): Promise<Bloc
     bytes,
     read: async (offset, into) => (await handle.read(into, 0, into.length, offset)).bytesRead,
     write: async (offset, from) => (await handle.write(from, 0, from.length, offset)).bytesWritten,
-    remove,
+    remove: () => finishing(removeFile, () => removeEmpty(made)),
   };
 }
 
@@ -56,15 +59,34 @@ function tooSmall(folder: string, free: number, bytes: number): HoldfastError {
 
 const NAME = new RegExp(`^holdfast-tier-${OWNER}\\.bin$`);
 
-async function createFile(folder: string): Promise<{ file: string; handle: fs.FileHandle }> {
-  try {
-    const { path: file, made: handle } = await makeOwn(
-      (owner) => path.join(folder, `holdfast-tier-${owner}.bin`),
-      (file) => fs.open(file, 'wx+', 0o600),
-    );
-    return { file, handle };
-  } catch (error) {
-    throw fileError(`cannot create a file in ${folder}`, error);
+/** Times that another process may remove the folder, which it had made, as it ends. */
+const MOST_TRIES = 20;
+
+/** `made` gets the folders that are made for it. */
+async function createFile(
+  folder: string,
+  bytes: number,
+  made: NewFolders,
+): Promise<{ file: string; handle: fs.FileHandle }> {
+  for (let tries = 1; ; tries++) {
+    try {
+      made.push(...(await makeFolders(folder)));
+    } catch (error) {
+      throw fileError(`cannot make the folder ${folder}`, error);
+    }
+    try {
+      await removeStaleFiles(folder);
+      const free = await freeBytes(folder);
+      if (free < bytes) throw tooSmall(folder, free, bytes);
+      const { path: file, made: handle } = await makeOwn(
+        (owner) => path.join(folder, `holdfast-tier-${owner}.bin`),
+        (file) => fs.open(file, 'wx+', 0o600),
+      );
+      return { file, handle };
+    } catch (error) {
+      if (codeOf(error) === 'ENOENT' && tries < MOST_TRIES) continue;
+      throw fileError(`cannot create a file in ${folder}`, error);
+    }
   }
 }
 
@@ -75,6 +97,7 @@ async function removeStaleFiles(folder: string): Promise<void> {
       if (owner.length > 0 && isGone(identityIn(owner))) await fs.rm(path.join(folder, name), { force: true });
     }
   } catch (error) {
+    if (codeOf(error) === 'ENOENT') throw error;
     throw fileError(`cannot remove what ended processes left in ${folder}`, error);
   }
 }

@@ -84,6 +84,14 @@ export function checkSettings(settings: RunSettings): void {
   );
 }
 
+/** Errors: HoldfastError where a run that goes on, which is called `name`, has more steps behind it than it is to have in all. */
+export function checkStepsDone({ steps }: Pick<RunSettings, 'steps'>, done: number, name: string): void {
+  if (steps < done)
+    throw new HoldfastError(
+      `${name}: has ${done} steps already, and ${steps} in all are asked for; give more than ${done}`,
+    );
+}
+
 /** A step of several is traced: how many may be depends on the operators of one. */
 function checkMicroBatches(settings: RunSettings): void {
   const { config, batch, seq, accumulate, records, activationDtype } = settings;

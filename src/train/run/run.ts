@@ -10,7 +10,7 @@ import type { Host } from '../../runtime/host.ts';
 import { finishing, messageOf } from '../../util/errors.ts';
 import { check, object, text as textSchema } from '../../util/json.ts';
 import type { Trainer } from '../step/trainer.ts';
-import { checkSettings } from './check-settings.ts';
+import { checkSettings, checkStepsDone } from './check-settings.ts';
 import { checkAlike, runFacts, settingsOn } from './ranks.ts';
 import { settled } from './run-beginning.ts';
 import type { RunOptions, RunSummary } from './run-events.ts';
@@ -52,6 +52,7 @@ export async function trainRun(
     const known = options.text && dataFact(options.text);
     if (ranks) await checkAlike(ranks, { ...known, ...(await runFacts(host, ranks, settings, device.adapter.name)) });
     if (resume) saved = await lastSaved(host, out);
+    checkStepsDone(settings, saved ?? 0, out);
     const carried = resume ? await loadTokenizer(host.files, out) : undefined;
     const tokenizer = options.tokenizer ?? (await tokenizerFor(host.files, settings, out, carried));
     const { signal, events } = options;
@@ -96,7 +97,7 @@ export async function trainRun(
 }
 
 /** The step of the latest checkpoint. */
-const lastSaved = async ({ files }: Host, out: string): Promise<number | undefined> =>
+export const lastSaved = async ({ files }: Host, out: string): Promise<number | undefined> =>
   (await checkpointsOf(files, out)).at(-1)?.step;
 
 /** What must be the same on all ranks of what is learned. */

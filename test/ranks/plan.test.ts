@@ -239,6 +239,26 @@ describe('the plan of every rank', () => {
     expect(at(ranks, 0).rank).toBe(0);
     expect(exchangedBytes / 40).toBeGreaterThan(bound);
   });
+
+  it.each([
+    { size: 16, tensor: 2, pipeline: 2 },
+    { size: 6, tensor: 1, pipeline: 1 },
+  ])('counts what $size ranks, $tensor in a row and $pipeline stages, send as each of them does', (shape) => {
+    for (const stage of [0, 3] as const) {
+      const step = { ...stepOf(shape.size, stage), ...shape };
+      const { ranks, exchangedBytes } = planRanks(modelWith(2), step, (it) => it.comfortable);
+      expect(ranks.length).toBe(shape.size);
+      expect(ranks.reduce((sum, { network }) => sum + network.sent, 0)).toBe(exchangedBytes);
+    }
+  });
+
+  it('takes no longer for a million ranks, which are not counted one by one', () => {
+    const size = 2 ** 20;
+    const { ranks, exchangedBytes, bound } = planRanks(MODEL, stepOf(size, 2), (it) => it.comfortable);
+    expect(ranks.length).toBeLessThan(5);
+    expect(exchangedBytes / size).toBeGreaterThan(bound);
+    expect(exchangedBytes / size / bound).toBeLessThan(1.5);
+  });
 });
 
 describe('holdfast plan --ranks', () => {

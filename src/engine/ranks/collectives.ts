@@ -173,6 +173,20 @@ export function networkBytes(
   return { sent: sum('sent'), received: sum('received') };
 }
 
+/** Bytes that all ranks of a stage send: the operations are those of each of them, and any of them has these places. */
+export function sentInStage(operations: readonly Operation[], places: GridPlaces): number {
+  const ranks = places.data.size * places.tensor.size;
+  return operations.reduce((bytes, operation) => {
+    if (operation.op !== 'collective') return bytes;
+    const { axis, collective } = operation;
+    const place = places[axis];
+    if (axis === 'pipeline' || axis === 'ends') return bytes + ranks * bytesOf(operation, place).sent;
+    // In each group along the axis the owner of a part and all others exchange it, or in both halves of an all-reduce.
+    const times = (collective === 'all-reduce' ? 2 : 1) * (place.size - 1) * (ranks / place.size);
+    return bytes + times * exchangedBytes(operation);
+  }, 0);
+}
+
 /** What all exchanges of one kind come to in a step. */
 export interface Exchanged extends NetworkBytes {
   readonly axis: ExchangeAxis;

@@ -180,14 +180,20 @@ export class Parts {
     return fitMemory(this.#cutAlike(asWhole, options.chunkBytes), this.#limits, undefined);
   }
 
-  workloadOf({ blocks, stage, inPipeline, microBatches }: PredictedPartOptions, activations: Changes['activations']) {
+  /** `chunkBytes`: as another stage has chosen them. @default those that suit it */
+  workloadOf(
+    { blocks, stage, inPipeline, microBatches }: PredictedPartOptions,
+    activations: Changes['activations'],
+    chunkBytes?: number,
+  ) {
     const { modelOf, batch, context, accumulateOrder, optimizerDevice = 'gpu', passes, ranks } = this.#scenario;
     const places = { tensor: { rank: 0, size: this.tensor }, pipeline: stage };
     const model = optimizedOn(modelOf(blocks), optimizerDevice);
     const { part, programs } = stepPart(model, batch, context, places, {
       ...{ passes, sequenceParallel: ranks?.sequenceParallel },
     });
-    const options = { activations, accumulateOrder, sharding: this.#sharding, inPipeline };
+    const sharding = this.#sharding && { ...this.#sharding, chunkBytes };
+    const options = { activations, accumulateOrder, sharding, inPipeline };
     return trainingWorkload(part, programs, microBatches, undefined, options);
   }
 

@@ -263,7 +263,10 @@ export class Predictor {
 
   #followed({ stages }: Run, within: Within): Followed {
     const { disk } = this.machine;
-    const fitted = stages.map((stage) => this.#fitted(stage, within));
+    const own = this.#fitted(at(stages, 0), within);
+    // What stages exchange, they exchange in chunks of one size: that which the first has chosen.
+    const { chunkBytes } = own.fit.map;
+    const fitted = [own, ...stages.slice(1).map((stage) => this.#fitted(stage, within, chunkBytes))];
     const machine = { ...this.machine, ...(disk && { disk: { ...disk, bytes: Number.POSITIVE_INFINITY } }) };
     const steps = simulateStages(
       fitted.map(({ part }) => part),
@@ -299,23 +302,32 @@ export class Predictor {
     };
   }
 
-  /** A stage within a budget, as it is followed, and how much larger the real one is. */
-  #fitted(stage: Stage, { budget, isWhole, hostBytes, changes: { recovery, activations } }: Within) {
+  /**
+   * A stage within a budget, as it is followed, and how much larger the real one is. `chunkBytes`: as another stage has chosen
+   * them; with these it may need more.
+   */
+  #fitted(stage: Stage, within: Within, chunkBytes?: number) {
+    const { budget, isWhole, hostBytes, changes } = within;
+    const { recovery, activations } = changes;
     const { large } = stage;
     const { rank, size } = large.stage;
     const memory = at(this.memory, rank === size - 1 ? this.memory.length - 1 : Math.min(rank, this.memory.length - 2));
     const share = Math.min(1, (budget - memory.smallest) / Math.max(1, memory.resident - memory.smallest));
     const isAll = stage.large === stage.small && size === this.#parts.pipeline;
-    const { least } = isWhole ? { least: 0 } : large.need();
-    const bytes = isAll ? budget : Math.max(least, Math.floor(least + share * (large.whole.peak - least)));
     const workload =
-      activations === this.#scenario.activations ? large.workload : this.#parts.workloadOf(large, activations);
+      activations === this.#scenario.activations && chunkBytes === undefined
+        ? large.workload
+        : this.#parts.workloadOf(large, activations, chunkBytes);
     const scale = this.#grown(stage, ({ modelBytes }) => modelBytes) / large.modelBytes;
     const { disk } = this.machine;
     const room = roomOf({ host: hostBytes / scale, disk: (disk?.bytes ?? 0) / scale });
     const limits = this.#parts.limitsOf(large);
+    const leastHere = () => leastMemory(workload, limits, { recovery }).bytes;
+    const least = isWhole ? 0 : chunkBytes === undefined ? large.need().least : leastHere();
+    const bytes = Math.max(least, isAll ? budget : Math.floor(least + share * (large.whole.peak - least)));
+    const whole = chunkBytes === undefined ? large.whole : fitMemory(workload, limits, undefined);
     const fitted = (bytes: number, options: FitOptions = { recovery }) =>
-      isWhole ? large.whole : fitMemory(workload, limits, bytes, options);
+      isWhole ? whole : fitMemory(workload, limits, bytes, options);
     const first = fitted(bytes);
     // Of more ranks than are followed, each has less.
     const has = large.ranks ? (first.held - lessOwned(first, this.#parts.ranksOf(first, large))) / first.map.count : 1;

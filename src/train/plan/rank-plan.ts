@@ -17,6 +17,7 @@ import {
   exchangesIn,
   gridBound,
   type NetworkBytes,
+  sentInStage,
 } from '../../engine/ranks/collectives.ts';
 import { exchangeMemory } from '../../engine/ranks/exchange-memory.ts';
 import { type GridAxis, type GridPlaces, type GridShape, gridPlacesOf, rankAt } from '../../engine/ranks/grid.ts';
@@ -28,7 +29,6 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { KINDS, type Kind } from '../../memory/layout/kinds.ts';
 import { bytesBelow } from '../../memory/tiers/shares.ts';
 import { type Model, optimizedOn } from '../../nn/model.ts';
-import { at } from '../../util/at.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { traceGeneration } from '../inference/generation-workload.ts';
@@ -190,15 +190,12 @@ export function planRanks(
   });
   checkExchanges(ranks);
   // Collectives are the same on all ranks of a stage.
-  const each = size / first.pipeline.size;
   const stages = ranks.filter(({ place }) => place.data === 0 && place.tensor === 0);
   const sums = stages.map(({ place: { pipeline }, fit: { map, passes } }) => {
     const { operations } = passes.step;
-    const places = Array.from({ length: each }, (_, i) =>
-      placesAt({ stage: pipeline, copy: Math.floor(i / first.tensor.size) }, i % first.tensor.size),
-    );
-    const sent = places.reduce((bytes, one) => bytes + total(exchangesIn(operations, map, one)).sent, 0);
-    return { sent, bound: gridBound(operations, map, at(places, 0), zero, accumulate) };
+    const places = placesAt({ stage: pipeline, copy: 0 });
+    const sent = sentInStage(operations, places);
+    return { sent, bound: gridBound(operations, map, places, zero, accumulate) };
   });
   return {
     ...{ budget, smallest, comfortable, chunkBytes, ranks: ranks.toSorted((a, b) => a.rank - b.rank) },

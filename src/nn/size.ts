@@ -7,8 +7,8 @@ import type { FamilyTensors } from '../formats/families/family.ts';
 import { familyOf, shapeOf } from '../formats/families/index.ts';
 import { HoldfastError } from '../util/errors.ts';
 
-/** A thousand layers: planning takes a minute there, and more than linearly longer beyond. */
-const MOST_TENSORS = 2 ** 14;
+/** Three hundred layers: planning takes some twenty seconds there, and more than linearly longer beyond. */
+const MOST_TENSORS = 2 ** 12;
 /** Half a terabyte in float32, two with gradients and moments. */
 const MOST_PARAMETERS = 2 ** 37;
 /** The head is tiled: so many tokens are 2048 operators of it. */

@@ -285,7 +285,11 @@ test('a second tab is told that a run is open, and gets it when the first is clo
   // waitForFunction takes a promise itself for an answer.
   const isOpen = () => second.evaluate(async () => (await window.holdfast.trainer.runs())[0]?.open);
   await expect.poll(isOpen).toBe('no');
-  await second.evaluate((id) => window.holdfast.trainer.resume(id, { steps: 20 }), id);
+  await second.evaluate(async (id) => {
+    const { trainer } = window.holdfast;
+    const savedStep = (await trainer.runs())[0]?.savedStep ?? 0;
+    await trainer.resume(id, { steps: savedStep + 5 });
+  }, id);
   await event(second, 'ended');
 });
 

@@ -22,9 +22,9 @@ const MOST_WORK = 2e6;
 /** A turn of a loop costs as much as so many expressions. */
 const TURN_WORK = 20;
 /** An item that is visited, or a piece of a text that is found. */
-const ITEM_WORK = 1 / 4;
+const ITEM_WORK = 1 / 2;
 /** A character that is visited by itself. */
-const CHARACTER_WORK = 1 / 32;
+const CHARACTER_WORK = 1 / 16;
 /** Characters, or items, that cost as much as an expression. */
 const FREE_SIZE = 256;
 /** Characters of what is looked for that cost no more than one. */

@@ -87,6 +87,70 @@ describe('hostile templates end in one line', () => {
     expect(message).toContain(wanted);
   });
 
+  const ns = (start: string, body: string, times: number, then: string) =>
+    `{% set ns = namespace(s=${start}) %}${loop(`{% set ns.s = ${body} %}`, times)}${then}`;
+  const doubled = (then: string) => ns(`'a'`, 'ns.s ~ ns.s', 20, then);
+  const dozens = (then: string) => doubled(loop(then, 5000));
+  it.each([
+    ['tojson of a list of shared lists', ns('[1]', '[ns.s, ns.s]', 26, '{{ ns.s|tojson|length }}')],
+    ['dictionaries', ns('{}', '{"a": ns.s, "b": ns.s}', 26, '{{ ns.s|tojson|length }}')],
+    ['a comparison', ns('[1]', '[ns.s, ns.s]', 26, `{{ ns.s == 'a' }}`)],
+    ['a joint', ns('[1]', '[ns.s, ns.s]', 26, `{{ ns.s ~ ns.s }}`)],
+    ['a search', ns('[1]', '[ns.s, ns.s]', 26, `{{ 1 in ns.s }}`)],
+    ['a join', ns('[1]', '(ns.s, ns.s)', 26, `{{ ns.s|join }}`)],
+    ['what is written', ns('[1]', '[ns.s, ns.s]', 26, `{{ ns.s }}`)],
+    ['what a call shares', ns('[1]', 'namespace(a=ns.s, b=ns.s)', 26, '{{ ns.s|tojson }}')],
+    ['items that share', ns('{}', '{"a": ns.s}.items() + {"b": ns.s}.items()', 26, '{{ ns.s|tojson }}')],
+    ['a list of a namespace of itself', `{% set ns = namespace() %}{% set ns.s = [ns, ns] %}{{ ns.s }}`],
+    ['a list that goes deep', ns('[1]', '[ns.s, 1]', 400, loop('{{ ns.s|tojson|length }}', 1000))],
+    ['a longer split', ns(`'a'`, 'ns.s ~ ns.s', 26, `{{ ns.s.split('a')|length }}`)],
+    ['a split', doubled(`{{ ns.s.split('a')|length }}`)],
+    ['a split at blanks', ns(`'a '`, 'ns.s ~ ns.s', 20, '{{ ns.s.split()|length }}')],
+    ['a split that is kept', doubled(`{% set f = ns.s.split %}{{ f('a')|length }}`)],
+    ['a split of a call', doubled(`{% set f = ns.s.split %}{% call f('a') %}{% endcall %}`)],
+    ['a replacement', doubled(`{{ ns.s.replace('a', ns.s)|length }}`)],
+    ['a replacement of nothing', doubled(`{{ ns.s|replace('', 'abcdefgh')|length }}`)],
+    ['a replacement by arguments of a list', doubled(`{{ ns.s|replace(*['a', ns.s])|length }}`)],
+    ['a replacement of a block', doubled(`{% filter replace('a', ns.s) %}{{ ns.s }}{% endfilter %}`)],
+    ['a replacement of itself', doubled(`{{ ns.s.replace(ns.s, '') }}`)],
+    ['many replacements', dozens(`{{ ns.s.replace('a', 'b')|length }}`)],
+    ['many searches', dozens(`{{ ns.s[:100000] ~ 'b' in ns.s }}`)],
+    ['lines', ns(`'\na'`, 'ns.s ~ ns.s', 20, '{{ ns.s|indent(100) }}')],
+    ['a text joined', doubled(`{{ ns.s|join('abcdefgh') }}`)],
+    ['a list joined', `{{ range(100000)|join('${'a'.repeat(100)}') }}`],
+    ['indented JSON', '{{ range(100000)|tojson(indent=100) }}'],
+    ['separators', `{{ range(100000)|tojson(separators=('${'a'.repeat(100)}', '')) }}`],
+    ['many that are written', `{% set r = range(50000) %}${loop('{{ r|string|length }}', 5000)}`],
+    ['many that are sorted', `{% set r = range(50000) %}${loop('{{ r|sort|length }}', 5000)}`],
+    ['many arguments', `{% macro m() %}{{ varargs|length }}{% endmacro %}${loop('{{ m(*range(50000)) }}', 5000)}`],
+    ['many macros', loop(`{% macro m() %}${'{{ 1 }}'.repeat(20_000)}{% endmacro %}`, 50_000)],
+  ])('%s: it is refused before it is done', (_, text) => {
+    expect(refusal(() => render(text))).toMatch(
+      /: it (writes more than|makes a (value|list) of more than|makes a value that holds itself|looks for more|does not come to an end)/,
+    );
+  });
+
+  it('as much as 16 MiB of a conversation', () => {
+    const content = 'a line of it\n'.repeat(2 ** 20);
+    for (const name of ['chatml', 'llama3', 'qwen3'] as const) {
+      const talk = [...HI, { role: 'assistant', content }];
+      expect(new ChatRenderer(TEMPLATES[name]).render(talk).length).toBeGreaterThan(content.length);
+    }
+  });
+
+  it.each([
+    [`{{ [1, {'a': [2, 'x']}]|tojson(indent=2)|length }}`, '52'],
+    [`{% filter replace('a', 'b') %}a{{ 'ca' }}{% endfilter %}`, 'bcb'],
+    [`{% set f = 'a-b'.split %}{{ f('-')|join('+') }}{{ 'x y'.split()|last }}`, 'a+by'],
+    [`{{ 'aaa'.replace('a', 'b', 2) ~ 'aaa'|replace('a', 'c', count=1) }}`, 'bbacaa'],
+    [
+      `{% set n = namespace(a=[]) %}{% for i in range(3) %}{% set n.a = n.a + [n.a|length] %}{% endfor %}{{ n.a }}`,
+      '[0, 1, 2]',
+    ],
+  ])('small ones do as ever: %s', (text, wanted) => {
+    expect(render(text)).toBe(wanted);
+  });
+
   it('a long conversation is none of these', () => {
     const talk = Array.from({ length: 500 }, (_, i) => ({
       role: i % 2 ? 'assistant' : 'user',

@@ -1,12 +1,13 @@
 // A chat template: how a model's conversations are written down, in Jinja as Hugging Face's models bring it, run with
-// bounds. Where a template lies is find-template.ts, which part of the text answers are turns.ts.
+// bounds, which bounded-interpreter.ts keeps. Where a template lies is find-template.ts, which part of the text answers are turns.ts.
 //
 // Invariant: a template runs a bounded time in bounded memory, whatever it says, and gives the same text on every day and
 // every machine; what it refuses, or fails at, is one line.
 
-import { Environment, Interpreter, parse, tokenize } from '@huggingface/jinja';
+import { Environment, parse, tokenize } from '@huggingface/jinja';
 import { HoldfastError, messageOf, shortened } from '../../util/errors.ts';
 import { object, optional, type Schema, text } from '../../util/json.ts';
+import { BoundedInterpreter, Exceeded, MOST_ITEMS } from './bounded-interpreter.ts';
 import type { Message, TemplateInput } from './shapes.ts';
 
 /** A template and what it is run with, as plain JSON: saved with a run. */
@@ -34,51 +35,6 @@ export const BUILT_IN_TEMPLATES = { chatml: CHATML } as const;
 
 /** Characters. */
 const MOST_TEMPLATE = 2 ** 18;
-/** Characters of any value; what is written is one. */
-const MOST_TEXT = 2 ** 26;
-/** Items of a list. */
-const MOST_ITEMS = 2 ** 17;
-/** Expressions, turns of loops, and parts of the values that they work on: some seconds of it. */
-const MOST_WORK = 2e6;
-/** A turn of a loop costs as much as so many expressions. */
-const TURN_WORK = 20;
-/** Characters, or items, that cost as much as an expression. */
-const FREE_SIZE = 256;
-
-type Evaluate = Interpreter['evaluate'];
-type Value = ReturnType<Evaluate>;
-
-/** A template did more than its bounds allow. */
-class Exceeded extends Error {}
-
-/** Counts what it does. */
-class BoundedInterpreter extends Interpreter {
-  #work = 0;
-  /** What loops go over: each of its items is a turn. */
-  readonly #iterables = new Set<unknown>();
-
-  override evaluate(...[statement, environment]: Parameters<Evaluate>): Value {
-    if (statement && 'iterable' in statement) this.#iterables.add(statement.iterable);
-    if (statement && 'lhs' in statement && this.#iterables.has(statement)) this.#iterables.add(statement.lhs);
-    const value = super.evaluate(statement, environment);
-    const size = sizeOf(value);
-    this.#work += 1 + (this.#iterables.has(statement) ? size * TURN_WORK : size / FREE_SIZE);
-    if (this.#work > MOST_WORK) throw new Exceeded('it does not come to an end');
-    return value;
-  }
-}
-
-function sizeOf({ value }: Value): number {
-  if (typeof value === 'string') {
-    if (value.length > MOST_TEXT) throw new Exceeded(`it writes more than ${MOST_TEXT} characters`);
-    return value.length;
-  }
-  if (Array.isArray(value)) {
-    if (value.length > MOST_ITEMS) throw new Exceeded(`it makes a list of more than ${MOST_ITEMS} items`);
-    return value.length;
-  }
-  return value instanceof Map ? value.size : 1;
-}
 
 export interface RenderOptions extends TemplateInput {
   /** Ends with the header of an answer, for a model to go on from. @default false */
@@ -121,7 +77,10 @@ export class ChatRenderer {
       raise_exception(message: unknown) {
         throw new Error(`it refuses: ${message}`);
       },
-      strftime_now: (format: unknown) => formatDate(String(format), date),
+      strftime_now(format: unknown) {
+        if (typeof format !== 'string') throw new Error('strftime_now takes a text');
+        return formatDate(format, date);
+      },
     };
     const taken = Object.keys(variables).find((name) => Object.hasOwn(globals, name));
     if (taken !== undefined)
@@ -148,6 +107,7 @@ export class ChatRenderer {
 
 /** Python's. */
 function range(first: number, second?: number, step = 1): number[] {
+  if ([first, second, step].some((value: unknown) => value instanceof Object)) throw new Error('range takes numbers');
   const [start, stop] = second === undefined ? [0, first] : [first, second];
   const length = Math.max(0, Math.ceil((stop - start) / step));
   if (!(length <= MOST_ITEMS)) throw new Exceeded(`it counts further than ${MOST_ITEMS}`);

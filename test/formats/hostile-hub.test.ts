@@ -62,7 +62,7 @@ describe('an answer without an end', () => {
     (status: number): RequestListener =>
     (_, response) => {
       response.writeHead(status, { 'content-type': 'application/json' });
-      const piece = Buffer.alloc(MIB, '[');
+      const piece = Buffer.alloc(MIB, ' ');
       const more = () => {
         if (response.destroyed) return;
         sent += MIB;

@@ -129,10 +129,12 @@ describe('in one line', () => {
     expect(await said()).toMatch(/config\.json: the server takes no range requests; download it and drop its folder$/);
     server.behaviour = {};
     server.files.set('api/models/owner/one/revision/main', new TextEncoder().encode('<html>'));
-    expect(await said()).toMatch(/answers 200, with no list of its files; try again later$/);
+    expect(await said()).toMatch(
+      /^owner\/one: 127\.0\.0\.1:\d+ answers with no JSON; see whether the address of the hub is right$/,
+    );
     await server.close();
     expect(await said()).toMatch(
-      /^owner\/one: 127\.0\.0\.1:\d+ cannot be reached from here \(fetch failed\); .*drop its folder$/,
+      /^owner\/one: 127\.0\.0\.1:\d+ cannot be reached from here \(fetch failed: .*\); .*drop its folder$/,
     );
   });
 });

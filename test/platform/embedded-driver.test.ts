@@ -1,7 +1,10 @@
-// The software adapter that comes along, where its folder cannot be made.
+// The software adapter that comes along, where its folder cannot be made or filled.
 
+import fs from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
 import process from 'node:process';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 
@@ -21,6 +24,33 @@ test.runIf(process.platform === 'linux' && process.arch === 'x64')(
     } finally {
       if (before === undefined) delete process.env['XDG_CACHE_HOME'];
       else process.env['XDG_CACHE_HOME'] = before;
+    }
+  },
+);
+
+test.runIf(process.platform === 'linux' && process.arch === 'x64')(
+  'a full disk is told with the folder, of which nothing is left',
+  async () => {
+    const cache = fs.mkdtempSync(path.join(os.tmpdir(), 'holdfast-full-'));
+    vi.stubEnv('XDG_CACHE_HOME', cache);
+    const { createWriteStream } = fs;
+    // What is unpacked goes to a device that takes no byte.
+    const full = vi.spyOn(fs, 'createWriteStream').mockImplementation(() => createWriteStream('/dev/full'));
+    try {
+      const embedded = (await headlessHost().gpuSources()).find((source) => source.embedded);
+      const error = await embedded?.open().catch((thrown) => thrown);
+      expect(full).toHaveBeenCalled();
+      expect(error).toBeInstanceOf(HoldfastError);
+      expect(error.message).toMatch(
+        new RegExp(
+          `^cannot unpack the embedded software adapter into ${cache}/holdfast/swiftshader-.*: the disk is full$`,
+        ),
+      );
+      expect(fs.readdirSync(path.join(cache, 'holdfast'))).toEqual([]);
+    } finally {
+      full.mockRestore();
+      vi.unstubAllEnvs();
+      fs.rmSync(cache, { recursive: true, force: true });
     }
   },
 );

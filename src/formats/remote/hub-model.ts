@@ -11,6 +11,7 @@ import { ADAPTER_FILES, COMPANIONS, CONFIG, INDEX, WEIGHTS } from '../checkpoint
 import { weightFiles } from '../checkpoint/tensor-files.ts';
 import { openGGUF } from '../gguf/open.ts';
 import { type ImportedFile, type ListedFile, ListedFolder } from '../listed-folder.ts';
+import { carefully } from './asking.ts';
 import { asAccount, endpointFrom, gettingIn, type HubAccount } from './hub-access.ts';
 import { hubAddressIn, refuse } from './hub-address.ts';
 import { Interrupted, persistently, type RemoteFile, type RemoteFolder, retryPause } from './remote.ts';
@@ -111,20 +112,27 @@ async function listing(
   fix: string,
 ): Promise<{ readonly sha: string; readonly sums: ReadonlyMap<string, string | undefined> }> {
   const { host } = new URL(endpoint);
-  let response: Response;
+  let status: number;
+  let answer: unknown;
   try {
-    response = await request(`${endpoint}/api/models/${repo}/revision/${encodeURIComponent(revision)}?blobs=true`);
+    const response = await carefully(request, { isWhole: () => true })(
+      `${endpoint}/api/models/${repo}/revision/${encodeURIComponent(revision)}?blobs=true`,
+    );
+    ({ status } = response);
+    answer = status === 200 ? await response.json() : undefined;
   } catch (error) {
+    if (error instanceof HoldfastError) throw error;
+    if (error instanceof SyntaxError)
+      throw new HoldfastError(`${repo}: ${host} answers with no JSON; see whether the address of the hub is right`);
     throw new HoldfastError(
       `${repo}: ${host} cannot be reached from here (${messageOf(error)}); a model by its name needs the network, without it drop its folder`,
     );
   }
-  const { status } = response;
   if (status === 401 || status === 403 || status === 404)
     throw new HoldfastError(
       `${repo}: ${host} shows no such model${revision === 'main' ? '' : ` with a revision ${shortened(revision)}`}; ${fix}`,
     );
-  const found = status === 200 ? accept(LISTED, await response.json().catch(() => undefined)) : undefined;
+  const found = accept(LISTED, answer);
   if (!found || !/^[0-9a-f]{40}$/.test(found.sha))
     throw new HoldfastError(`${repo}: ${host} answers ${status}, with no list of its files; try again later`);
   return { sha: found.sha, sums: new Map(found.siblings.map(({ rfilename, lfs }) => [rfilename, lfs])) };

@@ -3,7 +3,8 @@
 //
 // Invariant: bytes are given only of the file that was found: one whose size, tag or date is another is an error.
 
-import { HoldfastError, messageOf } from '../../util/errors.ts';
+import { HoldfastError } from '../../util/errors.ts';
+import { carefully, reasonOf } from './asking.ts';
 import { Interrupted, type RemoteFile, type RemoteFolder } from './remote.ts';
 
 type Fetch = typeof fetch;
@@ -32,10 +33,11 @@ export function urlFolder(
     throw new HoldfastError(`${url.origin}${url.pathname}: leave out what is before the host and behind the folder`);
   }
   const place = url.href.replace(/\/*$/, '/');
+  const asking = carefully(request);
   return {
     place,
     cacheName: `${url.host}${url.pathname}`.replace(/\/+$/, '').replace(/[^\w.-]+/g, (text) => codesOf(text)),
-    find: (name) => findFile(new URL(encodeURIComponent(name), place).href, request, gettingIn),
+    find: (name) => findFile(new URL(encodeURIComponent(name), place).href, asking, gettingIn),
   };
 }
 
@@ -126,12 +128,6 @@ async function* piecesOf(response: Response): AsyncGenerator<Uint8Array> {
   } finally {
     await reader?.cancel().catch(() => {});
   }
-}
-
-/** fetch() says "fetch failed", and why in the cause. */
-function reasonOf(error: unknown): string {
-  const { cause } = error as { cause?: unknown };
-  return cause === undefined ? messageOf(error) : `${messageOf(error)}: ${messageOf(cause)}`;
 }
 
 /** Content-Range: "bytes 5-9/100", or where there are none, "bytes *" and the length. */

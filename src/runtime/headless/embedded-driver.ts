@@ -7,8 +7,10 @@ import * as fs from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import process from 'node:process';
+import { pipeline } from 'node:stream/promises';
 import { createBrotliDecompress } from 'node:zlib';
 import { HoldfastError } from '../../util/errors.ts';
+import { fileError } from './file-errors.ts';
 import { files } from './files.ts';
 import { cacheFolder } from './places.ts';
 
@@ -65,15 +67,13 @@ async function unpackSwiftShader(): Promise<string> {
   if (await files.stat(target)) return target;
   const partial = await files.makePartial(target);
   const tar = await import('tar-fs');
-  await new Promise<void>((resolve, reject) => {
-    createReadStream(archive)
-      .on('error', reject)
-      .pipe(createBrotliDecompress())
-      .on('error', reject)
-      .pipe(tar.extract(partial))
-      .on('error', reject)
-      .on('finish', resolve);
-  });
+  try {
+    // Ends all of them where one fails.
+    await pipeline(createReadStream(archive), createBrotliDecompress(), tar.extract(partial));
+  } catch (error) {
+    await fs.rm(partial, { recursive: true, force: true }).catch(() => {});
+    throw fileError(`cannot unpack the embedded software adapter into ${target}`, error);
+  }
   // Another process may have been first: its copy is as good.
   await fs.rename(partial, target).catch(() => fs.rm(partial, { recursive: true, force: true }));
   return target;

@@ -1,0 +1,188 @@
+// Hubs and servers that say nothing, too much, or what is none of a hub: each is one line that says so, soon and in little memory.
+
+import { createServer, type RequestListener } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import * as hub from '@huggingface/hub';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { hubFolder } from '../../src/formats/remote/hub.ts';
+import { openHubModel } from '../../src/formats/remote/hub-model.ts';
+import { Interrupted } from '../../src/formats/remote/remote.ts';
+import { urlFolder } from '../../src/formats/remote/url.ts';
+import { HoldfastError } from '../../src/util/errors.ts';
+
+const SHA = 'a'.repeat(40);
+const MIB = 2 ** 20;
+let answer: RequestListener;
+let server: ReturnType<typeof createServer>;
+let endpoint: string;
+
+beforeEach(async () => {
+  server = createServer((request, response) => answer(request, response));
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  endpoint = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+});
+afterEach(async () => {
+  vi.unstubAllGlobals();
+  server.closeAllConnections();
+  await new Promise((resolve) => server.close(resolve));
+});
+
+const folder = (token?: string) =>
+  hubFolder({ repo: 'org/m' }, { account: { endpoint, token }, load: async () => hub });
+const page = () =>
+  openHubModel({ hub: 'org/m', endpoint }, () => {
+    throw new Error('no file is read');
+  });
+
+async function thrown(work: Promise<unknown>): Promise<Error> {
+  const error = await work.then(
+    () => undefined,
+    (error) => error,
+  );
+  expect(error?.message).toMatch(/^.{1,500}$/);
+  return error;
+}
+
+async function refusal(work: Promise<unknown>): Promise<string> {
+  const error = await thrown(work);
+  expect(error).toBeInstanceOf(HoldfastError);
+  return error.message;
+}
+
+const json =
+  (value: unknown): RequestListener =>
+  (_, response) => {
+    response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(value));
+  };
+
+describe('an answer without an end', () => {
+  let sent = 0;
+  const most = 256 * MIB;
+  const endless =
+    (status: number): RequestListener =>
+    (_, response) => {
+      response.writeHead(status, { 'content-type': 'application/json' });
+      const piece = Buffer.alloc(MIB, ' ');
+      const more = () => {
+        if (response.destroyed) return;
+        sent += MIB;
+        if (sent > most) response.end();
+        else response.write(piece, () => setImmediate(more));
+      };
+      more();
+    };
+  beforeEach(() => {
+    sent = 0;
+  });
+
+  test.each([
+    ['of the hub', 200, () => folder()],
+    ['of the hub, with an account', 200, () => folder('hf_test')],
+    ['of the hub, to a page', 200, page],
+    ['that is an error', 404, () => folder()],
+  ] as const)('%s', async (_, status, work) => {
+    answer = endless(status);
+    expect(await refusal(work())).toMatch(
+      /^127\.0\.0\.1:\d+: its answer is longer than 16\.8 MB; see whether the address is right$/,
+    );
+    expect(sent).toBeLessThan(64 * MIB);
+  });
+});
+
+describe('silence', () => {
+  beforeEach(() => {
+    const { setTimeout } = globalThis;
+    vi.stubGlobal('setTimeout', (work: () => void, ms = 0, ...args: []) =>
+      setTimeout(work, ms === 30_000 ? 100 : ms / 100, ...args),
+    );
+  });
+
+  test('of the hub', async () => {
+    answer = () => {};
+    const error = await thrown(folder());
+    expect(error).toBeInstanceOf(Interrupted);
+    expect(error.message).toBe('nothing came for 30 s');
+    expect(await refusal(page())).toMatch(/cannot be reached from here \(nothing came for 30 s\)/);
+  });
+
+  test('of the hub within its answer', async () => {
+    answer = (_, response) => response.writeHead(200, { 'content-type': 'application/json' }).write('{"sha":');
+    const error = await thrown(folder());
+    expect(error).toBeInstanceOf(Interrupted);
+    expect(error.message).toBe('nothing came for 30 s');
+  });
+
+  test('where a file is asked for, at the hub and behind an address', async () => {
+    answer = (request, response) => {
+      if (request.url?.startsWith('/api/')) json({ id: 'org/m', _id: '1', sha: SHA })(request, response);
+    };
+    for (const remote of [await folder(), urlFolder(`${endpoint}/m/`)]) {
+      const error = await thrown(remote.find('config.json'));
+      expect(error).toBeInstanceOf(Interrupted);
+      expect(error.message).toBe('nothing came for 30 s');
+    }
+  });
+
+  test('and an answer that is slower than that as a whole, and never silent, is taken', async () => {
+    answer = (_, response) => {
+      response.writeHead(200, { 'content-type': 'application/json' });
+      const pieces = ['{"id":"org/m","_id":"1",', '"likes":1,', '"gated":false,', `"sha":"${SHA}"`, '}'];
+      const next = () => {
+        const piece = pieces.shift();
+        if (piece === undefined) response.end();
+        else response.write(piece, () => setTimeout(next, 4000));
+      };
+      next();
+    };
+    expect((await folder()).cacheName).toBe(`hub+org+m+${SHA}`);
+  });
+});
+
+describe('what is none of a hub', () => {
+  test('redirects that never end say so', async () => {
+    answer = (request, response) => response.writeHead(302, { location: `${request.url}x` }).end();
+    expect((await thrown(folder())).message).toBe('fetch failed: redirect count exceeded');
+  });
+
+  test('an answer that is no JSON', async () => {
+    answer = (_, response) => response.end('<html>\u001b[31mhi</html>');
+    expect(await refusal(folder())).toBe(
+      'hf://org/m: the answer is no JSON; see whether HF_ENDPOINT is the address of a hub',
+    );
+  });
+
+  test('a JSON that is no object', async () => {
+    answer = json(null);
+    expect(await refusal(folder())).toMatch(
+      /^hf:\/\/org\/m: the answer is none of a hub \(.*\); see whether HF_ENDPOINT/,
+    );
+  });
+
+  test.each(['../../../../x', 'main', 'A'.repeat(40), '', undefined, 7, `${SHA}\n`])('the commit %j', async (sha) => {
+    answer = json({ id: 'org/m', _id: '1', sha });
+    expect(await refusal(folder())).toMatch(
+      /^hf:\/\/org\/m: the answer names no commit, but .*; see whether HF_ENDPOINT/,
+    );
+  });
+
+  test('a file whose size is not said, asked for once', async () => {
+    let asked = 0;
+    answer = (request, response) => {
+      if (request.url?.startsWith('/api/')) return json({ id: 'org/m', _id: '1', sha: SHA })(request, response);
+      asked++;
+      response.end('{}');
+    };
+    const remote = await folder();
+    expect(await refusal(remote.find('config.json'))).toBe(
+      'hf://org/m/config.json: the answer is none of a hub (Expected size information); see whether HF_ENDPOINT is the address of a hub',
+    );
+    expect(asked).toBe(1);
+  });
+
+  test('an error whose JSON is broken is still that error', async () => {
+    answer = (_, response) => response.writeHead(503, { 'content-type': 'application/json' }).end('{');
+    const error = await thrown(folder());
+    expect(error).toBeInstanceOf(Interrupted);
+    expect(error.message).toBe('the hub answers 503');
+  });
+});

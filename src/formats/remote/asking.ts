@@ -1,4 +1,4 @@
-// How servers are asked that may be slow, broken or hostile: one that says nothing counts as lost after a while, and an
+// Requests to servers that may be slow, broken or hostile: one that says nothing counts as lost after a while, and an
 // answer that is taken whole has a limit. What fetch throws of the network is Interrupted, with its reason.
 
 import { formatBytes } from '../../util/bytes.ts';
@@ -62,7 +62,7 @@ function watchOf(silence: number): Watch {
   };
 }
 
-/** The same answer, of which only so much is taken. */
+/** An answer of which only so much is taken. */
 function limited(response: Response, url: string, watch: Watch): Response {
   const reader = response.body?.getReader();
   if (!reader) return response;

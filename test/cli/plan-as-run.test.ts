@@ -45,6 +45,7 @@ describe('before any run', () => {
 
 interface Summary {
   adapter: string;
+  activations: Record<'arenas' | 'alive', number>;
   memory: Record<'gpu' | 'bytesPerStep', Record<string, number>> & { [of: string]: number };
 }
 
@@ -57,10 +58,10 @@ describe.each([
   const memory = ['--gpu-memory', budget, '--recovery', recovery];
 
   test('the plan has the peak of the run, and moves what a step of it moved', async () => {
-    const { adapter, memory: counted }: Summary = (await train('--out', `${budget} ${recovery}`, ...memory)).at(
-      -1,
-    ).summary;
-    const { predictedPeak, bytesPerStep, activations, rates } = await plan(...memory);
+    const summary: Summary = (await train('--out', `${budget} ${recovery}`, ...memory)).at(-1).summary;
+    const { adapter, memory: counted } = summary;
+    const { predictedPeak, bytesPerStep, activations, nonModelBytes, rates } = await plan(...memory);
+    expect(nonModelBytes).toMatchObject(summary.activations);
     expect(rates).toMatchObject({ adapter, measured: false });
     expect(predictedPeak).toBe(counted.gpu['peak']);
     const { h2d = 0, d2h = 0 } = counted.bytesPerStep;

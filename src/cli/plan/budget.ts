@@ -25,6 +25,7 @@ import { checkPlan } from '../../memory/plan/plan.ts';
 import { chunkCount } from '../../memory/plan/trace.ts';
 import { makeModel } from '../../nn/index.ts';
 import { type Model, optimizedOn, parameterCount, trainedCount } from '../../nn/model.ts';
+import { aliveWords } from '../../report/activation-words.ts';
 import type { Host } from '../../runtime/host.ts';
 import { traceGeneration } from '../../train/inference/generation-workload.ts';
 import { chooseSplit } from '../../train/step/optimizer-split.ts';
@@ -199,7 +200,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags, adapter: Ada
           ]
         : []),
       `            ${chunks} chunks of ${formatBytes(trace.chunkBytes)} a kind, ${tiled} tensors tiled by rows, ${((100 * padding) / held).toFixed(3)} % padding`,
-      `  ${shown(nonModel.arenas)}  activations, batch ${flags.batch} x ${flags.context} (${formatBytes(nonModel.alive)} alive at once): ${describeModes(modes)}${again.flops > 0 ? `, ${(100 * again.share).toFixed(1)} % more arithmetic` : ''}`,
+      `  ${shown(nonModel.arenas)}  activations, batch ${flags.batch} x ${flags.context} (${aliveWords(nonModel)}): ${describeModes(modes)}${again.flops > 0 ? `, ${(100 * again.share).toFixed(1)} % more arithmetic` : ''}`,
       ...(update ? [describeUpdate(update)] : []),
       `  ${shown(nonModel.persistent)}  inputs, scalars, masks, uniforms${writesIn(flags) ? ', and keys and values for samples (--sample-tokens)' : ''}`,
       `  ${shown(smallest)}  is the smallest budget that works`,

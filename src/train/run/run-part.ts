@@ -321,6 +321,7 @@ class RunPart {
     const { memory = {} } = this.#options;
     const { history } = this.#beginning;
     const trainer = this.#trainer;
+    const { arenas, alive } = trainer.session.fit.nonModel;
     const { best_global_step, best_metric, best_model_checkpoint } = this.#log.state;
     return {
       steps: trainer.step,
@@ -330,6 +331,7 @@ class RunPart {
       tokensPerSecond: this.#clock.average,
       parameters: parameterCount(trainer.model),
       peakGpuBytes: trainer.device.allocator.peak,
+      activations: { arenas, alive },
       skippedSteps: await trainer.skipped(),
       adapter: trainer.device.adapter.name,
       checkpoint: this.#checkpoints.last,

@@ -3,6 +3,7 @@
 
 import { describe, expect, test } from 'vitest';
 import { run } from '../../src/cli/run.ts';
+import { parseBytes } from '../../src/util/bytes.ts';
 import { ADAPTER } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { recordedTerminal } from '../recorded-terminal.ts';
@@ -46,7 +47,10 @@ describe('before any run', () => {
 interface Summary {
   adapter: string;
   activations: Record<'arenas' | 'alive', number>;
-  memory: Record<'gpu' | 'bytesPerStep', Record<string, number>> & { [of: string]: number };
+  memory: Record<'gpu' | 'bytesPerStep', Record<string, number>> &
+    Record<'recoveryBytesPerStep' | 'offloadedPerStep', number> & {
+      sweep: { points: { budget: number }[]; measured: number };
+    };
 }
 
 describe.each([
@@ -66,8 +70,11 @@ describe.each([
     expect(predictedPeak).toBe(counted.gpu['peak']);
     const { h2d = 0, d2h = 0 } = counted.bytesPerStep;
     // Beyond what the plan moves, for a device that is lost.
-    expect(bytesPerStep).toEqual({ h2d, d2h: d2h - (counted['recoveryBytesPerStep'] ?? 0) });
-    expect(activations.offloadedBytes).toBe(counted['offloadedPerStep']);
+    expect(bytesPerStep).toEqual({ h2d, d2h: d2h - counted.recoveryBytesPerStep });
+    expect(activations.offloadedBytes).toBe(counted.offloadedPerStep);
+    const { points, measured } = counted.sweep;
+    expect(points).toContainEqual({ budget: parseBytes(budget), seconds: expect.any(Number) });
+    expect(measured).toBeGreaterThan(0);
   });
 });
 

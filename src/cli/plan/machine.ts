@@ -24,6 +24,8 @@ export interface MachineFlags {
   readonly hardware: readonly string[];
   readonly gpuMemory?: number;
   readonly hostMemory?: number;
+  readonly disk?: string;
+  readonly diskLimit?: number;
   readonly reached?: number;
   readonly copies?: 'serial' | 'duplex';
   readonly exchange?: ExchangeWay;
@@ -116,16 +118,23 @@ export async function machineNamed(host: Host, name: string): Promise<Machine> {
   );
 }
 
-/** Another machine in what the flags say of it. */
-export const changed = (
+/** Another machine in what the flags say of it. Errors: HoldfastError for a flag of a disk where it has none. */
+export function changed(
   { reachedBy, ...machine }: Machine,
-  { reached, copies, exchange }: Pick<MachineFlags, 'reached' | 'copies' | 'exchange'>,
-): Machine => ({
-  ...machine,
-  ...(reached === undefined ? reachedBy && { reachedBy } : { reached }),
-  ...(copies && { link: { ...machine.link, copies } }),
-  ...(exchange && machine.network && { network: { ...machine.network, exchange } }),
-});
+  { reached, copies, exchange, disk, diskLimit = Number.POSITIVE_INFINITY }: MachineChanges,
+): Machine {
+  if (disk !== undefined && !machine.disk)
+    throw new HoldfastError(`--disk: ${machine.title} has none; leave it out, or add a disk to its file`);
+  return {
+    ...machine,
+    ...(reached === undefined ? reachedBy && { reachedBy } : { reached }),
+    ...(copies && { link: { ...machine.link, copies } }),
+    ...(exchange && machine.network && { network: { ...machine.network, exchange } }),
+    ...(machine.disk && { disk: { ...machine.disk, bytes: Math.min(machine.disk.bytes, diskLimit) } }),
+  };
+}
+
+type MachineChanges = Pick<MachineFlags, 'reached' | 'copies' | 'exchange' | 'disk' | 'diskLimit'>;
 
 /** Bytes; without a budget for the GPU everything is there. */
 interface Budgets {
@@ -243,6 +252,8 @@ const ALONG: Readonly<Record<ExchangeAxis, string>> = {
 
 function moved({ bytes, network: byAxis }: Prediction, scenario: Scenario): string {
   const { up, down, recovery, network, diskRead, diskWrite } = bytes;
+  const { policy = 'planned' } = scenario;
+  const by = policy === 'planned' ? '' : ` by ${policy}`;
   // What the host updates is there anyway.
   const kept =
     recovery > 0 && !isOnHost(scenario) ? `, up to ${formatBytes(recovery)} of it against the loss of a device` : '';
@@ -252,7 +263,7 @@ function moved({ bytes, network: byAxis }: Prediction, scenario: Scenario): stri
   const parts = along.map(([axis, bytes]) => `${formatBytes(bytes)} ${ALONG[axis as ExchangeAxis]}`);
   const each = along.length > 1 ? ` (${parts.join(', ')})` : '';
   const sent = network > 0 ? `, sends ${formatBytes(network)} over the network${each}` : '';
-  return `${formatBytes(up)} up, ${formatBytes(down)} down${kept}${disk}${sent}`;
+  return `${formatBytes(up)} up, ${formatBytes(down)} down${by}${kept}${disk}${sent}`;
 }
 
 /** What would help, tried out: each with what a step would then take. */

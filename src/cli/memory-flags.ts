@@ -11,13 +11,17 @@ import { parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { accumulateOrderOption, activationsOption, checked, recoveryOption } from './options.ts';
 
-export interface MemoryFlags {
-  gpuMemory?: number | 'auto';
+/** Where what has no room on the GPU lies, and what leaves it. */
+export interface TierFlags {
   hostMemory?: number;
   disk?: string;
   diskLimit?: number;
   policy: PolicyName;
   prefetch: boolean;
+}
+
+export interface MemoryFlags extends TierFlags {
+  gpuMemory?: number | 'auto';
   recovery?: 'step' | 'checkpoint';
   activations?: ActivationMode | 'auto';
   accumulateOrder?: AccumulateOrder | 'auto';
@@ -46,9 +50,16 @@ export function addMemoryOptions(command: Command): Command {
 
 /** For commands that read a model: there are no activations to keep, and no state to lose. */
 export function addBudgetOptions(command: Command): Command {
+  return addTierOptions(
+    command
+      .option('--gpu-memory <bytes>', 'the most GPU memory to use, as 64MB or 1.5GiB, or auto', checked(bytesOrAuto))
+      .option('--host-memory <bytes>', 'the most host memory for what is not on the GPU', checked(parseBytes)),
+  );
+}
+
+/** For all of these, and for what is planned. */
+export function addTierOptions(command: Command): Command {
   return command
-    .option('--gpu-memory <bytes>', 'the most GPU memory to use, as 64MB or 1.5GiB, or auto', checked(bytesOrAuto))
-    .option('--host-memory <bytes>', 'the most host memory for what is not on the GPU', checked(parseBytes))
     .option('--disk <dir>', 'folder for what fits into neither')
     .option('--disk-limit <bytes>', 'the most that may lie there', checked(parseBytes))
     .option(
@@ -68,7 +79,7 @@ function policy(name: string): PolicyName {
 
 /** Errors: HoldfastError for flags that mean nothing together. */
 export function memoryFromFlags(host: Host, flags: MemoryFlags): MemoryOptions {
-  const { gpuMemory, hostMemory, disk, diskLimit, prefetch, recovery, activations, accumulateOrder } = flags;
+  const { gpuMemory, hostMemory, disk, prefetch, recovery, activations, accumulateOrder } = flags;
   if (gpuMemory === undefined) {
     const given =
       (hostMemory !== undefined && '--host-memory') ||
@@ -77,10 +88,23 @@ export function memoryFromFlags(host: Host, flags: MemoryFlags): MemoryOptions {
       (!prefetch && '--no-prefetch');
     if (given) throw new HoldfastError(`${given}: without --gpu-memory all stays on the GPU; give a budget, or auto`);
   }
+  return {
+    ...(gpuMemory !== undefined && { gpu: gpuMemory }),
+    ...tiersFromFlags(host, flags),
+    ...(recovery && { recovery }),
+    ...(activations && { activations }),
+    ...(accumulateOrder && { accumulateOrder }),
+  };
+}
+
+/** Errors: HoldfastError for a flag of a disk where there is none. */
+export function tiersFromFlags(
+  host: Host,
+  { hostMemory, disk, diskLimit, policy, prefetch }: TierFlags,
+): Pick<MemoryOptions, 'host' | 'disk' | 'policy' | 'prefetch'> {
   if (diskLimit !== undefined && disk === undefined) throw new HoldfastError('--disk-limit: give --disk, a folder');
   if (!prefetch && disk === undefined) throw new HoldfastError('--no-prefetch: is of a disk; give --disk, a folder');
   return {
-    ...(gpuMemory !== undefined && { gpu: gpuMemory }),
     ...(hostMemory !== undefined && { host: hostMemory }),
     ...(disk !== undefined && {
       disk: {
@@ -88,10 +112,7 @@ export function memoryFromFlags(host: Host, flags: MemoryFlags): MemoryOptions {
         ...(diskLimit !== undefined && { limit: diskLimit }),
       },
     }),
-    policy: flags.policy,
+    policy,
     prefetch,
-    ...(recovery && { recovery }),
-    ...(activations && { activations }),
-    ...(accumulateOrder && { accumulateOrder }),
   };
 }

@@ -15,6 +15,7 @@ import { defaultSettings } from '../train/run/run-settings.ts';
 import { parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { realNumber, wholeNumber } from '../util/range.ts';
+import { addTierOptions, tiersFromFlags } from './memory-flags.ts';
 import {
   accumulateOrderOption,
   activationDtypeOption,
@@ -96,7 +97,6 @@ export function planCommand(host: Host): Command {
       within(wholeNumber(2, MOST_RANKS)),
     )
     .option('--hardware <names>', 'predict a step on this machine: a file, or one that comes along', machineNames)
-    .option('--host-memory <bytes>', 'with --hardware: host memory for what is not on the GPU', checked(parseBytes))
     .option(
       '--reached <share>',
       'with --hardware: what kernels reach of its peak arithmetic',
@@ -127,6 +127,9 @@ export function planCommand(host: Host): Command {
       'eviction policies against the bound, on models and budgets of all sizes; with --activations, policies for activations',
     )
     .option('--json', 'one JSON object (with --compare, one a line)');
+  addTierOptions(
+    command.option('--host-memory <bytes>', 'host memory for what is not on the GPU', checked(parseBytes)),
+  );
   return addGridOptions(command, 'with --ranks', '1').action(
     async ({ activations, ...given }: Given, command: Command) => {
       const { hardware, ranks, zero = DEFAULT_STAGE } = given;
@@ -157,13 +160,14 @@ export function planCommand(host: Host): Command {
       if (flags.scaling && flags.sweep !== undefined)
         throw new HoldfastError('--scaling: is a table, and --sweep a picture over budgets; give one of them');
       if (isGiven('sampleTokens') && hardware) throw new HoldfastError(SAMPLES_LEFT_OUT);
+      tiersFromFlags(host, flags);
       if (hardware) {
         await planOnMachines(host, plannedName(flags), scenarioOf(flags), { ...flags, hardware });
         return;
       }
-      const alone = (['hostMemory', 'reached', 'copies', 'sweep'] as const).find((flag) => flags[flag] !== undefined);
-      if (alone)
-        throw new HoldfastError(`--${alone === 'hostMemory' ? 'host-memory' : alone}: give --hardware, a machine`);
+      const alone = (['reached', 'copies', 'sweep'] as const).find((flag) => flags[flag] !== undefined);
+      if (alone) throw new HoldfastError(`--${alone}: give --hardware, a machine`);
+      checkTiers(command, isGiven);
       if (flags.compare && flags.dtype !== 'f32')
         throw new HoldfastError(
           '--dtype: policies are compared on models in f32; leave it out, or leave out --compare',
@@ -180,6 +184,8 @@ export function planCommand(host: Host): Command {
 }
 
 const SAMPLES_LEFT_OUT = '--sample-tokens: steps are predicted and compared without samples; leave it out';
+
+const DISK_FLAGS = ['disk', 'diskLimit', 'prefetch'];
 
 /** Models and budgets of its own. */
 const COMPARED_ALONE = 'compares eviction policies on models and budgets of its own';
@@ -204,7 +210,24 @@ function checkRead(command: Command, isGiven: (name: string) => boolean): void {
 }
 
 /** What `--compare --activations` does not read. */
-const NOT_COMPARED = ['exchange', 'scaling', 'sweep', 'print', 'accumulateOrder', 'ranks'];
+const NOT_COMPARED = ['exchange', 'scaling', 'sweep', 'print', 'accumulateOrder', 'ranks', ...DISK_FLAGS, 'policy'];
+
+/** Errors: HoldfastError for what of the tiers makes no difference without a machine. */
+function checkTiers(command: Command, isGiven: (name: string) => boolean): void {
+  if (isGiven('prefetch'))
+    throw new HoldfastError(
+      '--no-prefetch: says when the disk is read, and without a machine no reads are told; give --hardware, or leave it out',
+    );
+  if (!isGiven('ranks')) return;
+  const given = command.options.find(
+    (option) =>
+      ['hostMemory', 'policy', ...DISK_FLAGS].includes(option.attributeName()) && isGiven(option.attributeName()),
+  );
+  if (given)
+    throw new HoldfastError(
+      `${given.long}: with --ranks it is told how much lies below each GPU, by this planner, and not where; leave it out, or give --hardware`,
+    );
+}
 
 /** Errors: HoldfastError for what several ranks do not go with, and for what needs them. */
 function checkRanks(flags: PlanFlags, given: (name: 'recovery') => boolean): void {

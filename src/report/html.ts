@@ -24,8 +24,8 @@ export type { Html };
 /** Types end where files begin: whatever else comes is text, too. */
 export type HtmlPart = string | number | Html | readonly HtmlPart[];
 
-/** Attributes whose values are only shown or looked up. */
-const HARMLESS = /^@(?:class|id|title|width|content|aria-[a-z]+|data-[a-z]+)$/;
+/** Attributes whose values are only shown, drawn or looked up. */
+const HARMLESS = /^@(?:class|id|title|width|content|aria-[a-z]+|data-[a-z]+|d|x|y|cx|cy|height|viewBox)$/;
 
 /** Lists stand one after the other. */
 export function html(pieces: TemplateStringsArray, ...parts: readonly HtmlPart[]): Html {

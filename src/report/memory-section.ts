@@ -1,5 +1,5 @@
 // The report's section on memory: what each tier held, what moved over each link beside the least that any schedule
-// moves, what was waited for, and the chunk map, with the same in a table for screen readers. Pure text from
+// moves, what was waited for, a step's time over the budget, and the chunk map, with the same in a table for screen readers. Pure text from
 // plain data, through html.ts; page/step-map.ts draws.
 
 import {
@@ -28,6 +28,7 @@ import MEMORY_COLORS from './memory-colors.css?raw';
 import MEMORY_SCRIPT from './page/memory.ts?script';
 import type { MapData } from './page/step-map.ts';
 import type { Color } from './paint/colors.ts';
+import { sweepPicture, sweepStyle } from './sweep.ts';
 
 export function memorySection(record: MemoryRecord): Html {
   const map = record.map ? chunkMap(record.map, record.gpu.budget) : '';
@@ -35,6 +36,7 @@ export function memorySection(record: MemoryRecord): Html {
 ${figures(record)}
 ${advised(record)}
 <div class="ledgers">${bytesTable(record)}${waitsTable(record)}</div>
+${overBudgets(record)}
 ${map}</section>`;
 }
 
@@ -161,6 +163,16 @@ function duration(milliseconds: number): string {
   return seconds < 120 ? `${Number(seconds.toPrecision(3))} s` : `${(seconds / 60).toFixed(1)} min`;
 }
 
+// ---- Other budgets -------------------------------------------------------------------------------------
+
+function overBudgets({ sweep, gpu, disk }: MemoryRecord): Html | '' {
+  if (!sweep || gpu.budget === undefined) return '';
+  const line = { ...sweep, label: 'as planned', has: gpu.budget };
+  const without = disk.peak > 0 ? ', with no wait for the disk' : '';
+  return html`<figure>${sweepPicture('A step within other budgets', [line], 'the budget of this run')}</figure>
+<p class="hint">The curve is the planner’s, by the rates that this run was planned by${without}.</p>`;
+}
+
 // ---- The map -------------------------------------------------------------------------------------------
 
 function chunkMap(history: ChunkHistory, budget: number | undefined): Html {
@@ -267,7 +279,7 @@ function sharesTable(history: ChunkHistory): Html {
 <tbody>${rows}</tbody></table></div></details>`;
 }
 
-export const MEMORY_STYLE = `${MEMORY_COLORS}
+export const MEMORY_STYLE = `${MEMORY_COLORS}${sweepStyle(1)}
 .memory .summary { margin-top: 0.5rem; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); }
 .advice { margin: 0.9rem 0 0; padding-left: 1.1rem; }
 .memory .summary dd + dd { color: var(--muted); font-size: 0.85rem; font-weight: 400; }

@@ -10,8 +10,10 @@ import type { RunSummary } from '../train/run/run-events.ts';
 import { modelOf, type RunSettings } from '../train/run/run-settings.ts';
 import type { SavedState } from '../train/run/saved-state.ts';
 import { at } from '../util/at.ts';
+import { formatBytes } from '../util/bytes.ts';
 import { check, number, object, text } from '../util/json.ts';
 import { wholeNumber } from '../util/range.ts';
+import { aliveWords } from './activation-words.ts';
 import { renderReport } from './report.ts';
 
 /** Where the report of a run lies, in the run's folder. */
@@ -21,7 +23,8 @@ export const REPORT_FILE = 'report.html';
 export async function writeReport(host: Host, out: string, summary: RunSummary, state: SavedState): Promise<void> {
   checkHost(host);
   check(text, out, 'the folder of the run');
-  check(object({ parameters: number(wholeNumber(0)) }), summary, 'summary');
+  const count = number(wholeNumber(0));
+  check(object({ parameters: count, activations: object({ arenas: count, alive: count }) }), summary, 'summary');
   check(object({ settings: object({}), history: object({}), corpus: object({}) }), state, 'state');
   await host.files.writeAtomic(join(out, REPORT_FILE), await runReport(host, state, summary));
 }
@@ -81,9 +84,23 @@ function corpusName({ task, data }: RunSettings): string {
   return data.length > 0 ? data.join(', ') : 'TypeScript declarations';
 }
 
-function shown({ checkpoint: _, interrupted: __, stopped: ___, best, memory, ranks, ...figures }: RunSummary) {
+function shown({
+  checkpoint: _,
+  interrupted: __,
+  stopped: ___,
+  best,
+  activations,
+  memory,
+  ranks,
+  ...rest
+}: RunSummary) {
   const bestValidation = best && `${best.loss.toFixed(4)} after step ${best.step}`;
-  return { memory, ranks, figures: { ...figures, ...(bestValidation !== undefined && { bestValidation }) } };
+  const figures = {
+    ...rest,
+    activations: `${formatBytes(activations.arenas)} (${aliveWords(activations)})`,
+    ...(bestValidation !== undefined && { bestValidation }),
+  };
+  return { memory, ranks, figures };
 }
 
 function figuresOf({ settings, trainer, adapter, history: { steps, validations } }: SavedState) {

@@ -1,23 +1,29 @@
 // The picture of a sweep: seconds of a step over the budget of GPU memory, a line a machine, as SVG that needs nothing
-// else, light and dark. Pure text from plain data. Both axes are logarithmic: machines differ by thousands.
+// else, light and dark: a file of its own, or a part of a report. Pure text from plain data, through html.ts. Both axes are
+// logarithmic: machines differ by thousands.
 
 import { formatBytes } from '../util/bytes.ts';
+import { type Html, html } from './html.ts';
 
-/** A machine. */
+/** A machine, or a run. */
 export interface SweepLine {
   readonly label: string;
   /** Ascending budgets, in bytes, and seconds of a step within them. */
   readonly points: readonly { readonly budget: number; readonly seconds: number }[];
   /** Seconds of a step with everything on the GPU, all activations kept. */
   readonly resident: number;
-  /** The GPU memory that it has for training. */
+  /** The budget that a ring marks: the memory that a machine has for training, or what a run had. */
   readonly has: number;
+  /** Seconds that a step was measured to take within that. @default it was not */
+  readonly measured?: number | undefined;
 }
 
 const WIDTH = 880;
 const HEIGHT = 480;
 const FRAME = { left: 76, right: 856, top: 84, bottom: 404 };
 const LEGEND_ROW = 18;
+/** Half of its width. */
+const CROSS = 5;
 /** Light and dark, one a line. */
 const COLORS = [
   ['#23617f', '#7cb8d6'],
@@ -34,44 +40,73 @@ interface Axis {
   readonly marks: readonly number[];
 }
 
-export function renderSweep(title: string, lines: readonly SweepLine[]): string {
+/** The picture as a file of its own. `ring`: what the ring on a line is. */
+export function renderSweep(title: string, lines: readonly SweepLine[], ring: string): string {
+  const { opening, inside } = picture(title, lines, ring);
+  return `${opening}\n<style>${sweepStyle(lines.length)}</style>\n${inside}\n</svg>\n`;
+}
+
+/** The picture as a part of a page that has `sweepStyle`. */
+export function sweepPicture(title: string, lines: readonly SweepLine[], ring: string): Html {
+  const { opening, inside } = picture(title, lines, ring);
+  return html`${opening}${inside}</svg>`;
+}
+
+function picture(title: string, lines: readonly SweepLine[], ring: string): Record<'opening' | 'inside', Html> {
   const budgets = lines.flatMap(({ points }) => points.map(({ budget }) => budget));
-  const times = lines.flatMap(({ points, resident }) => [resident, ...points.map(({ seconds }) => seconds)]);
+  const times = lines.flatMap(({ points, resident, measured }) => [
+    resident,
+    ...points.map(({ seconds }) => seconds),
+    ...(measured === undefined ? [] : [measured]),
+  ]);
   const x = axis(Math.min(...budgets), Math.max(...budgets), FRAME.left, FRAME.right);
   const y = axis(Math.min(...times), Math.max(...times), FRAME.bottom, FRAME.top);
   const height = HEIGHT + Math.ceil(lines.length / 2) * LEGEND_ROW;
-  const drawn = lines.map((line, i) => drawLine(line, i, x, y));
-  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" width="${WIDTH}" height="${height}" role="img" aria-label="${escaped(title)}">
-<style>${style(lines.length)}</style>
-<rect class="paper" width="${WIDTH}" height="${height}"/>
-<text class="title" x="24" y="34">${escaped(title)}</text>
+  const notes = [
+    'dashed: everything on the GPU',
+    ...(lines.some(isBetween) ? [`a ring: ${ring}`] : []),
+    ...(lines.some((line) => crossOf(line) !== undefined) ? ['a cross: as measured'] : []),
+  ];
+  return {
+    opening: html`<svg xmlns="http://www.w3.org/2000/svg" class="sweep" viewBox="0 0 ${WIDTH} ${height}" width="${WIDTH}" height="${height}" role="img" aria-label="${title}">`,
+    inside: html`<rect class="paper" width="${WIDTH}" height="${height}"/>
+<text class="title" x="24" y="34">${title}</text>
 <text class="muted" x="24" y="56">Seconds of a training step over the budget of GPU memory</text>
-${y.marks.map((value) => mark(value, y, 'y')).join('\n')}
-${x.marks.map((value) => mark(value, x, 'x')).join('\n')}
-${drawn.join('\n')}
-<text class="muted" x="${(FRAME.left + FRAME.right) / 2}" y="${FRAME.bottom + 44}" text-anchor="middle">dashed: everything on the GPU${lines.some(isBetween) ? '; a ring: the memory that the machine has' : ''}</text>
-${lines.map(({ label }, i) => legend(label, i)).join('\n')}
-</svg>
-`;
+${y.marks.map((value) => mark(value, y, 'y'))}
+${x.marks.map((value) => mark(value, x, 'x'))}
+${lines.map((line, i) => drawLine(line, i, x, y))}
+<text class="muted" x="${(FRAME.left + FRAME.right) / 2}" y="${FRAME.bottom + 44}" text-anchor="middle">${notes.join('; ')}</text>
+${lines.map(({ label }, i) => legend(label, i))}`,
+  };
 }
 
-function drawLine({ points, resident, has }: SweepLine, index: number, x: Axis, y: Axis): string {
+function drawLine(line: SweepLine, index: number, x: Axis, y: Axis): Html {
+  const { points, resident, has } = line;
   const path = points.map(
     ({ budget, seconds }, i) => `${i === 0 ? 'M' : 'L'}${round(x.at(budget))} ${round(y.at(seconds))}`,
   );
   const dots = points.map(
     ({ budget, seconds }) =>
-      `<circle r="2.5" cx="${round(x.at(budget))}" cy="${round(y.at(seconds))}"><title>${formatBytes(budget)}: ${time(seconds)}</title></circle>`,
+      html`<circle r="2.5" cx="${round(x.at(budget))}" cy="${round(y.at(seconds))}"><title>${formatBytes(budget)}: ${time(seconds)}</title></circle>`,
   );
-  const ring = isBetween({ points, has })
-    ? `<circle class="ring" r="6" cx="${round(x.at(has))}" cy="${round(y.at(between(points, has)))}"/>`
+  const ring = isBetween(line)
+    ? html`<circle class="ring" r="6" cx="${round(x.at(has))}" cy="${round(y.at(between(points, has)))}"/>`
     : '';
+  const measured = crossOf(line);
+  const cross = measured === undefined ? '' : crossAt(round(x.at(has)), round(y.at(measured)), time(measured));
   const level = round(y.at(resident));
-  return `<g class="${lineClass(index)}">
+  return html`<g class="${lineClass(index)}">
 <path class="resident" d="M${FRAME.left} ${level}H${FRAME.right}"/>
-<path d="${path.join('')}"/>${dots.join('')}${ring}
-</g>`;
+<path d="${path.join('')}"/>${dots}${ring}${cross}
+</g>
+`;
 }
+
+/** Seconds as measured, where that budget is among those that are drawn. */
+const crossOf = (line: SweepLine): number | undefined => (isBetween(line) ? line.measured : undefined);
+
+const crossAt = (x: number, y: number, seconds: string): Html =>
+  html`<path class="cross" d="M${x - CROSS} ${y - CROSS}l${2 * CROSS} ${2 * CROSS}m0 ${-2 * CROSS}l${-2 * CROSS} ${2 * CROSS}"><title>measured: ${seconds}</title></path>`;
 
 /** Colours in turn; each further turn of them has dashes of its own. */
 function lineClass(index: number): string {
@@ -97,18 +132,21 @@ function between(points: SweepLine['points'], budget: number): number {
   return Math.exp(Math.log(a.seconds) + share * Math.log(b.seconds / a.seconds));
 }
 
-function legend(label: string, index: number): string {
+function legend(label: string, index: number): Html {
   const left = 24 + (index % 2) * (WIDTH / 2);
   const top = HEIGHT - 8 + Math.floor(index / 2) * LEGEND_ROW;
-  return `<g class="${lineClass(index)}"><path d="M${left} ${top - 4}h22"/></g><text x="${left + 30}" y="${top}">${escaped(label)}</text>`;
+  return html`<g class="${lineClass(index)}"><path d="M${left} ${top - 4}h22"/></g><text x="${left + 30}" y="${top}">${label}</text>
+`;
 }
 
-function mark(value: number, { at }: Axis, of: 'x' | 'y'): string {
+function mark(value: number, { at }: Axis, of: 'x' | 'y'): Html {
   const where = round(at(value));
   if (of === 'y') {
-    return `<path class="rule" d="M${FRAME.left} ${where}H${FRAME.right}"/><text class="muted" x="${FRAME.left - 8}" y="${where + 4}" text-anchor="end">${time(value)}</text>`;
+    return html`<path class="rule" d="M${FRAME.left} ${where}H${FRAME.right}"/><text class="muted" x="${FRAME.left - 8}" y="${where + 4}" text-anchor="end">${time(value)}</text>
+`;
   }
-  return `<path class="rule" d="M${where} ${FRAME.bottom}v5"/><text class="muted" x="${where}" y="${FRAME.bottom + 20}" text-anchor="middle">${bytes(value)}</text>`;
+  return html`<path class="rule" d="M${where} ${FRAME.bottom}v5"/><text class="muted" x="${where}" y="${FRAME.bottom + 20}" text-anchor="middle">${bytes(value)}</text>
+`;
 }
 
 /** Logarithmic, a little wider than its values, marked at 1, 2 and 5. */
@@ -130,30 +168,32 @@ function axis(least: number, most: number, from: number, to: number): Axis {
   };
 }
 
-function style(lines: number): string {
+/** For so many lines; it leaves all else of a page as it is. */
+export function sweepStyle(lines: number): string {
   const colors = (of: 0 | 1) =>
     COLORS.slice(0, lines).map(
-      (pair, i) => `.line${i} { stroke: ${pair[of]}; } .line${i} circle { fill: ${pair[of]}; }`,
+      (pair, i) => `.sweep .line${i} { stroke: ${pair[of]}; } .sweep .line${i} circle { fill: ${pair[of]}; }`,
     );
   const turns = Array.from({ length: Math.floor((lines - 1) / COLORS.length) }, (_, i) => {
     const dots = '1.5 4 '.repeat(i + 1).trim();
-    return `.turn${i + 1} path:not(.resident) { stroke-dasharray: 12 4 ${dots}; }`;
+    return `.sweep .turn${i + 1} path:not(.resident) { stroke-dasharray: 12 4 ${dots}; }`;
   });
   return `
-text { font: 13px system-ui, sans-serif; fill: #1c2024; font-variant-numeric: tabular-nums; }
-.title { font-size: 17px; font-weight: 600; }
-.muted { font-size: 12px; fill: #6a7178; }
-.paper { fill: #fdfdfb; }
-.rule { stroke: #e6e6e1; }
-path { fill: none; stroke-width: 1.5; }
-.rule { stroke-width: 1; }
-.resident { stroke-dasharray: 4 4; stroke-width: 1; opacity: 0.6; }
-circle { stroke: none; }
+.sweep { max-width: 100%; height: auto; }
+.sweep text { font: 13px system-ui, sans-serif; fill: #1c2024; font-variant-numeric: tabular-nums; }
+.sweep .title { font-size: 17px; font-weight: 600; }
+.sweep .muted { font-size: 12px; fill: #6a7178; }
+.sweep .paper { fill: #fdfdfb; }
+.sweep path { fill: none; stroke-width: 1.5; }
+.sweep .rule { stroke: #e6e6e1; stroke-width: 1; }
+.sweep .resident { stroke-dasharray: 4 4; stroke-width: 1; opacity: 0.6; }
+.sweep circle { stroke: none; }
 ${colors(0).join('\n')}
 ${turns.join('\n')}
-.ring.ring { fill: none; stroke: inherit; stroke-width: 1.5; }
-@media (prefers-color-scheme: dark) {
-text { fill: #e4e5e2; } .muted { fill: #8d959c; } .paper { fill: #15181a; } .rule { stroke: #2a2e31; }
+.sweep .ring.ring { fill: none; stroke: inherit; stroke-width: 1.5; }
+.sweep .cross { stroke-width: 2; }
+@media screen and (prefers-color-scheme: dark) {
+.sweep text { fill: #e4e5e2; } .sweep .muted { fill: #8d959c; } .sweep .paper { fill: #15181a; } .sweep .rule { stroke: #2a2e31; }
 ${colors(1).join('\n')}
 }
 `;
@@ -170,9 +210,4 @@ function time(seconds: number): string {
   if (seconds < 0.9995) return `${Number((seconds * 1e3).toPrecision(3))} ms`;
   if (seconds < 3600) return `${Number(seconds.toPrecision(3))} s`;
   return `${Number((seconds / 3600).toPrecision(3))} h`;
-}
-
-function escaped(text: string): string {
-  const entities: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' };
-  return text.replace(/[&<>"]/g, (character) => entities[character] ?? character);
 }

@@ -3,6 +3,7 @@
 
 import { describe, expect, test } from 'vitest';
 import { run } from '../../src/cli/run.ts';
+import { parseBytes } from '../../src/util/bytes.ts';
 import { ADAPTER } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { recordedTerminal } from '../recorded-terminal.ts';
@@ -45,7 +46,12 @@ describe('before any run', () => {
 
 interface Summary {
   adapter: string;
-  memory: Record<'gpu' | 'bytesPerStep', Record<string, number>> & { [of: string]: number };
+  activations: Record<'arenas' | 'alive', number>;
+  memory: Record<'gpu' | 'bytesPerStep', Record<string, number>> &
+    Record<'recoveryBytesPerStep' | 'offloadedPerStep', number> &
+    Record<'host' | 'disk', { peak: number }> & {
+      sweep: { points: { budget: number }[]; measured: number };
+    };
 }
 
 describe.each([
@@ -53,20 +59,26 @@ describe.each([
   ['4.12MB', 'step'],
   ['1.37MB', 'step'],
   ['1.37MB', 'checkpoint'],
-])('within %s, with recovery by %s', (budget, recovery) => {
-  const memory = ['--gpu-memory', budget, '--recovery', recovery];
+  ['1.37MB', 'step', '--host-memory', '1MB', '--disk', 'tiers'],
+])('within %s, with recovery by %s', (budget, recovery, ...tiers) => {
+  const memory = ['--gpu-memory', budget, '--recovery', recovery, ...tiers];
 
   test('the plan has the peak of the run, and moves what a step of it moved', async () => {
-    const { adapter, memory: counted }: Summary = (await train('--out', `${budget} ${recovery}`, ...memory)).at(
-      -1,
-    ).summary;
-    const { predictedPeak, bytesPerStep, activations, rates } = await plan(...memory);
+    const summary: Summary = (await train('--out', `${budget} ${recovery} ${tiers}`, ...memory)).at(-1).summary;
+    const { adapter, memory: counted } = summary;
+    const { predictedPeak, bytesPerStep, activations, nonModelBytes, below, rates } = await plan(...memory);
+    expect(nonModelBytes).toMatchObject(summary.activations);
     expect(rates).toMatchObject({ adapter, measured: false });
     expect(predictedPeak).toBe(counted.gpu['peak']);
     const { h2d = 0, d2h = 0 } = counted.bytesPerStep;
     // Beyond what the plan moves, for a device that is lost.
-    expect(bytesPerStep).toEqual({ h2d, d2h: d2h - (counted['recoveryBytesPerStep'] ?? 0) });
-    expect(activations.offloadedBytes).toBe(counted['offloadedPerStep']);
+    expect(bytesPerStep).toEqual({ h2d, d2h: d2h - counted.recoveryBytesPerStep });
+    expect(activations.offloadedBytes).toBe(counted.offloadedPerStep);
+    for (const tier of ['host', 'disk'] as const) expect(counted[tier].peak).toBeLessThanOrEqual(below[tier]);
+    expect(counted.disk.peak > 0).toBe(tiers.length > 0);
+    const { points, measured } = counted.sweep;
+    expect(points).toContainEqual({ budget: parseBytes(budget), seconds: expect.any(Number) });
+    expect(measured).toBeGreaterThan(0);
   });
 });
 

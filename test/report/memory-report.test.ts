@@ -89,6 +89,25 @@ describe('the section on memory', async () => {
     expect(html).not.toContain('<ul class="advice">');
   });
 
+  test('draws a step over the budget, with its own budget and what was measured, and no style of its own', async () => {
+    const points = [4000, 9000, 20000].map((budget, i) => ({ budget, seconds: 0.3 - 0.1 * i }));
+    const other = await page({ ...memory, sweep: { points, resident: 0.1, measured: 0.25 } });
+    const [svg = ''] = /<svg [^>]*class="sweep".*?<\/svg>/s.exec(other) ?? [];
+    expect(svg.match(/<circle r="2.5"/g)).toHaveLength(3);
+    const [, x, y] = /<circle class="ring" r="6" cx="([\d.]+)" cy="([\d.]+)"/.exec(svg) ?? [];
+    expect(svg).toContain(`cx="${x}" cy="${y}"><title>9.00 KB: 200 ms</title>`);
+    expect(svg).toContain('<title>measured: 250 ms</title>');
+    expect(svg).toContain('a ring: the budget of this run; a cross: as measured');
+    expect(svg).not.toMatch(/style|NaN|undefined|Infinity/);
+    expect(other.match(/<style>/g)).toHaveLength(1);
+    expect(other).toMatch(/<style>.*\.sweep \.ring.*<\/style>/s);
+    expect(other).toContain('by the rates that this run was planned by.');
+    expect(html).not.toContain('<svg xmlns');
+    const onDisk = await page({ ...memory, sweep: { points, resident: 0.1 }, disk: { budget: undefined, peak: 1 } });
+    expect(onDisk).toContain('planned by, with no wait for the disk.');
+    expect(onDisk).not.toContain('as measured');
+  });
+
   test('with a disk it has the disk, too', async () => {
     const other = await page({
       ...memory,

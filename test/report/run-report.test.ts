@@ -16,6 +16,7 @@ const SUMMARY: RunSummary = {
   tokensPerSecond: 4321,
   parameters: 1234,
   peakGpuBytes: 5678,
+  activations: { arenas: 3456, alive: 3200 },
   skippedSteps: 0,
   adapter: 'an adapter',
   checkpoint: CHECKPOINT,
@@ -30,6 +31,7 @@ test('a run that is over has its report in its folder, with what only its end kn
   const written = new TextDecoder().decode(await files.read(`${RUN}/${REPORT_FILE}`));
   expect(written).toBe(await runReport(host, state, SUMMARY));
   expect(written).toContain('<dt>tokensPerSecond</dt><dd>4\u202f321</dd>');
+  expect(written).toContain('<dt>activations</dt><dd>3.46 KB (3.20 KB alive at once)</dd>');
   expect(await runReport(host, state)).not.toContain('peakGpuBytes');
 });
 

@@ -241,7 +241,7 @@ const GRIDS: readonly GridOnMachine[] = [
 const planned = (shape: Shape, flags: Partial<PlanFlags>): PlanFlags => ({
   ...{ model: 'gpt2', ...shape, batch: 1, accumulate: 1, sampleTokens: 0, dtype: 'f32', optimizerState: 'f32' },
   ...{ activationDtype: 'f32', recovery: 'checkpoint', activations: 'recompute', optimizerDevice: 'gpu' },
-  ...{ update: 'at-end', accumulateOrder: 'auto', ...flags },
+  ...{ update: 'at-end', accumulateOrder: 'auto', policy: 'planned', prefetch: true, ...flags },
 });
 
 function direct(name: string): Machine {

@@ -1,13 +1,17 @@
 // `holdfast plan` within one budget: what it needs, what a step moves, and how near that is to the least of any schedule.
 
 import type { Highs } from 'highs';
+import { needBelow } from '../../engine/compile/candidate.ts';
 import { fitMemory } from '../../engine/compile/fit.ts';
-import { leastMemory, smallestBudget } from '../../engine/compile/least.ts';
+import type { Fit } from '../../engine/compile/fitted.ts';
+import { type FitOptions, leastMemory, smallestBudget } from '../../engine/compile/least.ts';
 import { stepPass } from '../../engine/compile/pass.ts';
 import { flopsOf, offloadedBytes, recomputedFlops } from '../../engine/compile/pass-figures.ts';
 import { schedule, slotsAt } from '../../engine/compile/schedule.ts';
-import type { AdapterLimits } from '../../engine/compile/workload.ts';
+import { type AdapterLimits, heldByUpdate, type Workload } from '../../engine/compile/workload.ts';
 import type { AdapterRecord } from '../../engine/observe/adapter-records.ts';
+import { optionsOf } from '../../engine/run/arrangement.ts';
+import { divideBelow } from '../../engine/simulate/shares-below.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../graph/activations.ts';
 import { type ChunkMap, mapChunks, updatedOn } from '../../memory/layout/chunk-map.ts';
 import {
@@ -25,6 +29,7 @@ import { checkPlan } from '../../memory/plan/plan.ts';
 import { chunkCount } from '../../memory/plan/trace.ts';
 import { makeModel } from '../../nn/index.ts';
 import { type Model, optimizedOn, parameterCount, trainedCount } from '../../nn/model.ts';
+import { aliveWords } from '../../report/activation-words.ts';
 import type { Host } from '../../runtime/host.ts';
 import { traceGeneration } from '../../train/inference/generation-workload.ts';
 import { chooseSplit } from '../../train/step/optimizer-split.ts';
@@ -33,6 +38,7 @@ import { trainingWorkload } from '../../train/step/training-workload.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { describeOrder } from '../accumulate-order.ts';
+import { tiersFromFlags } from '../memory-flags.ts';
 import { describeSplit } from '../optimizer-split.ts';
 import { configOf, type PlanFlags, passesIn, plannedModel, plannedShape, writesIn } from './flags.ts';
 import { LISTINGS } from './listings.ts';
@@ -67,6 +73,20 @@ function besides(room: readonly number[], slots: number): string {
   return most > slots ? ` and up to ${most - slots} more where activations leave room` : '';
 }
 
+/** Bytes of each tier that a run takes at most. Errors: HoldfastError where there is too little room, with what would do. */
+function placesBelow(found: Fit, { hostMemory, disk, diskLimit }: PlanFlags): Record<'host' | 'disk', number> {
+  const enough = Number.POSITIVE_INFINITY;
+  const limit = diskLimit ?? enough;
+  const { hostSlots, homes } = divideBelow(found, disk === undefined ? undefined : limit, hostMemory ?? enough);
+  const { held, largestPut, chunkBytes } = needBelow(found);
+  // What is in host memory may have a copy on disk as well, and what is written lies beside what it replaces.
+  const chunksOnDisk = hostSlots < held ? held + largestPut : 0;
+  return {
+    host: hostSlots * chunkBytes + homes.onHost + homes.readers * homes.readerBytes,
+    disk: Math.min(limit, chunksOnDisk * chunkBytes + homes.onDisk),
+  };
+}
+
 /** Works it out, and prints it. */
 export function planOne(host: Host, highs: Highs, flags: PlanFlags, adapter: AdapterRecord | undefined): void {
   const { write } = host.terminal;
@@ -74,6 +94,8 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags, adapter: Ada
   const { optimizerDevice: device, activationDtype } = flags;
   const backwardPasses = passesIn(flags);
   const recovery = backwardPasses === undefined ? flags.recovery : 'checkpoint';
+  const tiers = { ...tiersFromFlags(host, flags), recovery };
+  const optionsFor = (workload: Workload) => optionsOf(tiers, heldByUpdate(workload));
   const workloadWith = (model: Model, changes: Partial<PlanFlags> = {}) => {
     const { batch, context, accumulate } = { ...flags, ...changes };
     const generation = writesIn(flags) ? traceGeneration(model, context) : undefined;
@@ -87,27 +109,28 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags, adapter: Ada
       ? chooseSplit({
           model: plain,
           workloadOf: workloadWith,
-          memory: { recovery, ...(flags.gpuMemory !== undefined && { gpu: flags.gpuMemory }) },
+          memory: { ...tiers, ...(flags.gpuMemory !== undefined && { gpu: flags.gpuMemory }) },
           limits,
         })
       : undefined;
   const model = optimizedOn(plain, device, split);
   const workloadOf = (changes: Partial<PlanFlags> = {}) => workloadWith(model, changes);
   const workload = workloadOf();
-  const { bytes: smallest, activations: placed } = leastMemory(workload, limits, { recovery });
+  const { bytes: smallest, activations: placed } = leastMemory(workload, limits, optionsFor(workload));
   const resident = fitMemory(workload, limits, undefined);
   const budget =
     flags.gpuMemory ?? Math.max(smallest, resident.peak - (resident.residents * resident.map.chunkBytes) / 2);
   if (budget < smallest) {
-    const half = (changes: Partial<PlanFlags>) =>
-      formatBytes(smallestBudget(workloadOf(changes), limits, { recovery }));
+    const smallestOf = (other: Workload, changes: FitOptions = {}) =>
+      formatBytes(smallestBudget(other, limits, { ...optionsFor(other), ...changes }));
+    const half = (changes: Partial<PlanFlags>) => smallestOf(workloadOf(changes));
     const knobs = [
       ...(flags.batch > 1 ? [`--batch ${flags.batch >> 1} needs ${half({ batch: flags.batch >> 1 })}`] : []),
       ...(flags.context > 1 && model.shape.vocabulary > 0
         ? [`--context ${flags.context >> 1} needs ${half({ context: flags.context >> 1 })}`]
         : []),
       ...(recovery === 'step'
-        ? [`--recovery checkpoint needs ${formatBytes(smallestBudget(workload, limits, { recovery: 'checkpoint' }))}`]
+        ? [`--recovery checkpoint needs ${smallestOf(workload, { recovery: 'checkpoint' })}`]
         : []),
     ];
     throw new HoldfastError(
@@ -117,10 +140,10 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags, adapter: Ada
   }
 
   const start = performance.now();
-  const found = fitMemory(workload, limits, budget, { recovery });
+  const found = fitMemory(workload, limits, budget, optionsFor(workload));
   const { map, passes, nonModel, slots, staging, peak } = found;
   const { trace, extra } = passes.step;
-  const { plan, moved } = schedule(trace, slots, 'planned', extra);
+  const { plan, moved } = schedule(trace, slots, flags.policy, extra);
   const milliseconds = performance.now() - start;
   const room = slotsAt(trace, slots, extra);
   const cost = checkPlan(trace, plan, room);
@@ -137,6 +160,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags, adapter: Ada
   const modes = activations?.modes ?? [];
   const offloaded = offloadedBytes(passes.step);
   const stashed = found.stashes.reduce((a, b) => a + b, 0);
+  const below = placesBelow(found, flags);
   const update = backwardPasses && updateFacts(found, backwardPasses);
   const kept = keptBytes(map.dtype, map.momentDtype);
   const belowBytes = optimizerKinds(map.dtype, map.momentDtype).reduce((sum, kind) => sum + elementBytesOf(kind), 0);
@@ -179,6 +203,8 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags, adapter: Ada
           bytesBelow: stashed,
         },
         bytesPerStep: moved,
+        policy: flags.policy,
+        below,
         bound: { lp: linear * trace.chunkBytes, ratio },
         rates: ratesFacts(adapter),
         planMilliseconds: milliseconds,
@@ -199,11 +225,16 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags, adapter: Ada
           ]
         : []),
       `            ${chunks} chunks of ${formatBytes(trace.chunkBytes)} a kind, ${tiled} tensors tiled by rows, ${((100 * padding) / held).toFixed(3)} % padding`,
-      `  ${shown(nonModel.arenas)}  activations, batch ${flags.batch} x ${flags.context} (${formatBytes(nonModel.alive)} alive at once): ${describeModes(modes)}${again.flops > 0 ? `, ${(100 * again.share).toFixed(1)} % more arithmetic` : ''}`,
+      `  ${shown(nonModel.arenas)}  activations, batch ${flags.batch} x ${flags.context} (${aliveWords(nonModel)}): ${describeModes(modes)}${again.flops > 0 ? `, ${(100 * again.share).toFixed(1)} % more arithmetic` : ''}`,
       ...(update ? [describeUpdate(update)] : []),
       `  ${shown(nonModel.persistent)}  inputs, scalars, masks, uniforms${writesIn(flags) ? ', and keys and values for samples (--sample-tokens)' : ''}`,
       `  ${shown(smallest)}  is the smallest budget that works`,
       `  ${shown(budget)}  budget, ${formatBytes(peak)} of it used: ${slots} slots for ${chunkCount(trace)} chunks${besides(room, slots)}, ${staging.down} of staging down, ${staging.up} up`,
+      ...(flags.hostMemory === undefined && flags.disk === undefined
+        ? []
+        : [
+            `  ${shown(below.host)}  of host memory${flags.disk === undefined ? '' : `, and ${formatBytes(below.disk)} of disk,`} for what is below the GPU, at most`,
+          ]),
       `a step of ${flags.accumulate} micro-batch${flags.accumulate === 1 ? '' : 'es'} moves`,
       ...(order ? [`            ${describeOrder(order.order, found.orderSeconds)}`] : []),
       ...(offloaded > 0
@@ -211,7 +242,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags, adapter: Ada
             `  ${shown(offloaded)}  of activations down, and up again; ${formatBytes(stashed)} of them are below at once`,
           ]
         : []),
-      `  ${shown(cost.h2dBytes)}  of chunks up, ${formatBytes(cost.d2hBytes)} down: ${ratio.toFixed(3)} x the least of any schedule (linear bound ${formatBytes(linear * trace.chunkBytes)})`,
+      `  ${shown(cost.h2dBytes)}  of chunks up, ${formatBytes(cost.d2hBytes)} down${flags.policy === 'planned' ? '' : `, by ${flags.policy}`}: ${ratio.toFixed(3)} x the least of any schedule (linear bound ${formatBytes(linear * trace.chunkBytes)})`,
       `  ${(flops / 1e9).toPrecision(4)} GFLOP a step${full === undefined ? '' : `, ${(flops / full).toFixed(3)} x those of a step that trains all of it`}`,
       `planned in ${milliseconds.toFixed(0)} ms: ${trace.moments.length} moments, ${cost.loads} loads, ${cost.stores} stores, ${describeRates(adapter)}`,
       ...(flags.print ?? []).flatMap((part) => ['', LISTINGS[part](found, plan)]),

@@ -27,11 +27,12 @@ import { baseStorage } from '../../train/run/base-dtype.ts';
 import { generates } from '../../train/run/run-settings.ts';
 import { ADAMW_DEFAULTS } from '../../train/step/trainer-options.ts';
 import { HoldfastError } from '../../util/errors.ts';
+import type { TierFlags } from '../memory-flags.ts';
 import { checkInputFlags, configFromFlags, imagesInPatches } from '../model-flags.ts';
 import { DEFAULT_STAGE } from '../rank-flags.ts';
 import type { Listing } from './listings.ts';
 
-export interface PlanFlags {
+export interface PlanFlags extends TierFlags {
   model: FamilyName;
   layers: number;
   width: number;
@@ -63,7 +64,6 @@ export interface PlanFlags {
   pipelineParallel?: number;
   sequenceParallel?: boolean;
   hardware?: string[];
-  hostMemory?: number;
   reached?: number;
   copies?: 'serial' | 'duplex';
   exchange?: ExchangeWay;

@@ -5,7 +5,7 @@ import { type ExchangeAxis, gridPlacesOf } from '../../engine/ranks/grid.ts';
 import { hardwareNames, knownMachine, parseHardware } from '../../engine/simulate/hardware.ts';
 import { type ExchangeWay, type Machine, usableMemory } from '../../engine/simulate/machine.ts';
 import type { SimulatedStep, Waited } from '../../engine/simulate/step.ts';
-import { renderSweep, type SweepLine } from '../../report/sweep.ts';
+import { renderSweep } from '../../report/sweep.ts';
 import type { Host } from '../../runtime/host.ts';
 import { MOST_SETTINGS_BYTES, readWhole } from '../../runtime/read-whole.ts';
 import { type Prediction, Predictor } from '../../train/plan/prediction.ts';
@@ -17,12 +17,15 @@ import { HoldfastError } from '../../util/errors.ts';
 import { describeOrder } from '../accumulate-order.ts';
 import { checkWritable } from '../options.ts';
 import { scalingLines } from './scaling.ts';
+import { SWEPT_BUDGETS, sweepMachines } from './sweep.ts';
 import { count, duration, percent } from './words.ts';
 
 export interface MachineFlags {
   readonly hardware: readonly string[];
   readonly gpuMemory?: number;
   readonly hostMemory?: number;
+  readonly disk?: string;
+  readonly diskLimit?: number;
   readonly reached?: number;
   readonly copies?: 'serial' | 'duplex';
   readonly exchange?: ExchangeWay;
@@ -31,9 +34,6 @@ export interface MachineFlags {
   readonly json?: boolean;
 }
 
-/** What a sweep shows: so many budgets between the smallest and all, on so many blocks at most. */
-const BUDGETS = 20;
-const SWEEP_BLOCKS = 8;
 /** Waits that are worth words, as a share of a step, and a change that is worth advice. */
 const WORTH_SAYING = 0.02;
 const WORTH_DOING = 0.95;
@@ -47,11 +47,11 @@ export async function planOnMachines(host: Host, what: string, scenario: Scenari
     flags.hardware.map(async (name) => changed(await machineNamed(host, name), flags)),
   );
   if (flags.sweep !== undefined) {
-    const { lines, leftOut } = sweep(scenario, machines, flags);
-    await host.files.writeAtomic(flags.sweep, renderSweep(what, lines));
+    const { lines, leftOut } = sweepMachines(scenario, machines, (predictor) => budgetsOf(predictor, flags).host);
+    await host.files.writeAtomic(flags.sweep, renderSweep(what, lines, 'the memory that the machine has'));
     if (flags.json) host.terminal.write(`${JSON.stringify({ sweep: flags.sweep, machines: lines, leftOut })}\n`);
     else {
-      host.terminal.write(`${flags.sweep}: step time over ${BUDGETS} budgets\n`);
+      host.terminal.write(`${flags.sweep}: step time over ${SWEPT_BUDGETS} budgets\n`);
       for (const { label, reason } of leftOut) host.terminal.write(`not in it: ${label}: ${reason}\n`);
     }
     return;
@@ -118,16 +118,23 @@ export async function machineNamed(host: Host, name: string): Promise<Machine> {
   );
 }
 
-/** Another machine in what the flags say of it. */
-export const changed = (
+/** Another machine in what the flags say of it. Errors: HoldfastError for a flag of a disk where it has none. */
+export function changed(
   { reachedBy, ...machine }: Machine,
-  { reached, copies, exchange }: Pick<MachineFlags, 'reached' | 'copies' | 'exchange'>,
-): Machine => ({
-  ...machine,
-  ...(reached === undefined ? reachedBy && { reachedBy } : { reached }),
-  ...(copies && { link: { ...machine.link, copies } }),
-  ...(exchange && machine.network && { network: { ...machine.network, exchange } }),
-});
+  { reached, copies, exchange, disk, diskLimit = Number.POSITIVE_INFINITY }: MachineChanges,
+): Machine {
+  if (disk !== undefined && !machine.disk)
+    throw new HoldfastError(`--disk: ${machine.title} has none; leave it out, or add a disk to its file`);
+  return {
+    ...machine,
+    ...(reached === undefined ? reachedBy && { reachedBy } : { reached }),
+    ...(copies && { link: { ...machine.link, copies } }),
+    ...(exchange && machine.network && { network: { ...machine.network, exchange } }),
+    ...(machine.disk && { disk: { ...machine.disk, bytes: Math.min(machine.disk.bytes, diskLimit) } }),
+  };
+}
+
+type MachineChanges = Pick<MachineFlags, 'reached' | 'copies' | 'exchange' | 'disk' | 'diskLimit'>;
 
 /** Bytes; without a budget for the GPU everything is there. */
 interface Budgets {
@@ -245,6 +252,8 @@ const ALONG: Readonly<Record<ExchangeAxis, string>> = {
 
 function moved({ bytes, network: byAxis }: Prediction, scenario: Scenario): string {
   const { up, down, recovery, network, diskRead, diskWrite } = bytes;
+  const { policy = 'planned' } = scenario;
+  const by = policy === 'planned' ? '' : ` by ${policy}`;
   // What the host updates is there anyway.
   const kept =
     recovery > 0 && !isOnHost(scenario) ? `, up to ${formatBytes(recovery)} of it against the loss of a device` : '';
@@ -254,7 +263,7 @@ function moved({ bytes, network: byAxis }: Prediction, scenario: Scenario): stri
   const parts = along.map(([axis, bytes]) => `${formatBytes(bytes)} ${ALONG[axis as ExchangeAxis]}`);
   const each = along.length > 1 ? ` (${parts.join(', ')})` : '';
   const sent = network > 0 ? `, sends ${formatBytes(network)} over the network${each}` : '';
-  return `${formatBytes(up)} up, ${formatBytes(down)} down${kept}${disk}${sent}`;
+  return `${formatBytes(up)} up, ${formatBytes(down)} down${by}${kept}${disk}${sent}`;
 }
 
 /** What would help, tried out: each with what a step would then take. */
@@ -353,40 +362,6 @@ function secondsOr(then: () => Prediction): number {
     if (error instanceof HoldfastError) return Number.POSITIVE_INFINITY;
     throw error;
   }
-}
-
-interface Sweep {
-  readonly lines: readonly SweepLine[];
-  /** Machines that cannot do it. */
-  readonly leftOut: readonly { readonly label: string; readonly reason: string }[];
-}
-
-/** Errors: HoldfastError where no machine can do it, of the first. */
-function sweep(scenario: Scenario, machines: readonly Machine[], flags: MachineFlags): Sweep {
-  const lineOf = (machine: Machine): SweepLine => {
-    const predictor = new Predictor(scenario, machine, SWEEP_BLOCKS);
-    const { smallest, resident } = predictor;
-    const { host } = budgetsOf(predictor, flags);
-    const points = Array.from({ length: BUDGETS }, (_, i) => {
-      // By equal factors: below, each byte is worth more.
-      const budget = Math.ceil(smallest * (resident.bytes / smallest) ** (i / (BUDGETS - 1)));
-      return { budget, seconds: predictor.at(budget, host).seconds };
-    });
-    return { label: machine.title, points, resident: predictor.fastest, has: usableMemory(machine).gpu };
-  };
-  const lines: SweepLine[] = [];
-  const leftOut: { label: string; reason: string }[] = [];
-  for (const machine of machines) {
-    try {
-      lines.push(lineOf(machine));
-    } catch (error) {
-      if (!(error instanceof HoldfastError)) throw error;
-      leftOut.push({ label: machine.title, reason: error.message });
-    }
-  }
-  const [first] = leftOut;
-  if (first && lines.length === 0) throw new HoldfastError(`${first.label}: ${first.reason}`);
-  return { lines, leftOut };
 }
 
 const kilobytes = (bytes: number): string => (bytes < 10e6 ? `${Math.ceil(bytes / 1e3)}KB` : megabytes(bytes));

@@ -4,6 +4,7 @@
 import { isSynthetic } from '../../data/synthetic.ts';
 import { taskOf } from '../../data/tasks.ts';
 import { familyOf, labelsIn, type ModelConfig, shapeOf } from '../../formats/families/index.ts';
+import { aliveWords } from '../../report/activation-words.ts';
 import { advice } from '../../report/advice.ts';
 import { rankLines } from '../../report/rank-words.ts';
 import { REPORT_FILE } from '../../report/run-report.ts';
@@ -19,7 +20,7 @@ import { accuracyText } from '../progress.ts';
 export function describeRun(summary: RunSummary, out: string, settings: RunSettings): string[] {
   const { config, task, seed, records, data } = settings;
   const prompt = task ? taskOf(task).unseen(seed, 1)[0]?.prompt : 'interface ';
-  const { best } = summary;
+  const { best, activations } = summary;
   // A run stopped before its first validation has none.
   const validated = Number.isNaN(summary.validationLoss) ? '' : `, validation ${summary.validationLoss.toFixed(4)}`;
   return [
@@ -28,7 +29,7 @@ export function describeRun(summary: RunSummary, out: string, settings: RunSetti
       ? `loss ${summary.finalLoss.toFixed(4)}${validated} nats per ${unitOf(config)}`
       : `the last step was skipped: its loss is not finite${validated}`,
     ...(summary.accuracy === undefined ? [] : [accuracyText(summary.accuracy, settings)]),
-    `${Math.round(summary.tokensPerSecond).toLocaleString('en')} tokens/s, ${summary.parameters.toLocaleString('en')} parameters, ${formatBytes(summary.peakGpuBytes)} of GPU memory`,
+    `${Math.round(summary.tokensPerSecond).toLocaleString('en')} tokens/s, ${summary.parameters.toLocaleString('en')} parameters, ${formatBytes(summary.peakGpuBytes)} of GPU memory, ${formatBytes(activations.arenas)} of it for activations (${aliveWords(activations)})`,
     ...(summary.memory ? memoryLines(summary.memory) : []),
     ...(summary.ranks ? rankLines(summary.ranks) : []),
     ...(summary.skippedSteps > 0

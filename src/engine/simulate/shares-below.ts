@@ -9,26 +9,37 @@ import { isAllOnGPU, needBelow } from '../compile/candidate.ts';
 import type { Fit } from '../compile/fitted.ts';
 import type { Machine } from './machine.ts';
 
-/** Chunks that host memory holds, and where activations lie. Errors: HoldfastError where it and the disk are too small, with what would do. */
-export function sharesBelow(fit: Fit, { disk }: Machine, hostBytes: number): { hostSlots: number; homes: StashHomes } {
+interface SharesBelow {
+  /** Chunks that host memory holds. */
+  readonly hostSlots: number;
+  readonly homes: StashHomes;
+}
+
+/** Without what is copied from the GPU, where all is there. Errors: as `divideBelow`. */
+export function sharesBelow(fit: Fit, { disk }: Machine, hostBytes: number): SharesBelow {
+  if (!isAllOnGPU(fit)) return divideBelow(fit, disk?.bytes, hostBytes);
+  const homes = { offsets: [], onHost: 0, onDisk: 0, readers: 0, readerBytes: 0 };
+  return { hostSlots: Math.max(needBelow(fit).held, 1), homes };
+}
+
+/** Where all lies that a run has below the GPU, copies too. Errors: HoldfastError where host memory and disk are too small, with what would do. */
+export function divideBelow(fit: Fit, diskBytes: number | undefined, hostBytes: number): SharesBelow {
   const { map, stashes } = fit;
   const need = needBelow(fit);
   const count = Math.max(need.held, 1);
-  const isWhole = isAllOnGPU(fit);
-  const shares = isWhole ? undefined : sharesOf(need, { host: hostBytes, disk: disk?.bytes ?? 0 });
+  const shares = sharesOf(need, { host: hostBytes, disk: diskBytes ?? 0 });
   const homes = stashHomes(stashes, shares?.stashes ?? { host: 0, disk: 0 });
-  if (isWhole && homes) return { hostSlots: count, homes };
   const held = Math.min(count, Math.floor((shares?.chunks.host ?? 0) / map.chunkBytes));
   const blocks = Math.floor((shares?.chunks.disk ?? 0) / map.chunkBytes);
-  const hasDisk = disk !== undefined;
+  const hasDisk = diskBytes !== undefined;
   if (
     !homes ||
     held < leastHostChunks(count, hasDisk, need.updates) ||
     blocks < leastDiskChunks(count, held, map.largestPut)
   ) {
     const all = bytesBelow(need);
-    const onDisk = disk
-      ? ` and ${Number.isFinite(disk.bytes) ? formatBytes(disk.bytes) : 'enough'} of disk`
+    const onDisk = hasDisk
+      ? ` and ${Number.isFinite(diskBytes) ? formatBytes(diskBytes) : 'enough'} of disk`
       : ' and no disk';
     throw new HoldfastError(
       `${formatBytes(all)} lie below the GPU, and there are ${formatBytes(hostBytes)} of host memory${onDisk}; ` +

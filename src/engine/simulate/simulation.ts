@@ -45,6 +45,8 @@ export interface SimulatedPart {
   readonly schedule: PassSchedule;
   readonly hostBytes: number;
   readonly ranks?: SimulatedRanks | undefined;
+  /** Whether the disk is read ahead of what is needed. @default true */
+  readonly prefetch?: boolean | undefined;
 }
 
 /** A pass on one rank, from step to step. */
@@ -79,7 +81,7 @@ export class Simulation {
   readonly #left: (Command | undefined)[] = [];
 
   constructor(
-    { fit, pass, schedule, hostBytes, ranks }: SimulatedPart,
+    { fit, pass, schedule, hostBytes, ranks, prefetch = true }: SimulatedPart,
     machine: Machine,
     pipeline?: SimulatedPipeline,
   ) {
@@ -114,7 +116,8 @@ export class Simulation {
     this.#loads = [...schedule.loadsOf]
       .flatMap(([id, moments]) => moments.map((moment) => ({ moment, id })))
       .sort((a, b) => a.moment - b.moment || a.id - b.id);
-    const disk = machine.disk && (hostSlots < needBelow(fit).held || homes.onDisk > 0) ? machine.disk : undefined;
+    const isOnDisk = hostSlots < needBelow(fit).held || homes.onDisk > 0;
+    const disk = prefetch && isOnDisk ? machine.disk : undefined;
     this.#readAhead = disk
       ? readAheadFor(
           map.chunkBytes / disk.readBytesPerSecond,

@@ -10,6 +10,7 @@ import type { Fit } from '../../engine/compile/fitted.ts';
 import { leastMemory, type Recovery } from '../../engine/compile/least.ts';
 import type { Operation } from '../../engine/compile/operations.ts';
 import { flopsOf } from '../../engine/compile/pass-figures.ts';
+import type { PolicyName } from '../../engine/compile/schedule.ts';
 import type { AdapterLimits, Workload } from '../../engine/compile/workload.ts';
 import { collectivesIn } from '../../engine/ranks/collectives.ts';
 import { EXCHANGE_AXES, type ExchangeAxis } from '../../engine/ranks/grid.ts';
@@ -58,6 +59,10 @@ export interface Scenario extends Changes {
   readonly reckonsMicroBatches?: boolean;
   /** Where AdamW runs. @default 'gpu' */
   readonly optimizerDevice?: OptimizerDevice | undefined;
+  /** Which chunk leaves the GPU. @default 'planned' */
+  readonly policy?: PolicyName | undefined;
+  /** Whether the disk is read ahead of what is needed. @default true */
+  readonly prefetch?: boolean | undefined;
   /** Backward passes of a step that updates within one. @default it updates at its end */
   readonly passes?: BackwardPasses | undefined;
 }

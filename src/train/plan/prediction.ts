@@ -352,8 +352,9 @@ export class Predictor {
     const hostShare = ranked && below > 0 ? here / below : 1 / scale;
     const leastHost = leastHostBytes(needBelow(fit), disk !== undefined) / hostShare;
     this.#checkBelow(below, hostBytes, { least: leastHost, put: fit.map.largestPut * fit.map.chunkBytes });
-    const planned = schedule(step.trace, fit.slots, 'planned', step.extra);
-    const part: SimulatedPart = { fit, pass: step, schedule: planned, hostBytes: hostBytes * hostShare, ranks };
+    const { policy = 'planned', prefetch } = this.#scenario;
+    const planned = { schedule: schedule(step.trace, fit.slots, policy, step.extra), hostBytes: hostBytes * hostShare };
+    const part: SimulatedPart = { fit, pass: step, ...planned, ranks, prefetch };
     return { part, fit, scale, below, sent: sentIn(step.operations, ranks) };
   }
 

@@ -6,7 +6,7 @@ import { fitMemory } from '../../engine/compile/fit.ts';
 import type { Fit } from '../../engine/compile/fitted.ts';
 import { flopsOf, offloadedBytes } from '../../engine/compile/pass-figures.ts';
 import { type Policy, schedule } from '../../engine/compile/schedule.ts';
-import { type AdapterLimits, heldByUpdate } from '../../engine/compile/workload.ts';
+import { type AdapterLimits, heldByUpdate, type Workload } from '../../engine/compile/workload.ts';
 import { type MemoryOptions, optionsOf } from '../../engine/run/arrangement.ts';
 import { BLOCK_MODES } from '../../graph/activations.ts';
 import { bytesBelow } from '../../memory/tiers/shares.ts';
@@ -36,7 +36,7 @@ export interface WhatIf {
 /** Chunks of staging, where everything else is on the GPU. */
 const UNDER_WAY = 4;
 /** Planning a longer step several times takes seconds. */
-const MOST_MOMENTS = 4000;
+export const MOST_MOMENTS = 4000;
 /** Less than this share of what moves is not worth another setting. */
 const WORTH_SAYING = 0.05;
 
@@ -73,9 +73,7 @@ export function whatIf(
     };
     consider(`--activations ${mode}`, () => fitMemory(only, limits, gpu, options));
   }
-  const [most] = activations?.menu ?? [];
-  const kept = activations && most ? activations.with(activations.modes.map(() => most)) : workload;
-  const whole = fitMemory(kept, limits, undefined);
+  const whole = everythingOf(workload, limits);
   // And what is under way beside it.
   const megabytes = Math.ceil((whole.peak + UNDER_WAY * whole.map.chunkBytes) / 1e6);
   consider(`--gpu-memory ${megabytes}MB`, () => fitMemory(workload, limits, 1e6 * megabytes, options));
@@ -84,6 +82,14 @@ export function whatIf(
     alternatives: alternatives.toSorted((a, b) => a.moved - b.moved),
     hostEnough: bytesBelow(needBelow(fit)) + map.largestPut * map.chunkBytes,
   };
+}
+
+/** Everything on the GPU, with as many activations kept as may be. */
+export function everythingOf(workload: Workload<TrainingPasses>, limits: AdapterLimits): Fit<TrainingPasses> {
+  const { activations } = workload;
+  const [most] = activations?.menu ?? [];
+  const kept = activations && most ? activations.with(activations.modes.map(() => most)) : workload;
+  return fitMemory(kept, limits, undefined);
 }
 
 /** Bytes that a step is planned to move over the link, both ways. */

@@ -14,6 +14,7 @@ import {
 } from '../../engine/observe/recording.ts';
 import type { MemoryReport } from '../../engine/run/session.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
+import type { BudgetSweep } from '../plan/sweep.ts';
 import type { WhatIf } from '../plan/what-if.ts';
 
 /** Bytes; `budget` is undefined where there was no limit. */
@@ -77,6 +78,8 @@ export interface MemoryRecord {
   readonly lastStep?: { readonly milliseconds: number; readonly waits: Readonly<Record<Cause, number>> };
   /** What other settings would make of a step. Absent where that takes long to work out. */
   readonly whatIf?: WhatIf;
+  /** A step over the budget, as planned, and seconds that one took on average, where one was done. Absent where that takes long to work out. */
+  readonly sweep?: BudgetSweep & { readonly measured?: number };
   /** The last step that was recorded. */
   readonly map?: ChunkHistory;
 }
@@ -93,6 +96,7 @@ export interface MemoryInputs {
   readonly recordings: readonly Recording[];
   readonly bound?: MemoryBound | undefined;
   readonly whatIf?: WhatIf | undefined;
+  readonly sweep?: MemoryRecord['sweep'] | undefined;
 }
 
 export function memoryRecord({
@@ -104,6 +108,7 @@ export function memoryRecord({
   recordings,
   bound,
   whatIf,
+  sweep,
 }: MemoryInputs): MemoryRecord {
   const { gpu, host, disk, link, below } = report;
   const last = recordings.at(-1);
@@ -127,6 +132,7 @@ export function memoryRecord({
     ...(order && { accumulate: { order: order.order, seconds: fit.orderSeconds ?? {} } }),
     ...(bound && { bound }),
     ...(whatIf && { whatIf }),
+    ...(sweep && { sweep }),
     ...(last && { lastStep: timeOf(last), map: chunkHistory(last, fit) }),
   };
 }

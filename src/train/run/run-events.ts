@@ -92,6 +92,8 @@ export interface RunSummary {
   parameters: number;
   /** The most GPU memory that was in use at once. */
   peakGpuBytes: number;
+  /** Bytes of it for activations, as placed, and the most of them that are alive at once, which no placement could undercut. */
+  activations: { readonly arenas: number; readonly alive: number };
   /** Steps that changed nothing: their loss or gradient was not finite. */
   skippedSteps: number;
   /** The adapter's name. */

@@ -15,6 +15,7 @@ import { HoldfastError } from '../../util/errors.ts';
 import type { SamplingOptions } from '../inference/sampling.ts';
 import { accuracyOn } from '../inference/solving.ts';
 import { writeText } from '../inference/writing.ts';
+import { sweepBudgets } from '../plan/sweep.ts';
 import { whatIf } from '../plan/what-if.ts';
 import { writeTogether } from '../step/rank-part.ts';
 import { STEPS_AHEAD } from '../step/stepper.ts';
@@ -39,6 +40,9 @@ const SAMPLE: SamplingOptions = { temperature: 0.7, topP: 0.95 };
 const MOST_SKIPPED = 10;
 /** For the optimum over whole chunks, where the plan is not at the bound: a tenth of the run, a minute at most. */
 const exactSeconds = (spentMs: number): number => Math.min(60, Math.max(10, spentMs / 10_000));
+
+/** For a step's time within other budgets: a tenth of the run, a second at most, and the plan that is under way by then. */
+const sweepMs = (spentMs: number): number => Math.min(1000, spentMs / 10);
 
 /** Trains on this device until the run's end, or as long as it may. `made` gets the trainer, which the caller destroys. */
 export async function trainPart(
@@ -321,6 +325,7 @@ class RunPart {
     const { memory = {} } = this.#options;
     const { history } = this.#beginning;
     const trainer = this.#trainer;
+    const { arenas, alive } = trainer.session.fit.nonModel;
     const { best_global_step, best_metric, best_model_checkpoint } = this.#log.state;
     return {
       steps: trainer.step,
@@ -330,6 +335,7 @@ class RunPart {
       tokensPerSecond: this.#clock.average,
       parameters: parameterCount(trainer.model),
       peakGpuBytes: trainer.device.allocator.peak,
+      activations: { arenas, alive },
       skippedSteps: await trainer.skipped(),
       adapter: trainer.device.adapter.name,
       checkpoint: this.#checkpoints.last,
@@ -346,6 +352,10 @@ class RunPart {
   async #memory(): Promise<MemoryRecord> {
     const { session, device } = this.#trainer;
     const { step } = session.fit.passes;
+    const spent = performance.now() - this.#began;
+    const bound = await memoryBound(session, exactSeconds(spent));
+    const limits = limitsOf(device, session.memory);
+    const isAlone = !this.#options.ranks;
     return memoryRecord({
       report: session.report(),
       gpuPeak: device.allocator.peak,
@@ -353,8 +363,17 @@ class RunPart {
       planned: session.scheduleOf(step).moved,
       offloaded: offloadedBytes(step),
       recordings: this.#lastStep ? [this.#lastStep] : [],
-      bound: await memoryBound(session, exactSeconds(performance.now() - this.#began)),
-      ...(!this.#options.ranks && { whatIf: whatIf(session.fit, limitsOf(device, session.memory), session.memory) }),
+      bound,
+      ...(isAlone && { whatIf: whatIf(session.fit, limits, session.memory), sweep: this.#sweep(spent) }),
     });
+  }
+
+  #sweep(spentMs: number): MemoryRecord['sweep'] {
+    const { session, device } = this.#trainer;
+    const end = performance.now() + sweepMs(spentMs);
+    const isOver = () => performance.now() > end;
+    const found = sweepBudgets(session.fit, limitsOf(device, session.memory), session.memory, isOver);
+    const measured = this.#clock.secondsPerStep;
+    return found && { ...found, ...(measured !== undefined && { measured }) };
   }
 }

@@ -33,6 +33,10 @@ export class StepClock {
     const elapsed = now - at(this.#times, 0);
     return ((this.#times.length - 1) * this.#tokens * 1000) / Math.max(elapsed, 1e-3);
   }
+  /** On average; undefined where there was none. */
+  get secondsPerStep(): number | undefined {
+    return this.#steps === 0 ? undefined : this.#spent / 1000 / this.#steps;
+  }
   get average(): number {
     return (this.#tokens * this.#steps * 1000) / Math.max(this.#spent, 1e-3);
   }

@@ -1,7 +1,7 @@
-// Files to train on among those that were chosen on a page, where folders of records are among them: as the command line has it, but
-// for what validates, which a page has no place for. By their names alone: nothing is read.
+// Files to train on among those that were chosen on a page, where folders are among them: as the command line has it, but for what
+// validates, which a page has no place for. By their names alone: nothing is read.
 
-import { inSplits, liesBeside, type PlaceInFolder, RECORDS } from '../data/records/file-names.ts';
+import { inSplits, inTextSplits, liesBeside, type PlaceInFolder, RECORDS } from '../data/records/file-names.ts';
 import { check } from '../util/json.ts';
 import { chosenFiles } from './arguments.ts';
 import type { ChosenFile } from './protocol.ts';
@@ -16,7 +16,8 @@ export interface FilesToTrain {
 
 /**
  * Of files that were chosen, those to train on: of a folder with records (*.jsonl) without what lies beside them, and, where it
- * has files to train on and others, without those to validate on and to test with. What was chosen by itself is trained on.
+ * has files to train on and others, without those to validate on and to test with, as of a folder of text whose files are all
+ * named so. What was chosen by itself is trained on.
  * Errors: HoldfastError for what are no files.
  */
 export function filesToTrain(chosen: readonly ChosenFile[]): FilesToTrain {
@@ -34,7 +35,7 @@ export function filesToTrain(chosen: readonly ChosenFile[]): FilesToTrain {
   for (const inside of folders.values()) {
     const isOfRecords = inside.some((file) => RECORDS.test(file.name) && !liesBeside(file));
     const own = isOfRecords ? inside.filter((file) => !liesBeside(file)) : inside;
-    const splits = isOfRecords ? inSplits(own) : undefined;
+    const splits = isOfRecords ? inSplits(own) : inTextSplits(own);
     files.push(...(splits?.train ?? own).map(plain));
     if (splits) leftOut.push(...[...splits.validation, ...splits.test, ...splits.other].map(plain));
   }

@@ -6,7 +6,7 @@ import { LEAST_VOCABULARY, MOST_VOCABULARY } from '../data/bpe.ts';
 import { openText } from '../data/corpus.ts';
 import { contentsOf } from '../data/records/contents.ts';
 import { holdRecords, type RecordFile, recordFilesOf } from '../data/records/record-files.ts';
-import { recordsToTrain } from '../data/records/splits.ts';
+import { recordsToTrain, textToTrain } from '../data/records/splits.ts';
 import { type BpeProgress, trainBpe, writeTokenizer } from '../data/train-bpe.ts';
 import { checkNewFolder } from '../formats/new-folder.ts';
 import type { Host } from '../runtime/host.ts';
@@ -73,10 +73,11 @@ interface Source {
 }
 
 async function sourceIn(host: Host, data: readonly string[]): Promise<Source> {
-  if (!(await holdRecords(host, data)))
-    return { kind: 'text', source: await openText(host, { data, seed: 0 }), notes: [] };
+  const isOfRecords = await holdRecords(host, data);
   // Nothing is validated.
-  const { sources, notes } = await recordsToTrain(host.files, data, { validationShare: 0 });
+  const chosen = await (isOfRecords ? recordsToTrain : textToTrain)(host.files, data, { validationShare: 0 });
+  const { sources, notes } = chosen;
+  if (!isOfRecords) return { kind: 'text', source: await openText(host, { data: sources, seed: 0 }), notes };
   const found: RecordFile[] = [];
   for await (const file of recordFilesOf(host.files, sources)) found.push(file);
   return { kind: 'records', source: contentsOf(host.files, found), notes };

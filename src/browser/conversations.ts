@@ -3,7 +3,7 @@
 
 import { type TextSource, textIn } from '../data/corpus.ts';
 import type { ChatTemplate } from '../data/records/chat-template.ts';
-import { contentsOf } from '../data/records/contents.ts';
+import { recordContents } from '../data/records/contents.ts';
 import { RECORDS } from '../data/records/file-names.ts';
 import { findChatTemplate } from '../data/records/find-template.ts';
 import { firstRecord } from '../data/records/lines.ts';
@@ -42,7 +42,7 @@ export async function recordsIn(text: TrainingText): Promise<ShapeName | undefin
 /** What a tokenizer is made of: a text, or what its records say. Errors: HoldfastError for an empty one. */
 export async function countedIn(text: TrainingText): Promise<TextSource | CountedTexts> {
   const isOfRecords = (text instanceof File && RECORDS.test(text.name)) || (await recordsIn(text)) !== undefined;
-  return isOfRecords ? contentsOf(fileOf(text), [{ path: THE_TEXT, bytes: blobOf(text).size }]) : textIn(text);
+  return isOfRecords ? recordContents(fileOf(text), [{ path: THE_TEXT, bytes: blobOf(text).size }]) : textIn(text);
 }
 
 /** The choice, as a run's settings have it. */

@@ -1,7 +1,14 @@
 // Files to train on among those that were chosen on a page, where folders are among them: as the command line has it, but for what
 // validates, which a page has no place for. By their names alone: nothing is read.
 
-import { inSplits, inTextSplits, liesBeside, type PlaceInFolder, RECORDS } from '../data/records/file-names.ts';
+import {
+  inSplits,
+  inTextSplits,
+  liesBeside,
+  OTHER_FORM,
+  type PlaceInFolder,
+  RECORDS,
+} from '../data/records/file-names.ts';
 import { check } from '../util/json.ts';
 import { chosenFiles } from './arguments.ts';
 import type { ChosenFile } from './protocol.ts';
@@ -10,7 +17,7 @@ import type { ChosenFile } from './protocol.ts';
 export interface FilesToTrain {
   /** Without what lies beside records in their folder. */
   readonly files: readonly ChosenFile[];
-  /** To validate on, and to test with. */
+  /** To validate on, to test with, and data in another form beside records. */
   readonly leftOut: readonly ChosenFile[];
 }
 
@@ -34,10 +41,13 @@ export function filesToTrain(chosen: readonly ChosenFile[]): FilesToTrain {
   const plain = ({ path, file }: ChosenFile): ChosenFile => ({ path, file });
   for (const inside of folders.values()) {
     const isOfRecords = inside.some((file) => RECORDS.test(file.name) && !liesBeside(file));
-    const own = isOfRecords ? inside.filter((file) => !liesBeside(file)) : inside;
+    const beside = isOfRecords ? inside.filter((file) => !liesBeside(file)) : inside;
+    const isOwn = ({ name }: PlaceInFolder) => !isOfRecords || !OTHER_FORM.test(name);
+    const own = beside.filter(isOwn);
     const splits = isOfRecords ? inSplits(own) : inTextSplits(own);
     files.push(...(splits?.train ?? own).map(plain));
     if (splits) leftOut.push(...[...splits.validation, ...splits.test, ...splits.other].map(plain));
+    leftOut.push(...beside.filter((file) => !isOwn(file)).map(plain));
   }
   return { files, leftOut };
 }

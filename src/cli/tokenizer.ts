@@ -4,7 +4,7 @@
 import { Command, Option } from 'commander';
 import { LEAST_VOCABULARY, MOST_VOCABULARY } from '../data/bpe.ts';
 import { openText } from '../data/corpus.ts';
-import { contentsOf } from '../data/records/contents.ts';
+import { recordContents } from '../data/records/contents.ts';
 import { holdRecords, type RecordFile, recordFilesOf } from '../data/records/record-files.ts';
 import { recordsToTrain, textToTrain } from '../data/records/splits.ts';
 import { type BpeProgress, trainBpe, writeTokenizer } from '../data/train-bpe.ts';
@@ -80,5 +80,5 @@ async function sourceIn(host: Host, data: readonly string[]): Promise<Source> {
   if (!isOfRecords) return { kind: 'text', source: await openText(host, { data: sources, seed: 0 }), notes };
   const found: RecordFile[] = [];
   for await (const file of recordFilesOf(host.files, sources)) found.push(file);
-  return { kind: 'records', source: contentsOf(host.files, found), notes };
+  return { kind: 'records', source: recordContents(host.files, found), notes };
 }

@@ -4,7 +4,7 @@
 import { describe, expect, it, test } from 'vitest';
 import { countedIn } from '../../src/browser/conversations.ts';
 import { END_OF_TEXT } from '../../src/data/bpe.ts';
-import { contentsOf } from '../../src/data/records/contents.ts';
+import { recordContents } from '../../src/data/records/contents.ts';
 import { readDocuments } from '../../src/data/records/read-records.ts';
 import { ByteTokenizer } from '../../src/data/tokenizer.ts';
 import { trainBpe } from '../../src/data/train-bpe.ts';
@@ -121,7 +121,7 @@ test('records are read in pieces, and how far they are is told', async () => {
     }
   }
   const told: number[] = [];
-  const { bytes, texts } = contentsOf(new Pieces(), [{ path: 'a.jsonl', bytes: whole.length }]);
+  const { bytes, texts } = recordContents(new Pieces(), [{ path: 'a.jsonl', bytes: whole.length }]);
   await trainBpe({ bytes, texts }, 300, ({ phase, done, total }) => {
     if (phase === 'counting') told.push(done / total);
   });

@@ -1,5 +1,5 @@
-// What records say, for a tokenizer that is made of them: the texts in their fields, without JSON's syntax around them and without
-// what a chat template writes between them, which is the same in every record. How records become documents is read-records.ts.
+// The texts in the fields of records, for a tokenizer that is made of them: without JSON's syntax around them and without what a chat
+// template writes between them, which is the same in every record. How records become documents is read-records.ts.
 //
 // Invariant: memory is bounded by one record; what cannot be used is refused as where it is learned, by file, line and field.
 
@@ -14,7 +14,7 @@ import { type Example, exampleOf, type ShapeName, shapeAt } from './shapes.ts';
 const SAID = ['content', 'reasoning_content', 'thinking'] as const;
 
 /** The texts of all records. Errors, while they are read: HoldfastError naming the place of what cannot be used, and for no records. */
-export function contentsOf(files: Pick<Files, 'open' | 'read'>, found: readonly RecordFile[]): CountedTexts {
+export function recordContents(files: Pick<Files, 'open' | 'read'>, found: readonly RecordFile[]): CountedTexts {
   return {
     bytes: found.reduce((sum, { bytes }) => sum + bytes, 0),
     async *texts() {

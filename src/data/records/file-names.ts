@@ -11,11 +11,17 @@ export interface PlaceInFolder {
 }
 
 /** Of files that are records whatever is in them. */
-export const RECORDS = /\.(?:jsonl|ndjson)$/i;
+export const RECORDS = /\.(?:jsonl|ndjson)(?:\.gz)?$/i;
+/** Of files that may be records, or any other value. */
+export const JSON_FILE = /\.json(?:\.gz)?$/i;
+/** Of files that are not read as what they are: tables, and what is packed; of these, records and JSON are read. */
+export const OTHER_FORM = /\.(?:parquet|arrow|feather|csv|tsv|(?<!\.(?:jsonl|ndjson|json)\.)gz|bz2|xz|zst)$/i;
+/** Whether a table is text, too. */
+export const isTextTable = (name: string): boolean => /\.[ct]sv$/i.test(name);
 const HIDDEN = /^\./;
 /** What data sets are published with. */
 const CARD = /^(?:README|LICEN[CS]E|CHANGELOG|CITATION|NOTICE)(?:\.[^.]*)?$/i;
-/** The same, and what else describes records. */
+/** What describes records beside them. */
 const DESCRIPTION = /^(?:.*\.md|dataset_infos?\.json)$/i;
 /** Of files that are text, where they are of a split. */
 const TEXT = /\.(?:txt|text|tokens|raw)$/i;

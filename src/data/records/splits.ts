@@ -8,6 +8,7 @@ import type { Files } from '../../runtime/host.ts';
 import { firstFew, shortened } from '../../util/errors.ts';
 import { filesOf, type SourceFile } from '../corpus.ts';
 import { type InSplits, inSplits, inTextSplits, SPLIT_NAMES, type SplitName } from './file-names.ts';
+import { notRead } from './other-forms.ts';
 import { ownFilesOf } from './record-files.ts';
 
 type ReadFiles = Pick<Files, 'stat' | 'list' | 'readRange'>;
@@ -24,7 +25,7 @@ type Source = SplitFolder | string;
 /** Sources of a data set, for one use. */
 export interface ChosenSources {
   readonly sources: readonly string[];
-  /** Which files of folders with splits are for what, a line for each folder. */
+  /** Which files of folders with splits are for what, a line for each folder, and which files are not read. */
   readonly notes: readonly string[];
 }
 
@@ -87,7 +88,7 @@ async function toTrain(
   const own = isSaid ? [] : found.flatMap((source) => pathsIn(source, 'validation'));
   const named = validationFile === undefined ? own : await heldOut(splitsOf, files, validationFile);
   const train = 'to train on';
-  const notes = found.flatMap((source) =>
+  const uses = found.flatMap((source) =>
     isSaid
       ? describe(source, { train }, 'not trained on')
       : describe(source, { train, validation: 'to validate on' }, 'left out'),
@@ -95,7 +96,7 @@ async function toTrain(
   return {
     sources: found.flatMap((source) => (typeof source === 'string' ? source : pathsIn(source, 'train'))),
     validation: named.length > 0 ? named : undefined,
-    notes,
+    notes: [...uses, ...(await notRead(files, data, splitsOf === recordSplits))],
   };
 }
 
@@ -106,7 +107,10 @@ async function toTest(splitsOf: SplitsOf, files: ReadFiles, data: readonly strin
   }));
   return {
     sources: found.flatMap(({ source, split }) => (typeof source === 'string' ? source : pathsIn(source, split))),
-    notes: found.flatMap(({ source, split }) => describe(source, { [split]: 'to test with' }, 'left out')),
+    notes: [
+      ...found.flatMap(({ source, split }) => describe(source, { [split]: 'to test with' }, 'left out')),
+      ...(await notRead(files, data, splitsOf === recordSplits)),
+    ],
   };
 }
 

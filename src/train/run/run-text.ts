@@ -9,7 +9,7 @@ import { type Masking, maskedDataset, maskingOf, textOf } from '../../data/maski
 import { tokenizerOf } from '../../data/open-tokenizer.ts';
 import { readDocuments } from '../../data/records/read-records.ts';
 import { holdConversations, recordFilesOf } from '../../data/records/record-files.ts';
-import { recordsToTrain, textToTrain } from '../../data/records/splits.ts';
+import { recordsToTrain, type TrainingSources, textToTrain } from '../../data/records/splits.ts';
 import { withTurnEnd } from '../../data/records/turn-end.ts';
 import { isSynthetic, syntheticTokens } from '../../data/synthetic.ts';
 import { type TokenizedText, type TokenizingOptions, tokenizedText } from '../../data/tokenized-text.ts';
@@ -89,18 +89,21 @@ export async function readText(
 
 /** Where folders have splits, all files that are records: earlier versions learned from them. */
 async function earlierRecords({ files }: Host, data: readonly string[]): Promise<string[] | undefined> {
-  if ((await recordsToTrain(files, data)).notes.length === 0) return undefined;
+  if (!haveSplits(data, await recordsToTrain(files, data))) return undefined;
   const found: string[] = [];
   for await (const { path } of recordFilesOf(files, data)) found.push(path);
   return found;
 }
+
+const haveSplits = (data: readonly string[], { sources }: TrainingSources): boolean =>
+  sources.some((source, i) => source !== data[i]);
 
 /** As `earlierRecords`, of text; a pipe is not read again. */
 async function earlierTexts(host: Host, data: readonly string[]): Promise<string[] | undefined> {
   let isOther = false;
   const found: string[] = [];
   for (const source of data) {
-    const hasSplits = (await textToTrain(host.files, [source])).notes.length > 0;
+    const hasSplits = haveSplits([source], await textToTrain(host.files, [source]));
     found.push(...(hasSplits ? (await openText(host, { data: [source], seed: 0 })).names : [source]));
     isOther ||= hasSplits;
   }

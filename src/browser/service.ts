@@ -5,7 +5,7 @@
 // Invariant: a run that a reload, a crash, a discarded tab or a lost device cut off goes on from its latest checkpoint
 // (or, budgeted, from its last step) with the losses that it would have had, bit for bit.
 
-import { openText, textIn } from '../data/corpus.ts';
+import { openText } from '../data/corpus.ts';
 import { tokenizerFrom } from '../data/open-tokenizer.ts';
 import type { ShapeName } from '../data/records/shapes.ts';
 import { trainBpe } from '../data/train-bpe.ts';
@@ -16,7 +16,7 @@ import { type RunSettings, readSettings } from '../train/run/run-settings.ts';
 import { savedState } from '../train/run/saved-state.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { classesIn } from './class-settings.ts';
-import { recordsIn } from './conversations.ts';
+import { countedIn, recordsIn } from './conversations.ts';
 import { CurrentDevice } from './current-device.ts';
 import { notesOn } from './environment.ts';
 import { compareActivationPolicies, comparePolicies, estimateRun, KnownRuns } from './estimate.ts';
@@ -331,11 +331,11 @@ export class TrainerService {
   }
 
   /**
-   * Makes a tokenizer of a text, of so many tokens or, where the text has no more to give, fewer: the files of its folder.
-   * Errors: HoldfastError for an empty text, and for a vocabulary that is out of range.
+   * Makes a tokenizer of a text, or of what its records say, of so many tokens or, where that has no more to give, fewer: the files
+   * of its folder. Errors: HoldfastError for an empty text, a record that cannot be used, and a vocabulary that is out of range.
    */
   async trainTokenizer(vocabulary: number, text?: TrainingText): Promise<File[]> {
-    const source = text === undefined ? await openText(this.#host, { data: [], seed: 0 }) : textIn(text);
+    const source = await (text === undefined ? openText(this.#host, { data: [], seed: 0 }) : countedIn(text));
     const { files } = await trainBpe(source, vocabulary);
     return Object.entries(files).map(([name, content]) => new File([content], name));
   }

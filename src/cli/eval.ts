@@ -8,7 +8,7 @@ import { tokenizerOf } from '../data/open-tokenizer.ts';
 import { Pieces } from '../data/packing.ts';
 import { readDocuments, TRAIN_ON, type TrainOn } from '../data/records/read-records.ts';
 import { holdRecords } from '../data/records/record-files.ts';
-import { recordsToTest } from '../data/records/splits.ts';
+import { recordsToTest, textToTest } from '../data/records/splits.ts';
 import { readStridedWindows, windowCount } from '../data/strided-windows.ts';
 import { runBehind } from '../data/token-run.ts';
 import { tokenizedText } from '../data/tokenized-text.ts';
@@ -208,7 +208,8 @@ async function writersData(
 
 /** Text in strided windows; with BOS in front, where texts of the model have it. */
 async function textData(host: Host, flags: Flags, tokenizer: Tokenizer, most: number): Promise<EvaluationData> {
-  const source = await openText(host, { data: flags.data, seed: 0 });
+  const { sources, notes } = await textToTest(host.files, flags.data);
+  const source = await openText(host, { data: sources, seed: 0 });
   const { identity, train } = await tokenizedText(host, source, tokenizer, { heldBack: 0 });
   const { bos } = tokenizer.specials;
   const tokens = bos !== undefined && tokenizer.addsBos ? runBehind(bos, train) : train;
@@ -220,7 +221,7 @@ async function textData(host: Host, flags: Flags, tokenizer: Tokenizer, most: nu
   return {
     identity,
     rows: windowCount(tokens.length, options),
-    ...{ word: 'window', seq: context, packed: false, facts: { stride: options.stride } },
+    ...{ word: 'window', seq: context, packed: false, facts: { stride: options.stride }, notes },
     tokensPerByte: train.length / identity.bytes,
     batches: () => readStridedWindows(tokens, options),
   };

@@ -1,9 +1,12 @@
-// `holdfast tokenizer train`: a byte-level BPE of a text, as a folder that `train --tokenizer` and Hugging Face's libraries
-// read.
+// `holdfast tokenizer train`: a byte-level BPE of text, or of what JSON records say, as a folder that `train --tokenizer` and
+// Hugging Face's libraries read.
 
 import { Command, Option } from 'commander';
 import { LEAST_VOCABULARY, MOST_VOCABULARY } from '../data/bpe.ts';
 import { openText } from '../data/corpus.ts';
+import { recordContents } from '../data/records/contents.ts';
+import { holdRecords, type RecordFile, recordFilesOf } from '../data/records/record-files.ts';
+import { recordsToTrain, textToTrain } from '../data/records/splits.ts';
 import { type BpeProgress, trainBpe, writeTokenizer } from '../data/train-bpe.ts';
 import { checkNewFolder } from '../formats/new-folder.ts';
 import type { Host } from '../runtime/host.ts';
@@ -21,7 +24,7 @@ const DEFAULT_VOCABULARY = 4096;
 
 export function tokenizerCommand(host: Host): Command {
   const train = new Command('train')
-    .description('make a tokenizer of a text: byte-level BPE, written as tokenizer.json')
+    .description('make a tokenizer of text, or of JSON records: byte-level BPE, written as tokenizer.json')
     .addOption(
       new Option('--data <path...>', 'files, folders, or - for standard input').default(
         [],
@@ -39,8 +42,9 @@ export function tokenizerCommand(host: Host): Command {
     .action(async ({ data, vocabSize, out, json = false }: Flags) => {
       const { files, terminal } = host;
       await checkNewFolder(files, out);
-      const source = await openText(host, { data, seed: 0 });
-      if (!json) terminal.write(`text: ${source.bytes.toLocaleString('en')} bytes\n`);
+      const { kind, source, notes } = await sourceIn(host, data);
+      for (const note of notes) terminal[json ? 'warn' : 'write'](`data: ${note}\n`);
+      if (!json) terminal.write(`${kind}: ${source.bytes.toLocaleString('en')} bytes\n`);
       const show = ({ phase, done, total }: BpeProgress) => {
         const what = phase === 'counting' ? 'bytes counted' : 'merges';
         if (terminal.interactive)
@@ -58,4 +62,23 @@ export function tokenizerCommand(host: Host): Command {
       terminal.write(`use:     holdfast train --tokenizer ${argument(out)}\n`);
     });
   return new Command('tokenizer').description('make a tokenizer').addCommand(train);
+}
+
+/** What a tokenizer is made of: as `train` learns from it, but for what a chat template writes. */
+interface Source {
+  readonly kind: 'text' | 'records';
+  readonly source: Parameters<typeof trainBpe>[0];
+  /** What the files of its folders are for, a line each. */
+  readonly notes: readonly string[];
+}
+
+async function sourceIn(host: Host, data: readonly string[]): Promise<Source> {
+  const isOfRecords = await holdRecords(host, data);
+  // Nothing is validated.
+  const chosen = await (isOfRecords ? recordsToTrain : textToTrain)(host.files, data, { validationShare: 0 });
+  const { sources, notes } = chosen;
+  if (!isOfRecords) return { kind: 'text', source: await openText(host, { data: sources, seed: 0 }), notes };
+  const found: RecordFile[] = [];
+  for await (const file of recordFilesOf(host.files, sources)) found.push(file);
+  return { kind: 'records', source: recordContents(host.files, found), notes };
 }

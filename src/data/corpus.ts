@@ -7,6 +7,7 @@ import { checkHost } from '../runtime/check-host.ts';
 import { type Files, type Host, join } from '../runtime/host.ts';
 import { readWhole } from '../runtime/read-whole.ts';
 import { bytes as byteArray } from '../util/arguments.ts';
+import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, messageOf, shortened } from '../util/errors.ts';
 import { heldBytes } from '../util/held.ts';
 import { check, list, number, object, optional, text } from '../util/json.ts';
@@ -44,7 +45,7 @@ export interface TextIdentity {
 }
 
 const PIECE_BYTES = 4 * 2 ** 20;
-/** Of what can be read only once, and is held in memory: a pipe, standard input, what a system makes when it is read. */
+/** Of what can be read only once, and is held in memory, all together: pipes, standard input, what a system makes when it is read. */
 const MOST_STREAM_BYTES = 2 ** 30;
 const STREAM_FIX = 'write it to a file first, and name that: files are read in pieces, whatever their size';
 
@@ -165,9 +166,11 @@ async function openSources(host: Host, sources: readonly string[]): Promise<Text
   const names: string[] = [];
   const parts: Source[] = [];
   let skipped = 0;
+  let held = 0;
   for await (const file of filesOf(host.files, sources)) {
-    const part = await partOf(host, file);
+    const part = await partOf(host, file, MOST_STREAM_BYTES - held);
     if (part) {
+      if ('content' in part) held += part.content.length;
       names.push(file.path);
       parts.push(part);
     } else skipped++;
@@ -190,15 +193,21 @@ async function openSources(host: Host, sources: readonly string[]): Promise<Text
   };
 }
 
-/** Undefined for what is passed over. */
-async function partOf(host: Host, { path, isFound, kind, bytes }: SourceFile): Promise<Source | undefined> {
-  if (kind === 'input') return { content: await host.readStandardInput(MOST_STREAM_BYTES, STREAM_FIX) };
+/** Undefined for what is passed over; `most`: bytes of what is held in memory. */
+async function partOf(
+  host: Host,
+  { path, isFound, kind, bytes }: SourceFile,
+  most: number,
+): Promise<Source | undefined> {
+  const isRest = most < MOST_STREAM_BYTES;
+  const fix = isRest ? `with the pipes before it, ${formatBytes(MOST_STREAM_BYTES)} in all; ${STREAM_FIX}` : STREAM_FIX;
+  if (kind === 'input') return { content: await host.readStandardInput(most, fix) };
   if (isFound) {
     const isText = kind === 'file' && !(await isBinary(host.files, path, bytes));
     return isText ? { path, bytes } : undefined;
   }
   if (kind === 'file' && bytes > 0) return { path, bytes };
-  return { content: await readWhole(host.files, path, MOST_STREAM_BYTES, { fix: STREAM_FIX, pipes: true }) };
+  return { content: await readWhole(host.files, path, most, { fix, pipes: true }) };
 }
 
 /** The first so many bytes of a file. */

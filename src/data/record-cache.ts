@@ -13,6 +13,7 @@ import { wholeNumber } from '../util/range.ts';
 import { piecesOf, type TextIdentity } from './corpus.ts';
 import { type Encoder, type EncodingTokenizer, encoderFor } from './encoding-threads.ts';
 import { MarkedTexts, MarkedTextsWriter, markedBytes } from './marked-texts.ts';
+import { isPacked } from './records/gzip.ts';
 import { type RecordFile, recordFilesOf } from './records/record-files.ts';
 import { PART } from './text-parts.ts';
 import { type CachedBytes, heldOrKept, TokenFile } from './token-files.ts';
@@ -87,7 +88,13 @@ export async function readRecords<F>(
   const files: RecordFile[] = [];
   for await (const file of recordFilesOf(host.files, encoding.sources)) files.push(file);
   const identity = await identify(host, files, options);
-  const content = [identity, files.map(({ bytes }) => bytes), encoding.deciders];
+  const packed = files.map(({ path }) => isPacked(path));
+  const content = [
+    identity,
+    files.map(({ bytes }) => bytes),
+    encoding.deciders,
+    ...(packed.includes(true) ? [packed] : []),
+  ];
   const file = await TokenFile.at(host, encoding.format, content, encoding.figures);
   const read = async (mostHeld: number) => {
     const known = await file.read(mostHeld);

@@ -1,5 +1,5 @@
-// A tokenizer made of a text: read in pieces, its words counted, its merges found, the files written as Hugging Face's
-// libraries read them. The counting and merging itself is bpe.ts.
+// A tokenizer made of a text, or of many: read in pieces, their words counted, the merges found, the files written as Hugging Face's
+// libraries read them. The counting and merging itself is bpe.ts; the texts of records are records/contents.ts.
 
 import { writeNewFolder } from '../formats/new-folder.ts';
 import { type Files, join } from '../runtime/host.ts';
@@ -17,15 +17,42 @@ export interface BpeProgress {
   readonly total: number;
 }
 
+/** What words are counted in. */
+export interface CountedTexts {
+  /** Of the data that the texts lie in. */
+  readonly bytes: number;
+  /** Each begins with a word, and ends with one; `done`: bytes of the data up to its end. */
+  texts(): AsyncIterable<{ readonly text: string; readonly done: number }>;
+}
+
 const PART = 2 ** 17;
 
 /** The files of a tokenizer of so many tokens, by name. Errors: as trainMerges, and where the text cannot be read, or cut. */
 export async function trainBpe(
-  source: TextSource,
+  source: TextSource | CountedTexts,
   vocabulary: number,
   onProgress: (progress: BpeProgress) => void = () => {},
 ): Promise<{ readonly files: Record<string, string>; readonly vocabulary: number }> {
   const counts = new WordCounts();
+  /** Since the last pause. */
+  let characters = 0;
+  for await (const { text, done } of 'texts' in source ? source.texts() : partsOf(source)) {
+    counts.add(text);
+    characters += text.length;
+    if (characters < PART) continue;
+    characters = 0;
+    onProgress({ phase: 'counting', done, total: source.bytes });
+    await pauseForOthers();
+  }
+  const merges = await trainMerges(counts, vocabulary, async ({ merges, wanted }) => {
+    onProgress({ phase: 'merging', done: merges, total: wanted });
+    await pauseForOthers();
+  });
+  return { files: bpeTokenizerFiles(merges), vocabulary: merges.length + 257 };
+}
+
+/** A text, cut where words end. Errors: HoldfastError for one that has no such place. */
+async function* partsOf(source: TextSource): AsyncGenerator<{ text: string; done: number }> {
   const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
   let text = '';
   let done = 0;
@@ -36,10 +63,9 @@ export async function trainBpe(
     for (;;) {
       const cut = nextCut(GPT2_CUTS, text, Math.max(begin + PART, searched));
       if (!cut) break;
-      counts.add(text.slice(begin, cut.end));
+      const part = text.slice(begin, cut.end);
       begin = cut.begin;
-      onProgress({ phase: 'counting', done: done + Math.min(begin, piece.length), total: source.bytes });
-      await pauseForOthers();
+      yield { text: part, done: done + Math.min(begin, piece.length) };
     }
     text = text.slice(begin);
     if (text.length > MOST_UNCUT) {
@@ -49,12 +75,7 @@ export async function trainBpe(
     }
     done += piece.length;
   }
-  counts.add(text + decoder.decode());
-  const merges = await trainMerges(counts, vocabulary, async ({ merges, wanted }) => {
-    onProgress({ phase: 'merging', done: merges, total: wanted });
-    await pauseForOthers();
-  });
-  return { files: bpeTokenizerFiles(merges), vocabulary: merges.length + 257 };
+  yield { text: text + decoder.decode(), done };
 }
 
 /** Writes them into a folder of their own, which is not there or empty. Errors: as `writeNewFolder`. */

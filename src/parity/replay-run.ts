@@ -101,7 +101,7 @@ async function runIn(
     ...(settings.from && { from: from ?? settings.from }),
   };
   const text = await readText(host, sources, tokenizer);
-  checkText(text.identity, state.corpus, path);
+  await checkText(text, state.corpus, path);
   const model = modelOf(settings);
   checkTrained(checkpoint, model);
   const name = path.replace(/\/+$/, '').split('/').at(-1) ?? path;

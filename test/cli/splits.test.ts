@@ -1,5 +1,5 @@
-// Folders of records with files to train on, to validate on and to test with: the commands use each for what it is named for, as if
-// the files were named to them, and say so.
+// Folders of records, and of text, with files to train on, to validate on and to test with: the commands use each for what it is named
+// for, as if the files were named to them, and say so.
 
 import { beforeAll, describe, expect, test } from 'vitest';
 import { chooseVariants } from '../choose-variants.ts';
@@ -17,6 +17,9 @@ const files = new MemoryFiles({
   'd/valid.jsonl': pairs(7, 8),
   'd/test.jsonl': pairs(9, 10, 11),
   'held.jsonl': pairs(12),
+  't/train.txt': 'a rope that holds fast, holds; '.repeat(20),
+  't/valid.txt': 'another rope holds, too; '.repeat(9),
+  't/test.txt': 'what is held back is left out; '.repeat(9),
 });
 const CUT = 'data: d: train.jsonl to train on; valid.jsonl to validate on; test.jsonl left out';
 
@@ -90,6 +93,40 @@ describe('eval', () => {
     const note = 'data: d: test.jsonl to test with; train.jsonl, valid.jsonl left out\n';
     expect([found?.said, wanted?.said]).toEqual([note, '']);
     expect(await done(files, ['eval', 'base', '--data', 'd'])).toContain(note);
+  });
+});
+
+describe('text', () => {
+  const FOLDER = ['t/test.txt', 't/train.txt', 't/valid.txt'];
+  const NOTE = 'data: t: train.txt to train on; valid.txt to validate on; test.txt left out';
+  test('is trained, validated and measured with as on its files', async () => {
+    const found = await trained('a', '--data', 't');
+    const wanted = await trained('b', '--data', 't/train.txt', '--validation', 't/valid.txt');
+    expect([found.kept, found.told, wanted.told]).toEqual([wanted.kept, [NOTE], []]);
+    expect(found.kept).toHaveLength(6);
+    const rest = await inProcess(files, ['train', '--resume', '--out', 'a', '--data', 't', '--steps', '4', '--json']);
+    expect(rest.status, rest.said).toBe(0);
+    const measured = async (data: string) => (await inProcess(files, ['eval', 'a', '--data', data, '--json'])).out;
+    expect(await measured('t')).toBe(await measured('t/test.txt'));
+    const shown = await done(files, ['tokenizer', 'train', '--vocab-size', '270', '--data', 't', '--out', 'bpe']);
+    expect(shown).toContain('data: t: train.txt to train on; valid.txt, test.txt not trained on\ntext: 620 bytes\n');
+  });
+
+  test('a run that was trained on the whole folder goes on with its files named, as the error says', async () => {
+    const whole = await trained('whole', '--data', ...FOLDER);
+    await trained('old', '--data', ...FOLDER, '--until', '2');
+    const resume = (...data: string[]) =>
+      inProcess(files, ['train', '--resume', '--out', 'old', '--json', '--data', ...data]);
+    const refused = await resume('t');
+    expect(refused.status).toBe(2);
+    expect(refused.said).toContain(
+      `old: trained on a corpus of 1124 bytes, this one has 620 or other text; give the same --data; of a run of an earlier version, which trained on all files of a folder, name them: --data ${FOLDER.join(' ')}\n`,
+    );
+    const rest = await resume(...FOLDER);
+    expect(rest.status, rest.said).toBe(0);
+    expect(keptIn(rest.out)).toEqual(whole.kept.slice(-keptIn(rest.out).length));
+    const other = await resume('t/train.txt');
+    expect(other.said).toMatch(/give the same --data\n$/);
   });
 });
 

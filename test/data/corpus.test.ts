@@ -111,6 +111,18 @@ describe('a stream of unknown size has a bound, and the error says what to do', 
     await expect(loadCorpus(memoryHost(new PipedFiles()), ['pipe'])).rejects.toThrow(`cannot read pipe: ${FIX}`);
   });
 
+  test('several pipes, all together', async () => {
+    class PipedFiles extends MemoryFiles {
+      override stat = async () => ({ kind: 'pipe' as const, bytes: 0 });
+      override read = async (path: string, most?: number, fix?: string) =>
+        path === 'half' ? new Uint8Array(2 ** 29) : allOf(endless(), path, most, fix);
+    }
+    const host = memoryHost(new PipedFiles());
+    await expect(loadCorpus(host, ['half', 'endless'])).rejects.toThrow(
+      'cannot read endless: it has more than 537 MB; with the pipes before it, 1.07 GB in all; write it to a file first',
+    );
+  });
+
   test('standard input that never ends', async () => {
     const stdin = process.stdin;
     Object.defineProperty(process, 'stdin', { value: endless(), configurable: true });

@@ -1,7 +1,13 @@
-// Splits of folders of records: which of their files train, validate and test, by their names.
+// Splits of folders of records, and of text: which of their files train, validate and test, by their names.
 
 import { describe, expect, it } from 'vitest';
-import { recordsToTest, recordsToTrain, type ValidationChoice } from '../../src/data/records/splits.ts';
+import {
+  recordsToTest,
+  recordsToTrain,
+  textToTest,
+  textToTrain,
+  type ValidationChoice,
+} from '../../src/data/records/splits.ts';
 import { MemoryFiles } from '../memory-files.ts';
 
 const filesIn = (folder: string, names: readonly string[]) =>
@@ -98,5 +104,61 @@ it('a model is measured with the files to test with, or else with those to valid
   expect(await recordsToTest(filesIn('d', MLX.slice(1)), ['d'])).toEqual({
     sources: ['d/valid.jsonl'],
     notes: ['d: valid.jsonl to test with; train.jsonl left out'],
+  });
+});
+
+describe('of text', () => {
+  const PLAIN = ['test.txt', 'train.txt', 'valid.txt'];
+  const inside = (names: readonly string[] | undefined) => names?.map((name) => `d/${name}`);
+
+  it.each<[string, string[], string[], string[] | undefined]>([
+    ['plain', PLAIN, ['train.txt'], ['valid.txt']],
+    ['validation', ['train.txt', 'validation.txt'], ['train.txt'], ['validation.txt']],
+    ['dev', ['dev.txt', 'train.txt'], ['train.txt'], ['dev.txt']],
+    ['a test set alone', ['TinyStories-test.txt', 'TinyStories-train.txt'], ['TinyStories-train.txt'], undefined],
+    ['WikiText’s', ['wiki.test.raw', 'wiki.train.raw', 'wiki.valid.raw'], ['wiki.train.raw'], ['wiki.valid.raw']],
+    [
+      'in shards and folders',
+      ['dev/1.txt', 'train/1.txt', 'train/2.txt', 'train/README.txt'],
+      ['train/1.txt', 'train/2.txt'],
+      ['dev/1.txt'],
+    ],
+    ['with what describes it', ['.gitattributes', 'LICENSE', 'README.md', ...PLAIN], ['train.txt'], ['valid.txt']],
+  ])('%s', async (_, names, train, validation) => {
+    const { sources, validation: found } = await textToTrain(filesIn('d', names), ['d']);
+    expect([sources, found]).toEqual([inside(train), inside(validation)]);
+  });
+
+  it.each([
+    [['1.txt', '2.txt']],
+    [['test.txt', 'valid.txt']],
+    [['more.txt', ...PLAIN]],
+    [['notes.md', ...PLAIN]],
+    [['train.py', 'test.py', 'eval.py']],
+    [['data.csv', ...PLAIN]],
+    [['trainers.txt', 'testimonials.txt']],
+  ])('as it is: a folder of %j', async (names) => {
+    expect(await textToTrain(filesIn('d', names), ['d'])).toEqual({ sources: ['d'], validation: undefined, notes: [] });
+    expect(await textToTest(filesIn('d', names), ['d'])).toEqual({ sources: ['d'], notes: [] });
+  });
+
+  it('a line says which file is for what', async () => {
+    const files = filesIn('d', ['README.md', ...PLAIN]);
+    expect(await textToTrain(files, ['d', '-'])).toEqual({
+      sources: ['d/train.txt', '-'],
+      validation: ['d/valid.txt'],
+      notes: ['d: train.txt to train on; valid.txt to validate on; test.txt, README.md left out'],
+    });
+    expect(await textToTest(files, ['d'])).toEqual({
+      sources: ['d/test.txt'],
+      notes: ['d: test.txt to test with; train.txt, valid.txt, README.md left out'],
+    });
+    expect(await textToTrain(files, inside(PLAIN) ?? [])).toMatchObject({ sources: inside(PLAIN), notes: [] });
+  });
+
+  it('an empty file is of no split', async () => {
+    const files = filesIn('d', PLAIN);
+    files.contents.set('d/valid.txt', new Uint8Array());
+    expect(await textToTrain(files, ['d'])).toMatchObject({ sources: ['d/train.txt'], validation: undefined });
   });
 });

@@ -22,6 +22,18 @@ test('of a folder with splits those to train on', () => {
   expect(of('d/test/1.jsonl', 'd/train/1.jsonl')).toEqual([['d/train/1.jsonl'], ['d/test/1.jsonl']]);
 });
 
+test('of a folder of records none in another form', () => {
+  expect(of('d/a.jsonl', 'd/a.csv', 'd/a.parquet')).toEqual([['d/a.jsonl'], ['d/a.csv', 'd/a.parquet']]);
+  expect(of('d/a.txt', 'd/a.csv')).toEqual([['d/a.txt', 'd/a.csv'], []]);
+});
+
+test('of a folder of text whose files are all named for a split, too', () => {
+  expect(of('d/test.txt', 'd/train.txt', 'd/valid.txt', 'd/README.md', 'd/.DS_Store')).toEqual([
+    ['d/train.txt'],
+    ['d/valid.txt', 'd/test.txt', 'd/README.md'],
+  ]);
+});
+
 test('of a folder of records all, without what lies beside them', () => {
   expect(of('d/a.jsonl', 'd/b.jsonl', 'd/README.md', 'd/.git/HEAD')).toEqual([['d/a.jsonl', 'd/b.jsonl'], []]);
 });
@@ -29,7 +41,8 @@ test('of a folder of records all, without what lies beside them', () => {
 test('of a folder of text, and of what is chosen by itself, all', () => {
   for (const paths of [
     ['test.jsonl', 'train.jsonl', 'valid.jsonl', 'README.md'],
-    ['d/train.txt', 'd/test.txt', 'd/README.md'],
+    ['d/train.txt', 'd/test.txt', 'd/notes.md'],
+    ['d/train.txt', 'd/more.txt', 'd/README.md'],
     ['d/train.json', 'd/test.ts'],
   ])
     expect(of(...paths)).toEqual([paths, []]);

@@ -88,7 +88,7 @@ test.each([
     expect(await savedSettings(host, RUN)).toEqual(settings);
     checkSettings(settings);
     const text = await readText(host, { ...settings, data: ['text.txt'] }, new ByteTokenizer());
-    checkText(found.corpus, found.corpus, RUN);
+    await checkText({ identity: found.corpus }, found.corpus, RUN);
     const batches = await datasetOf(settings, text);
     checkWeights(checkpoint.shapes, makeModel(settings.config).parameters, RUN);
     batches.restore(found.batches);

@@ -125,7 +125,7 @@ export function addTrainingOptions(command: Command, defaults: TrainDefaults, da
     .option('--chat-template <name>', 'of conversations: chatml, a file or a folder (default: the model’s)')
     .option(
       '--validation <what>',
-      'a file to validate on, or the share of the data to hold back (default: the valid*.jsonl of a folder, else 0.1)',
+      'a file to validate on, or the share of the data to hold back (default: the valid*.jsonl or valid*.txt of a folder, else 0.1)',
     );
   count('--batch <n>', 'sequences in a micro-batch', 'batch');
   count('--accumulate <n>', 'micro-batches in a step', 'accumulate');

@@ -6,7 +6,7 @@ import { tokenizerFrom } from '../../data/open-tokenizer.ts';
 import { findChatTemplate, type TemplateSources } from '../../data/records/find-template.ts';
 import type { RecordSettings } from '../../data/records/read-records.ts';
 import { holdRecords } from '../../data/records/record-files.ts';
-import { recordsToTrain } from '../../data/records/splits.ts';
+import { recordsToTrain, textToTrain } from '../../data/records/splits.ts';
 import { isSynthetic } from '../../data/synthetic.ts';
 import { DEFAULT_TOKENIZER, identityOf } from '../../data/tokenizer.ts';
 import {
@@ -134,7 +134,8 @@ export async function newSettings(
     ...bestFromFlags(flags),
   });
   const isOfRecords = records !== undefined || (!seesImages && labelsIn(config) !== undefined);
-  const uses = isOfRecords ? (await recordsToTrain(host.files, data, settings)).notes : [];
+  const ofText = isText ? textToTrain : undefined;
+  const uses = (await (isOfRecords ? recordsToTrain : ofText)?.(host.files, data, settings))?.notes ?? [];
   const notes = [
     ...(dropout ? [`dropout: none; the model’s config.json has ${dropout.join(', ')}`] : []),
     ...uses.map((use) => `data: ${use}`),

@@ -1,5 +1,5 @@
-// The records of files: JSON values, one a line, or the items of one JSON list. Lines are read in pieces and never held
-// together; a list is parsed whole, as JSON is. Not what the values mean (shapes.ts).
+// The records of files: JSON values, one a line, or the items of one JSON list. Lines are read in pieces, also of a gzip file, and never
+// held together; a list is parsed whole, as JSON is. Not what the values mean (shapes.ts).
 //
 // Invariant: memory is bounded by the longest line that is allowed, or list; whatever is no JSON, or longer, is refused in
 // one line with its place.
@@ -8,6 +8,7 @@ import type { Files } from '../../runtime/host.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { parseJSON } from '../../util/json.ts';
+import { isPacked, unpacked } from './gzip.ts';
 
 /** A value as it lies in a file. */
 export interface FoundRecord {
@@ -17,6 +18,7 @@ export interface FoundRecord {
 }
 
 const PIECE_BYTES = 2 ** 20;
+const PACKED_PIECE_BYTES = 2 ** 16;
 const MOST_LINE_BYTES = 2 ** 24;
 const MOST_LIST_BYTES = 2 ** 28;
 const ONE_A_LINE = 'write one record a line instead';
@@ -28,46 +30,74 @@ export interface LineOptions {
   readonly pieceBytes?: number;
   /** In a line. @default 16 MiB */
   readonly mostBytes?: number;
-  /** Told of all bytes of the file, in order, as they are read. */
+  /** Told of all bytes of the file, in order, as they are read; of a gzip file those that are packed. */
   readonly onBytes?: (bytes: Uint8Array) => void;
+}
+
+/** What a file holds. Errors: HoldfastError for a damaged gzip file. */
+async function* piecesIn(
+  files: Pick<Files, 'open'>,
+  path: string,
+  { pieceBytes = PIECE_BYTES, onBytes }: LineOptions,
+): AsyncGenerator<Uint8Array> {
+  const file = await files.open(path);
+  const most = isPacked(path) ? Math.min(pieceBytes, PACKED_PIECE_BYTES) : pieceBytes;
+  async function* pieces() {
+    for (let offset = 0; offset < file.bytes; offset += most) {
+      const piece = await file.readRange(offset, Math.min(most, file.bytes - offset));
+      onBytes?.(piece);
+      yield piece;
+    }
+  }
+  try {
+    yield* isPacked(path) ? unpacked(pieces(), path) : pieces();
+  } finally {
+    await file.close();
+  }
+}
+
+/** The first bytes of what a file holds. */
+async function headOf(files: Pick<Files, 'open'>, path: string, bytes: number): Promise<Uint8Array> {
+  const parts: Uint8Array[] = [];
+  let size = 0;
+  for await (const piece of piecesIn(files, path, { pieceBytes: bytes })) {
+    parts.push(piece);
+    size += piece.length;
+    if (size >= bytes) break;
+  }
+  return withoutMark(joined(parts, size).subarray(0, bytes));
 }
 
 /** The lines of a file, without their ends, from 1. Errors: HoldfastError for a longer line than is allowed. */
 export async function* linesOf(
   files: Pick<Files, 'open'>,
   path: string,
-  { pieceBytes = PIECE_BYTES, mostBytes = MOST_LINE_BYTES, onBytes }: LineOptions = {},
+  options: LineOptions = {},
 ): AsyncGenerator<{ readonly number: number; readonly bytes: Uint8Array }> {
-  const file = await files.open(path);
-  try {
-    let number = 1;
-    let held: Uint8Array[] = [];
-    let heldBytes = 0;
-    for (let offset = 0; offset < file.bytes; offset += pieceBytes) {
-      const piece = await file.readRange(offset, Math.min(pieceBytes, file.bytes - offset));
-      onBytes?.(piece);
-      for (let begin = 0; begin < piece.length; ) {
-        const end = piece.indexOf(NEWLINE, begin);
-        const part = piece.subarray(begin, end < 0 ? piece.length : end);
-        held.push(part);
-        heldBytes += part.length;
-        if (heldBytes > mostBytes) {
-          throw new HoldfastError(
-            `${path}:${number}: longer than ${formatBytes(mostBytes)}; each line is one record, split it into several`,
-          );
-        }
-        if (end < 0) break;
-        yield { number, bytes: joined(held, heldBytes) };
-        number++;
-        held = [];
-        heldBytes = 0;
-        begin = end + 1;
+  const { mostBytes = MOST_LINE_BYTES } = options;
+  let number = 1;
+  let held: Uint8Array[] = [];
+  let heldBytes = 0;
+  for await (const piece of piecesIn(files, path, options)) {
+    for (let begin = 0; begin < piece.length; ) {
+      const end = piece.indexOf(NEWLINE, begin);
+      const part = piece.subarray(begin, end < 0 ? piece.length : end);
+      held.push(part);
+      heldBytes += part.length;
+      if (heldBytes > mostBytes) {
+        throw new HoldfastError(
+          `${path}:${number}: longer than ${formatBytes(mostBytes)}; each line is one record, split it into several`,
+        );
       }
+      if (end < 0) break;
+      yield { number, bytes: joined(held, heldBytes) };
+      number++;
+      held = [];
+      heldBytes = 0;
+      begin = end + 1;
     }
-    if (heldBytes > 0) yield { number, bytes: joined(held, heldBytes) };
-  } finally {
-    await file.close();
   }
+  if (heldBytes > 0) yield { number, bytes: joined(held, heldBytes) };
 }
 
 /** All records of a file. Errors: HoldfastError naming the file and the line of what is no JSON, or too long. */
@@ -90,26 +120,40 @@ async function* itemsOf(
   path: string,
   { onBytes }: LineOptions,
 ): AsyncGenerator<FoundRecord> {
-  const bytes = await files.read(path, MOST_LIST_BYTES, ONE_A_LINE);
-  onBytes?.(bytes);
+  const bytes = isPacked(path)
+    ? await unpackedList(files, path, { ...(onBytes && { onBytes }) })
+    : await files.read(path, MOST_LIST_BYTES, ONE_A_LINE);
+  if (!isPacked(path)) onBytes?.(bytes);
   const list = parseJSON(withoutMark(bytes), path, 'it begins like a list of records');
   for (const [i, value] of (Array.isArray(list) ? list : [list]).entries()) yield { at: `${path}[${i}]`, value };
 }
 
+/** The bytes of a list in a gzip file. Errors: HoldfastError for a longer one than is parsed. */
+async function unpackedList(files: Pick<Files, 'open'>, path: string, options: LineOptions): Promise<Uint8Array> {
+  const parts: Uint8Array[] = [];
+  let size = 0;
+  for await (const piece of piecesIn(files, path, options)) {
+    parts.push(piece);
+    size += piece.length;
+    if (size > MOST_LIST_BYTES) throw tooLong(path, 'more');
+  }
+  return joined(parts, size);
+}
+
 /** Whether a file is one JSON list. Errors: HoldfastError for a longer one than is parsed. */
 async function isList(files: Pick<Files, 'open'>, path: string): Promise<boolean> {
+  const head = await headOf(files, path, 4096);
+  if (head[head.findIndex((byte) => !isSpace(byte))] !== 0x5b) return false;
   const file = await files.open(path);
-  try {
-    const head = withoutMark(await file.readRange(0, Math.min(file.bytes, 4096)));
-    if (head[head.findIndex((byte) => !isSpace(byte))] !== 0x5b) return false;
-    if (file.bytes <= MOST_LIST_BYTES) return true;
-    throw new HoldfastError(
-      `${path}: a JSON list of ${formatBytes(file.bytes)}, ${formatBytes(MOST_LIST_BYTES)} at most are read at once; ${ONE_A_LINE}`,
-    );
-  } finally {
-    await file.close();
-  }
+  await file.close();
+  if (isPacked(path) || file.bytes <= MOST_LIST_BYTES) return true;
+  throw tooLong(path, formatBytes(file.bytes));
 }
+
+const tooLong = (path: string, length: string): HoldfastError =>
+  new HoldfastError(
+    `${path}: a JSON list of ${length}, ${formatBytes(MOST_LIST_BYTES)} at most are read at once; ${ONE_A_LINE}`,
+  );
 
 /** The first record of a file, if that is what it begins with. */
 export async function firstRecord(files: Pick<Files, 'open' | 'read'>, path: string): Promise<FoundRecord | undefined> {
@@ -125,15 +169,8 @@ export async function firstRecord(files: Pick<Files, 'open' | 'read'>, path: str
 const BEGINS_LIKE_RECORDS = /^\s*(?:\[\s*\{|\{.*[^\s[{,:][^\S\n]*\n\s*\{)/;
 
 /** Whether a file begins as a list of objects does, or as lines that are an object each; whole or not. */
-export async function beginsLikeRecords(files: Pick<Files, 'open'>, path: string): Promise<boolean> {
-  const file = await files.open(path);
-  try {
-    const head = withoutMark(await file.readRange(0, Math.min(file.bytes, PIECE_BYTES)));
-    return BEGINS_LIKE_RECORDS.test(new TextDecoder().decode(head));
-  } finally {
-    await file.close();
-  }
-}
+export const beginsLikeRecords = async (files: Pick<Files, 'open'>, path: string): Promise<boolean> =>
+  BEGINS_LIKE_RECORDS.test(new TextDecoder().decode(await headOf(files, path, PIECE_BYTES)));
 
 const isSpace = (byte: number): boolean => byte === 0x20 || (byte >= 0x09 && byte <= 0x0d);
 

@@ -1,14 +1,16 @@
 // Files of records: which of the files that sources stand for hold records, and which lie beside them in a folder and are none.
 // What is in them is lines.ts.
 //
-// Invariant: where data holds records, each of its files is read as records, or named in an error: none of them is learned as
-// text, and of those that may have records none is left out.
+// Invariant: where data holds records, each of its files is read as records, or named in an error or a note (other-forms.ts): none of
+// them is learned as text, and of those that may have records none is left out.
 
 import type { Files, Host } from '../../runtime/host.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
 import { checkSources, filesOf, type SourceFile } from '../corpus.ts';
-import { liesBeside, RECORDS } from './file-names.ts';
+import { JSON_FILE, liesBeside, OTHER_FORM, RECORDS } from './file-names.ts';
+import { isPacked } from './gzip.ts';
 import { beginsLikeRecords, type FoundRecord, firstRecord } from './lines.ts';
+import { checkForm } from './other-forms.ts';
 import { exampleOf, recordShape } from './shapes.ts';
 
 /** A file that records are read from. */
@@ -17,25 +19,28 @@ export interface RecordFile {
   readonly bytes: number;
 }
 
-/** Names of files that may be records, or any other value. */
-const JSON_FILE = /\.json$/i;
 const HEAD_BYTES = 4096;
 
 /**
- * The files that sources stand for, without what else lies in folders of records: what describes them, empty files, and what
- * systems leave there, hidden files and folders, and files that begin as binary ones.
+ * The files that sources stand for, without what else lies in folders of records: what describes them, empty files, data in another
+ * form, and what systems leave there, hidden files and folders, and files that begin as binary ones. Errors: HoldfastError for a
+ * file of another form that is named itself.
  */
 export async function* ownFilesOf(
   files: Pick<Files, 'stat' | 'list' | 'readRange'>,
   sources: readonly string[],
 ): AsyncGenerator<SourceFile> {
   for await (const file of filesOf(files, sources)) {
-    const { path, isFound, kind, bytes } = file;
-    if (isFound && liesBeside(file)) continue;
+    const { path, name, isFound, kind, bytes } = file;
+    checkForm(file);
+    if (isFound && (liesBeside(file) || OTHER_FORM.test(name))) continue;
     if (!isFound || kind !== 'file') yield file;
-    else if (bytes > 0 && !(await files.readRange(path, 0, Math.min(bytes, HEAD_BYTES))).includes(0)) yield file;
+    else if (bytes > 0 && (isPacked(name) || !(await isBinary(files, path, bytes)))) yield file;
   }
 }
+
+const isBinary = async (files: Pick<Files, 'readRange'>, path: string, bytes: number): Promise<boolean> =>
+  (await files.readRange(path, 0, Math.min(bytes, HEAD_BYTES))).includes(0);
 
 /** The files of records that sources stand for, in order. Errors: HoldfastError for what is none. */
 export async function* recordFilesOf(
@@ -49,7 +54,7 @@ export async function* recordFilesOf(
 }
 
 /**
- * Whether the sources are files of records, by their names (*.jsonl, *.ndjson) or by what they begin with, a record of a known
+ * Whether the sources are files of records, by their names (*.jsonl, *.ndjson, also with .gz) or by what they begin with, a record of a known
  * shape. In folders, what describes records (README, LICENSE, *.md, dataset_info.json) and what systems leave there does
  * not count. A *.json file of other objects is what the other files are: text, among source code; by itself it is records, which
  * are refused when they are read. Errors: HoldfastError where some files are records and some are text.

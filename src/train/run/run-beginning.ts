@@ -64,7 +64,7 @@ export async function begin(
   const saved = checkpoint && stateOf(checkpoint);
   if (ranks) await checkAlike(ranks, await beginningFacts(host, saved, until, checkpoint?.sums));
   if (saved) checkModel(settings, saved, out);
-  if (saved) checkText(text.identity, saved.corpus, out);
+  if (saved) await checkText(text, saved.corpus, out);
   const dataset = await datasetOf(settings, text);
 
   const alone = modelOf(settings);

@@ -77,7 +77,7 @@ export interface RunSettings {
   task?: TaskName;
   /** How the files are learned from where they hold records; absent: they are text. @default none */
   records?: RecordSettings;
-  /** Files to validate on, of the same kind; absent: those that a folder of records has for it, or a part of the data is held back. @default none */
+  /** Files to validate on, of the same kind; absent: those that a folder has for it, or a part of the data is held back. @default none */
   validationFile?: string;
   /** The part of the data that is held back. @default a tenth */
   validationShare?: number;

@@ -8,8 +8,8 @@ import { labelledDataset } from '../../data/labelled-texts.ts';
 import { type Masking, maskedDataset, maskingOf, textOf } from '../../data/masking.ts';
 import { tokenizerOf } from '../../data/open-tokenizer.ts';
 import { readDocuments } from '../../data/records/read-records.ts';
-import { holdConversations } from '../../data/records/record-files.ts';
-import { recordsToTrain } from '../../data/records/splits.ts';
+import { holdConversations, recordFilesOf } from '../../data/records/record-files.ts';
+import { recordsToTrain, type TrainingSources, textToTrain } from '../../data/records/splits.ts';
 import { withTurnEnd } from '../../data/records/turn-end.ts';
 import { isSynthetic, syntheticTokens } from '../../data/synthetic.ts';
 import { type TokenizedText, type TokenizingOptions, tokenizedText } from '../../data/tokenized-text.ts';
@@ -32,6 +32,8 @@ export interface RunText {
     | { readonly kind: 'text'; readonly tokens: TokenizedText; readonly masking?: Masking | undefined }
     | ClassContent
     | { readonly kind: 'records'; readonly documents: DocumentSets };
+  /** The files that the data of a run of an earlier version was; undefined where they are the same as now. */
+  readonly earlierFiles?: () => Promise<readonly string[] | undefined>;
 }
 
 /**
@@ -54,7 +56,8 @@ export async function readText(
   if (labels) {
     const sources = { config, labels, data, validationFile, validationShare, seq, images, tokenizer };
     const content = await readExamples(host, sources, options);
-    return { ...corpusOf(content.kind === 'images' ? content.images : content.texts.train), content };
+    if (content.kind === 'images') return { ...corpusOf(content.images), content };
+    return { ...corpusOf(content.texts.train), content, earlierFiles: () => earlierRecords(host, data) };
   }
   const masking = familyOf(config).writes ? undefined : maskingOf(tokenizer, settings.markedWindows);
   if (isSynthetic(data)) {
@@ -71,13 +74,40 @@ export async function readText(
     const read = (sources: readonly string[]) => readDocuments(host, sources, tokenizer, records, options);
     const train = await read(chosen.sources);
     const validation = chosen.validation && (await read(chosen.validation));
-    return { ...corpusOf(train), content: { kind: 'records', documents: { train, validation } } };
+    const content = { kind: 'records', documents: { train, validation } } as const;
+    return { ...corpusOf(train), content, earlierFiles: () => earlierRecords(host, data) };
   }
-  const corpus = await openText(host, settings);
-  const heldBack =
-    validationFile === undefined ? validationShare : await openText(host, { data: [validationFile], seed });
+  const chosen = await textToTrain(host.files, data, settings);
+  const corpus = await openText(host, { ...settings, data: chosen.sources });
+  const heldBack = chosen.validation ? await openText(host, { data: chosen.validation, seed }) : validationShare;
   const tokens = await tokenizedText(host, corpus, tokenizer, { ...options, heldBack });
-  return { corpus, identity: tokens.identity, content: { kind: 'text', tokens, masking } };
+  return {
+    ...{ corpus, identity: tokens.identity, content: { kind: 'text', tokens, masking } },
+    earlierFiles: () => earlierTexts(host, data),
+  };
+}
+
+/** Where folders have splits, all files that are records: earlier versions learned from them. */
+async function earlierRecords({ files }: Host, data: readonly string[]): Promise<string[] | undefined> {
+  if (!haveSplits(data, await recordsToTrain(files, data))) return undefined;
+  const found: string[] = [];
+  for await (const { path } of recordFilesOf(files, data)) found.push(path);
+  return found;
+}
+
+const haveSplits = (data: readonly string[], { sources }: TrainingSources): boolean =>
+  sources.some((source, i) => source !== data[i]);
+
+/** As `earlierRecords`, of text; a pipe is not read again. */
+async function earlierTexts(host: Host, data: readonly string[]): Promise<string[] | undefined> {
+  let isOther = false;
+  const found: string[] = [];
+  for (const source of data) {
+    const hasSplits = haveSplits([source], await textToTrain(host.files, [source]));
+    found.push(...(hasSplits ? (await openText(host, { data: [source], seed: 0 })).names : [source]));
+    isOther ||= hasSplits;
+  }
+  return isOther ? found : undefined;
 }
 
 /**
@@ -124,9 +154,17 @@ export async function withEpochs(settings: RunSettings, text: RunText, epochs: n
 }
 
 /** Errors: HoldfastError where `found` is not the text that a checkpoint in `from` was trained on. */
-export function checkText(found: TextIdentity, saved: TextIdentity, from: string): void {
+export async function checkText(
+  { identity: found, earlierFiles }: Pick<RunText, 'identity' | 'earlierFiles'>,
+  saved: TextIdentity,
+  from: string,
+): Promise<void> {
   if (found.sha256 === saved.sha256) return;
+  const files = await earlierFiles?.();
+  const earlier = files
+    ? `; of a run of an earlier version, which trained on all files of a folder, name them: --data ${files.join(' ')}`
+    : '';
   throw new HoldfastError(
-    `${from}: trained on a corpus of ${saved.bytes} bytes, this one has ${found.bytes} or other text; give the same --data`,
+    `${from}: trained on a corpus of ${saved.bytes} bytes, this one has ${found.bytes} or other text; give the same --data${earlier}`,
   );
 }

@@ -7,6 +7,7 @@
 import type { Files } from '../../runtime/host.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
+import { joinedBytes } from '../../util/joined-bytes.ts';
 import { parseJSON } from '../../util/json.ts';
 
 /** A value as it lies in a file. */
@@ -57,14 +58,14 @@ export async function* linesOf(
           );
         }
         if (end < 0) break;
-        yield { number, bytes: joined(held, heldBytes) };
+        yield { number, bytes: held.length === 1 ? part : joinedBytes(held) };
         number++;
         held = [];
         heldBytes = 0;
         begin = end + 1;
       }
     }
-    if (heldBytes > 0) yield { number, bytes: joined(held, heldBytes) };
+    if (heldBytes > 0) yield { number, bytes: joinedBytes(held) };
   } finally {
     await file.close();
   }
@@ -139,15 +140,3 @@ const isSpace = (byte: number): boolean => byte === 0x20 || (byte >= 0x09 && byt
 
 const withoutMark = (bytes: Uint8Array): Uint8Array =>
   BYTE_ORDER_MARK.every((byte, i) => bytes[i] === byte) ? bytes.subarray(BYTE_ORDER_MARK.length) : bytes;
-
-function joined(parts: readonly Uint8Array[], size: number): Uint8Array {
-  const [only] = parts;
-  if (only && parts.length === 1) return only;
-  const bytes = new Uint8Array(size);
-  let at = 0;
-  for (const part of parts) {
-    bytes.set(part, at);
-    at += part.length;
-  }
-  return bytes;
-}

@@ -33,6 +33,8 @@ export default defineConfig({
         plugins: [...browserPlugins(), browserHost],
         worker: { format: 'es', plugins: browserPlugins },
         server: { host: '127.0.0.1', headers: ISOLATED },
+        // Found in the middle of a run, it would have pages loaded anew.
+        optimizeDeps: { include: ['highs'] },
         define: { 'import.meta.env.EVERY_CASE': JSON.stringify(process.env['HOLDFAST_TESTS'] === 'all') },
         test: {
           ...timeouts,

@@ -343,9 +343,9 @@ export interface Candidate {
 export type ModelExport =
   /** What a low-rank update trained, in PEFT's layout: a zip. */
   | { readonly form: 'adapter' }
-  /** The model as Hugging Face's libraries load it, an adapter made a part of it: a zip. `dtype`: @default 'f32' */
+  /** The model as Hugging Face's libraries load it, an adapter made a part of it: a zip. `dtype`: f32 where it says nothing. */
   | { readonly form: 'model'; readonly dtype?: SavedDtype }
-  /** The model, an adapter made a part of it, as llama.cpp loads it: one file. `type`: of its matrices. @default 'F16' */
+  /** The model, an adapter made a part of it, as llama.cpp loads it: one file. `type`: of its matrices, F16 where it says nothing. */
   | { readonly form: 'gguf'; readonly type?: TensorType };
 
 /** How a run can be written with. */

@@ -8,6 +8,7 @@ import type { ReadingHost } from '../runtime/host.ts';
 import { readWhole } from '../runtime/read-whole.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError, messageOf, shortened } from '../util/errors.ts';
+import { joinedBytes } from '../util/joined-bytes.ts';
 import { Random } from '../util/random.ts';
 import { filesOf, type TextIdentity } from './corpus.ts';
 import { findImageFolder, type ImageFolder, readImages, type WantedImages } from './image-folder.ts';
@@ -163,7 +164,7 @@ async function unpacked(bytes: Uint8Array<ArrayBuffer>, path: string): Promise<U
     const reader = stream.getReader();
     for (let size = 0; size <= MOST_FILE_BYTES; ) {
       const { done, value } = await reader.read();
-      if (done) return joined(pieces);
+      if (done) return joinedBytes(pieces);
       size += value.length;
       pieces.push(value);
     }
@@ -212,8 +213,8 @@ function setOf(parts: readonly Part[]): ImageSet | undefined {
   const images = parts.filter(({ pixels }) => pixels);
   const [first] = images;
   if (!first) return undefined;
-  const pixels = joined(images.map((part) => part.pixels));
-  const labels = joined(parts.map((part) => part.labels));
+  const pixels = joinedBytes(images.flatMap(({ pixels }) => pixels ?? []));
+  const labels = joinedBytes(parts.flatMap(({ labels }) => labels ?? []));
   const { channels, height, width } = first.size ?? CIFAR;
   const count = pixels.length / (channels * height * width);
   if (labels.length !== count)
@@ -221,17 +222,6 @@ function setOf(parts: readonly Part[]): ImageSet | undefined {
       `${first.path}: ${count} images and ${labels.length} labels; put the file of their labels beside it`,
     );
   return { pixels, labels };
-}
-
-function joined(parts: readonly (Uint8Array | undefined)[]): Uint8Array<ArrayBuffer> {
-  const whole = new Uint8Array(parts.reduce((sum, part) => sum + (part?.length ?? 0), 0));
-  let at = 0;
-  for (const part of parts) {
-    if (!part) continue;
-    whole.set(part, at);
-    at += part.length;
-  }
-  return whole;
 }
 
 async function identify(host: ReadingHost, ...sets: readonly (ImageSet | undefined)[]): Promise<TextIdentity> {

@@ -22,8 +22,8 @@ export const SMALL: Readonly<Record<string, number>> = {
   saveEvery: 20,
 };
 
-/** What comes is waited for on a busy machine too. */
-const PATIENCE_MS = 120_000;
+/** What comes is waited for on a busy machine too: almost as long as a test may take. */
+const PATIENCE_MS = 280_000;
 
 /** What no page may do, of all that were visited: errors, and requests to anywhere else. */
 export const misdeeds: string[] = [];

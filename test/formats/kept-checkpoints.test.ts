@@ -2,7 +2,7 @@
 // never one of another program's in place of the model beside it, and nothing of another's removed.
 
 import { describe, expect, test } from 'vitest';
-import { checkpointsOf, findModel, loadWeights, saveCheckpoint } from '../../src/formats/checkpoint.ts';
+import { checkpointsOf, findModel, loadCheckpoint, loadWeights, saveCheckpoint } from '../../src/formats/checkpoint.ts';
 import { serialize } from '../../src/formats/safetensors.ts';
 import { collect } from '../../src/values/tensor-source.ts';
 import { asEarlierVersion } from '../earlier-checkpoint.ts';
@@ -66,6 +66,15 @@ describe('a name stands for', () => {
     expect(await findModel(files, 'run')).toEqual({ config, from: 'run/checkpoint-3' });
     await expect(findModel(files, 'nowhere')).rejects.toThrow('nowhere: no such folder');
   });
+});
+
+test('the state in Hugging Face’s fields is not taken for a run’s, where that is gone, and the sums that name it', async () => {
+  const files = new MemoryFiles();
+  await saveCheckpoint(files, 'run', 3, checkpoint(3));
+  for (const name of ['SHA256SUMS', 'holdfast_state.json']) await files.remove(`run/checkpoint-3/${name}`);
+  await expect(loadCheckpoint(files, 'run/checkpoint-3')).rejects.toThrow(
+    /trainer_state\.json: has no state of a run, nor is there a holdfast_state\.json beside it/,
+  );
 });
 
 describe('a folder named like a checkpoint, without all of its files', () => {

@@ -218,6 +218,11 @@ test('the records of adapters: taken or ignored, never an error, and what is pla
   });
   expect(accepted).toBe(COUNT);
   expect(found).toBeGreaterThan(COUNT / 50);
+  for (const memory of ['constructor', '__proto__']) {
+    const named = JSON.stringify({ ...records, chosen: { memory } });
+    files.contents.set('cache/adapters.json', new TextEncoder().encode(named));
+    expect(await chosenAdapter(host)).toBeUndefined();
+  }
 });
 
 test('a record of the list of runs: whole or damaged, and always there to be shown and removed', async () => {

@@ -6,17 +6,11 @@ import { Exports } from '../../src/browser/exports.ts';
 import { KeptRuns } from '../../src/browser/kept-runs.ts';
 import { Runs } from '../../src/browser/runs.ts';
 import type { BrowserHost } from '../../src/runtime/browser.ts';
+import { records } from '../idb-keyval.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { RUN, SETTINGS, STEPS, savedRun } from '../saved-run.ts';
 
-const records = vi.hoisted(() => new Map<string, unknown>());
-vi.mock('idb-keyval', () => ({
-  createStore() {},
-  get: async (id: string) => records.get(id),
-  update: async (id: string, change: (value: unknown) => unknown) => records.set(id, change(records.get(id))),
-  del: async (id: string) => records.delete(id),
-  entries: async () => [...records],
-}));
+vi.mock('idb-keyval', () => import('../idb-keyval.ts'));
 
 const ID = 'abcd1234';
 const REPORT = 'a report';

@@ -13,16 +13,10 @@ import type { ResumedFile } from '../../src/runtime/host.ts';
 import { deferred } from '../../src/util/deferred.ts';
 import { entry, only } from '../entry.ts';
 import { floats, shardedFolder } from '../formats/raw-tensors.ts';
+import { records } from '../idb-keyval.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 
-const records = vi.hoisted(() => new Map<string, unknown>());
-vi.mock('idb-keyval', () => ({
-  createStore() {},
-  get: async (id: string) => records.get(id),
-  update: async (id: string, change: (value: unknown) => unknown) => records.set(id, change(records.get(id))),
-  del: async (id: string) => records.delete(id),
-  entries: async () => [...records],
-}));
+vi.mock('idb-keyval', () => import('../idb-keyval.ts'));
 
 const PIECE_BYTES = 4000;
 const CONFIG = { model_type: 'gpt2', vocab_size: 256, n_positions: 16, n_embd: 16, n_layer: 1, n_head: 2 } as const;

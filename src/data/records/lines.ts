@@ -7,6 +7,7 @@
 import type { Files } from '../../runtime/host.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
+import { joinedBytes } from '../../util/joined-bytes.ts';
 import { parseJSON } from '../../util/json.ts';
 import { isPacked, unpacked } from './gzip.ts';
 
@@ -65,7 +66,7 @@ async function headOf(files: Pick<Files, 'open'>, path: string, bytes: number): 
     size += piece.length;
     if (size >= bytes) break;
   }
-  return withoutMark(joined(parts, size).subarray(0, bytes));
+  return withoutMark(joinedBytes(parts).subarray(0, bytes));
 }
 
 /** The lines of a file, without their ends, from 1. Errors: HoldfastError for a longer line than is allowed. */
@@ -90,14 +91,14 @@ export async function* linesOf(
         );
       }
       if (end < 0) break;
-      yield { number, bytes: joined(held, heldBytes) };
+      yield { number, bytes: held.length === 1 ? part : joinedBytes(held) };
       number++;
       held = [];
       heldBytes = 0;
       begin = end + 1;
     }
   }
-  if (heldBytes > 0) yield { number, bytes: joined(held, heldBytes) };
+  if (heldBytes > 0) yield { number, bytes: joinedBytes(held) };
 }
 
 /** All records of a file. Errors: HoldfastError naming the file and the line of what is no JSON, or too long. */
@@ -137,7 +138,7 @@ async function unpackedList(files: Pick<Files, 'open'>, path: string, options: L
     size += piece.length;
     if (size > MOST_LIST_BYTES) throw tooLong(path, 'more');
   }
-  return joined(parts, size);
+  return joinedBytes(parts);
 }
 
 /** Whether a file is one JSON list. Errors: HoldfastError for a longer one than is parsed. */
@@ -176,15 +177,3 @@ const isSpace = (byte: number): boolean => byte === 0x20 || (byte >= 0x09 && byt
 
 const withoutMark = (bytes: Uint8Array): Uint8Array =>
   BYTE_ORDER_MARK.every((byte, i) => bytes[i] === byte) ? bytes.subarray(BYTE_ORDER_MARK.length) : bytes;
-
-function joined(parts: readonly Uint8Array[], size: number): Uint8Array {
-  const [only] = parts;
-  if (only && parts.length === 1) return only;
-  const bytes = new Uint8Array(size);
-  let at = 0;
-  for (const part of parts) {
-    bytes.set(part, at);
-    at += part.length;
-  }
-  return bytes;
-}

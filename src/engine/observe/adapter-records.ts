@@ -45,10 +45,14 @@ const RECORDS: Schema<Records> = object({ adapters: namesTo(RECORD), chosen: nam
 const readRecords = async (host: Host): Promise<Records> =>
   (await readCache(host, FILE, RECORDS)) ?? { adapters: {}, chosen: {} };
 
+/** A file may name as chosen what every object has. */
+const recordOf = ({ adapters }: Records, key: string): AdapterRecord | undefined =>
+  Object.hasOwn(adapters, key) ? adapters[key] : undefined;
+
 /** The adapter that this runtime chooses where none is asked for; undefined before a run or a measurement on it. */
 export async function chosenAdapter(host: Host): Promise<AdapterRecord | undefined> {
-  const { adapters, chosen } = await readRecords(host);
-  return adapters[chosen[runtimeKey(host)] ?? ''];
+  const records = await readRecords(host);
+  return recordOf(records, records.chosen[runtimeKey(host)] ?? '');
 }
 
 /** What a fit goes by on a recorded adapter. */
@@ -60,8 +64,7 @@ export const limitsIn = ({ binding, buffer, software, rates }: AdapterRecord): A
 
 /** What a fit goes by on a device, with the rates that are kept of it. */
 export async function keptLimits(host: Host, device: Device): Promise<AdapterLimits> {
-  const { adapters } = await readRecords(host);
-  const { rates } = adapters[adapterKey(host, device)] ?? {};
+  const { rates } = recordOf(await readRecords(host), adapterKey(host, device)) ?? {};
   return limitsOf(device, { ...(rates && { rates }) });
 }
 
@@ -76,8 +79,7 @@ export async function ratesOn(
   { gpu }: Pick<MemoryOptions, 'gpu'>,
   updatesOnHost: boolean,
 ): Promise<Rates | undefined> {
-  const { adapters } = await readRecords(host);
-  const before = adapters[adapterKey(host, device)]?.rates;
+  const before = recordOf(await readRecords(host), adapterKey(host, device))?.rates;
   if (gpu === undefined || device.adapter.software) {
     await keepAdapter(host, device, before);
     return undefined;

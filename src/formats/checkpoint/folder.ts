@@ -130,6 +130,13 @@ export function checkpointFiles(names: readonly string[]): readonly string[] | u
 export const runStateName = async (files: FolderReader, checkpoint: string): Promise<string> =>
   (await hasFiles(files, checkpoint, [RUN_STATE])) ? RUN_STATE : TRAINER_STATE;
 
+/** Errors: HoldfastError where that file is there, with a state in Hugging Face's fields alone. */
+export async function checkOfRun(files: FolderReader, checkpoint: string, stateName: string): Promise<void> {
+  const path = join(checkpoint, stateName);
+  if (stateName === RUN_STATE || (await isOfRun(files, checkpoint)) || !(await files.stat(path))) return;
+  throw new HoldfastError(`${path}: has no state of a run, nor is there a ${RUN_STATE} beside it; ${OTHER_CHECKPOINT}`);
+}
+
 /** Whether a folder has an adapter instead of a model. */
 export const isAdapter = async (files: FolderReader, folder: string): Promise<boolean> =>
   (await hasFiles(files, folder, ADAPTER_FILES)) && !(await hasWeights(files, folder));

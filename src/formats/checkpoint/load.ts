@@ -27,6 +27,7 @@ import {
   ADAPTER_FILES,
   ADAPTER_WEIGHTS,
   CONFIG,
+  checkOfRun,
   hasWeights,
   isAdapter,
   MOMENTS,
@@ -112,6 +113,7 @@ export async function loadState(from: Files, folder: string): Promise<LoadedStat
   return opening(files, folder, async (at) => {
     const stateName = await runStateName(files, at);
     await checkSums(files, at, [CONFIG, stateName]);
+    await checkOfRun(files, at, stateName);
     const state = await jsonIn(files, at, stateName);
     return { config: await configIn(files, at), state, path: at, statePath: join(at, stateName) };
   });
@@ -272,6 +274,7 @@ async function labelsBeside(
 async function checkpointIn(files: FolderReader, folder: string): Promise<LoadedCheckpoint> {
   const stateName = await runStateName(files, folder);
   await checkSums(files, folder, [...new Set([MOMENTS, stateName, TRAINER_STATE, PREPROCESSOR])]);
+  await checkOfRun(files, folder, stateName);
   const isTrained = await isAdapter(files, folder);
   const loaded = isTrained ? await trainedAdapterIn(files, folder) : await weightsIn(files, folder);
   const state = await jsonIn(files, folder, stateName);

@@ -2,6 +2,7 @@
 
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
+import { joinedBytes } from '../../util/joined-bytes.ts';
 
 /** All bytes of a stream, at most so many; `name` and `fix` are for messages. Errors: HoldfastError as soon as there are more. */
 export async function allOf(
@@ -20,11 +21,5 @@ export async function allOf(
       );
     pieces.push(piece);
   }
-  const whole = new Uint8Array(bytes);
-  let at = 0;
-  for (const piece of pieces) {
-    whole.set(piece, at);
-    at += piece.length;
-  }
-  return whole;
+  return joinedBytes(pieces);
 }

@@ -8,7 +8,6 @@
 import type { TextIdentity } from '../../data/corpus.ts';
 import type { ChoiceRecord } from '../../engine/compile/choices.ts';
 import { type Rates, ratesSchema } from '../../engine/compile/rates.ts';
-import { OTHER_CHECKPOINT, RUN_STATE, TRAINER_STATE } from '../../formats/checkpoint/folder.ts';
 import { checkpointsOf, type LoadedState, loadState } from '../../formats/checkpoint.ts';
 import { differenceOf, type ModelConfig, parseConfig } from '../../formats/config.ts';
 import { labelsIn } from '../../formats/families/index.ts';
@@ -106,10 +105,6 @@ export async function settingsIn(files: Files, folder: string): Promise<RunSetti
 export function stateOf({ state: json, config, statePath: file }: LoadedState): SavedState {
   const found = (json as Partial<SavedState> | null)?.format;
   if (found !== FORMAT) {
-    if (found === undefined && file.endsWith(TRAINER_STATE))
-      throw new HoldfastError(
-        `${file}: has no state of a run, nor is there a ${RUN_STATE} beside it; ${OTHER_CHECKPOINT}`,
-      );
     throw new HoldfastError(
       `${file}: format is ${show(found)}; this version reads ${show(FORMAT)}, use a checkpoint that it wrote`,
     );

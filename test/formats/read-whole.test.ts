@@ -84,6 +84,23 @@ test('a config.json or sums that are a device or a pipe are refused as what they
   }
 });
 
+test.each([
+  ['pipe', 'a pipe'],
+  ['folder', 'a folder'],
+  ['other', 'a device'],
+] as const)(
+  'weights that are a %s are refused as what they are where a model’s files stay open',
+  async (kind, what) => {
+    files.posed = 'plain/model.safetensors';
+    files.as = { kind, bytes: 0 };
+    files.reads = 0;
+    await expect(said('generate', 'plain')).rejects.toThrow(
+      `cannot read plain/model.safetensors: it is ${what}, not a file; get the file again`,
+    );
+    expect(files.reads).toBe(0);
+  },
+);
+
 test('what is remembered of kernels counts as not there where it is no file', async () => {
   const host = memoryHost(files);
   files.posed = `${host.cacheFolder}/kernel-choices.json`;

@@ -3,7 +3,7 @@
 //
 // Invariant: what is opened is of one checkpoint, and a file that seems not to be there is not in it.
 
-import { type Files, type FolderReader, join, type OpenFile } from '../../runtime/host.ts';
+import { type FileStat, type Files, type FolderReader, join, type OpenFile } from '../../runtime/host.ts';
 import { readWhole } from '../../runtime/read-whole.ts';
 import { finishing, HoldfastError } from '../../util/errors.ts';
 import { readerOf } from '../archive.ts';
@@ -23,6 +23,8 @@ import {
 } from './folder.ts';
 import { shardNames } from './shard-names.ts';
 import { weightFiles } from './tensor-files.ts';
+
+const NO_FILES = { folder: 'a folder', pipe: 'a pipe', other: 'a device' } as const;
 
 /** Checkpoints that may be replaced while they are opened, one after the other. */
 const MOST_REPLACED = 20;
@@ -107,14 +109,16 @@ export async function openHeld<T>(
 
 /** The files of a model or a checkpoint, kept open: a reader of that folder alone, until it is released. */
 async function hold(files: Files, folder: string): Promise<{ held: FolderReader; release: () => Promise<void> }> {
-  // Undefined of what is not there: it is named where it is asked for.
-  const open = new Map<string, OpenFile | undefined>();
-  const release = () => finishing(async () => {}, ...[...open.values()].map((file) => () => file?.close()));
+  const open = new Map<string, OpenFile>();
+  /** What is no file, or, undefined, not there: it is named where it is asked for. */
+  const others = new Map<string, FileStat | undefined>();
+  const release = () => finishing(async () => {}, ...[...open.values()].map((file) => () => file.close()));
   const openAll = async () => {
     for (const name of await namesToHold(files, folder)) {
       const path = join(folder, name);
-      const isFile = (await files.stat(path))?.kind === 'file';
-      open.set(path, isFile ? await files.open(path) : undefined);
+      const found = await files.stat(path);
+      if (found?.kind === 'file') open.set(path, await files.open(path));
+      else others.set(path, found);
     }
   };
   try {
@@ -122,19 +126,27 @@ async function hold(files: Files, folder: string): Promise<{ held: FolderReader;
   } catch (error) {
     return finishing(() => Promise.reject(error), release);
   }
-  const at = (path: string) => {
+  const stat = async (path: string): Promise<FileStat | undefined> => {
     const file = open.get(path);
-    if (!file) throw new HoldfastError(`cannot read ${path}: it does not exist`);
-    return file;
+    if (file) return { kind: 'file', bytes: file.bytes };
+    return others.has(path) ? others.get(path) : files.stat(path);
+  };
+  const at = async (path: string) => {
+    const file = open.get(path);
+    if (file) return file;
+    const found = (await stat(path))?.kind;
+    const isNone = found === undefined || found === 'file';
+    throw new HoldfastError(
+      `cannot read ${path}: it ${isNone ? 'does not exist' : `is ${NO_FILES[found]}, not a file; get the file again`}`,
+    );
   };
   const held: FolderReader = {
-    read: (path) => at(path).readRange(0, at(path).bytes),
-    readRange: (path, ...range) => at(path).readRange(...range),
-    async stat(path) {
-      const file = open.get(path);
-      if (file) return { kind: 'file', bytes: file.bytes };
-      return open.has(path) ? undefined : files.stat(path);
+    async read(path) {
+      const file = await at(path);
+      return file.readRange(0, file.bytes);
     },
+    readRange: async (path, ...range) => (await at(path)).readRange(...range),
+    stat,
     list: (path) => files.list(path),
     sha256: () => files.sha256(),
   };

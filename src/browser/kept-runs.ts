@@ -15,8 +15,8 @@ import { exportFile } from './export.ts';
 import type { Exports } from './exports.ts';
 import { filesIn, importCheckpoint } from './import.ts';
 import { isBase } from './is-base.ts';
-import { adapterBeside, importModel, type KeepProgress, type ModelFiles, openModel } from './models.ts';
-import type { Fork, ModelExport, RunInfo, RunRecord, Voice } from './protocol.ts';
+import { adapterBeside, importModel, inspectKept, type KeepProgress, type ModelFiles, openModel } from './models.ts';
+import type { Fork, History, ModelExport, ModelInfo, RunInfo, RunRecord, Voice } from './protocol.ts';
 import { readMemory } from './record.ts';
 import { copyOut, fileName, forkInto, latestOf, zipOf } from './run-files.ts';
 import { takeBackData } from './run-records.ts';
@@ -126,6 +126,24 @@ export class KeptRuns {
       return { chats: template !== undefined, adapter };
     };
     return this.#active()?.id === id ? voice() : this.#runs.reading(id, voice);
+  }
+
+  /** See TrainerService.history. */
+  async history(id: string): Promise<History> {
+    const run = await this.#runs.get(id);
+    if (run.savedStep === 0) return { steps: [], validations: [], samples: [] };
+    return this.#asSaved(run, async () => (await savedState(this.#host, this.#runs.folder(id))).history);
+  }
+
+  /** See TrainerService.inspectModel. */
+  async inspect(id: string): Promise<ModelInfo> {
+    const run = await this.#runs.whole(id);
+    return this.#asSaved(run, () => inspectKept(this.#host, run.name, this.#runs.folder(id)));
+  }
+
+  /** What `read` finds in a run's files. One that is open, in another tab too, or exported is held by that, and is read as it was saved. */
+  #asSaved<T>({ id, open }: RunInfo, read: () => Promise<T>): Promise<T> {
+    return open === 'no' ? this.#runs.reading(id, read) : read();
   }
 
   #import(name: string | undefined, store: (folder: string) => Promise<Stored>, source?: string): Promise<RunInfo> {

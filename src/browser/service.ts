@@ -13,7 +13,6 @@ import type { AdapterLimits } from '../engine/compile/workload.ts';
 import { chosenAdapter, keptLimits, limitsIn } from '../engine/observe/adapter-records.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { type RunSettings, readSettings } from '../train/run/run-settings.ts';
-import { savedState } from '../train/run/saved-state.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { classesIn } from './class-settings.ts';
 import { countedIn, recordsIn } from './conversations.ts';
@@ -22,7 +21,7 @@ import { notesOn } from './environment.ts';
 import { compareActivationPolicies, comparePolicies, estimateRun, KnownRuns } from './estimate.ts';
 import { Exports } from './exports.ts';
 import { KeptRuns } from './kept-runs.ts';
-import { inspectFiles, inspectKept, isAdapterZip, type KeepProgress, type ModelFiles } from './models.ts';
+import { inspectFiles, isAdapterZip, type KeepProgress, type ModelFiles } from './models.ts';
 import { OpenRun } from './open-run.ts';
 import { Outbox } from './outbox.ts';
 import type {
@@ -141,10 +140,8 @@ export class TrainerService {
   }
 
   /** Losses, validations and samples up to the latest checkpoint; empty where there is none. */
-  async history(id: string): Promise<History> {
-    const { savedStep } = await this.#runs.get(id);
-    if (savedStep === 0) return { steps: [], validations: [], samples: [] };
-    return (await savedState(this.#host, this.#runs.folder(id))).history;
+  history(id: string): Promise<History> {
+    return this.#kept.history(id);
   }
 
   /** Gives a run another name. Errors: HoldfastError where there is no such run. */
@@ -287,9 +284,7 @@ export class TrainerService {
    * another vocabulary.
    */
   async inspectModel(source: ModelFiles | string): Promise<ModelInfo> {
-    if (typeof source !== 'string') return inspectFiles(this.#host, source);
-    const { name } = await this.#runs.whole(source);
-    return inspectKept(this.#host, name, this.#runs.folder(source));
+    return typeof source === 'string' ? this.#kept.inspect(source) : inspectFiles(this.#host, source);
   }
 
   /** Whether a zip is an adapter alone, which goes with its model (`inspectModel` of both), and no run. Errors: HoldfastError for what is no zip. */
@@ -298,7 +293,7 @@ export class TrainerService {
   }
 
   /**
-   * Keeps a model as a run that has weights alone: `settings.from` of others is `weightsOf` it. `progress` is a `callback`.
+   * Keeps a model as a run that has weights alone: `settings.from` of others is `weightsOf` it. `progress` is told how far it is.
    * Errors: as `inspectModel`.
    */
   importModel(chosen: ModelFiles, name?: string, progress?: KeepProgress): Promise<RunInfo> {

@@ -1,7 +1,7 @@
-// Reads of a run in a page, its report and how it can be written with: it stays as it is until they are done. Another tab that
-// would remove it meanwhile is told that it is open, and what this tab does with it waits.
+// Reads of a run in a page, its report, its history, what model it is and how it can be written with: it stays as it is until
+// they are done. Another tab that would remove it meanwhile is told that it is open, and what this tab does with it waits.
 
-import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Exports } from '../../src/browser/exports.ts';
 import { KeptRuns } from '../../src/browser/kept-runs.ts';
 import { Runs } from '../../src/browser/runs.ts';
@@ -58,8 +58,14 @@ async function opened() {
 const READS: Record<string, (kept: KeptRuns) => Promise<unknown>> = {
   report: async (kept) => (await kept.report(ID)).text(),
   voiceOf: (kept) => kept.voiceOf(ID),
+  history: async (kept) => (await kept.history(ID)).samples,
+  inspectModel: (kept) => kept.inspect(ID),
 };
-const FOUND: Record<string, unknown> = { report: REPORT, voiceOf: { chats: false, adapter: false } };
+const FOUND: Record<string, unknown> = {
+  ...{ report: REPORT, voiceOf: { chats: false, adapter: false } },
+  history: [{ step: 6, text: 'a text\u0000 of "its" own' }],
+  inspectModel: expect.objectContaining({ name: 'mine', from: `runs/${ID}`, config: SETTINGS.config }),
+};
 
 test.each(Object.keys(READS))('%s: another tab does not remove the run meanwhile', async (name) => {
   const { files, elsewhere, kept } = await opened();
@@ -94,9 +100,18 @@ test.each(Object.keys(READS))(
   },
 );
 
-test.each(Object.keys(READS))('%s of a run that another tab has open is refused', async (name) => {
+test.each(['report', 'voiceOf'])('%s of a run that another tab has open is refused', async (name) => {
   const { elsewhere, kept } = await opened();
   const release = await elsewhere.hold(ID);
   await expect(READS[name]?.(kept)).rejects.toThrow(`run ${ID} is open in another tab`);
   release();
+});
+
+describe.each(['history', 'inspectModel'])('%s of a run that is open is what was saved of it', (name) => {
+  test.each(['here', 'elsewhere'] as const)('%s', async (where) => {
+    const { kept, ...runs } = await opened();
+    const release = await runs[where].hold(ID);
+    expect(await READS[name]?.(kept)).toEqual(FOUND[name]);
+    release();
+  });
 });

@@ -31,29 +31,36 @@ export async function localModel(host: Host, name: string): Promise<string> {
   if (!isElsewhere(name)) return name;
   const { terminal } = host;
   let shown = 0;
+  /** Whether the terminal's line has progress on it. */
+  let begun = false;
   const progress = (file: string, bytes: number, of: number) => {
     const now = performance.now();
     if (!terminal.interactive || (now - shown < SHOWN_MS && bytes < of)) return;
     shown = now;
+    begun = bytes !== of;
     terminal.warn(`\r${file}: ${formatBytes(bytes)} of ${formatBytes(of)}\u001b[K${bytes === of ? '\n' : ''}`);
   };
   const waits = (why: string) => terminal.warn(`waiting for another process that fetches ${name}: ${why}\n`);
+  const again = (file: string, why: string) => {
+    terminal.warn(`${begun ? '\n' : ''}${file}: ${why}; it is asked for again\n`);
+    begun = false;
+  };
   const account: HubAccount = { endpoint: endpointOf(host), token: await host.hub?.token() };
   const onHub = hubAddressIn(name, account.endpoint);
   try {
     if (onHub?.file !== undefined)
-      return await fetchFile(host, await hubFolder(onHub, { account }), onHub.file, progress, waits);
+      return await fetchFile(host, await hubFolder(onHub, { account }), onHub.file, progress, waits, again);
     if (onHub) {
-      const folder = await fetchModel(host, await hubFolder(onHub, { account }), progress, waits);
+      const folder = await fetchModel(host, await hubFolder(onHub, { account }), progress, waits, again);
       await keepOfHub(host, onHub, folder);
       return folder;
     }
     const folderAt = (address: string) => urlFolder(address, asAccount(account, fetch), wayIn(account, name));
     const [, folder, zip] = /^(.*\/)([^/?#]+\.(?:zip|gguf))$/i.exec(name) ?? [];
     if (folder !== undefined && zip !== undefined) {
-      return await fetchFile(host, folderAt(folder), fileNameOf(zip), progress, waits);
+      return await fetchFile(host, folderAt(folder), fileNameOf(zip), progress, waits, again);
     }
-    return await fetchModel(host, folderAt(name), progress, waits);
+    return await fetchModel(host, folderAt(name), progress, waits, again);
   } catch (error) {
     if (!(error instanceof Interrupted)) throw error;
     const kept = onHub && onHub.file === undefined ? await keptOfHub(host, onHub) : undefined;

@@ -6,9 +6,10 @@ import * as hub from '@huggingface/hub';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { hubFolder } from '../../src/formats/remote/hub.ts';
 import { openHubModel } from '../../src/formats/remote/hub-model.ts';
-import { Interrupted } from '../../src/formats/remote/remote.ts';
+import { fetchFile, fetchModel, Interrupted, type RemoteFile } from '../../src/formats/remote/remote.ts';
 import { urlFolder } from '../../src/formats/remote/url.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
+import { MemoryFiles, memoryHost } from '../memory-files.ts';
 
 const SHA = 'a'.repeat(40);
 const MIB = 2 ** 20;
@@ -90,10 +91,13 @@ describe('an answer without an end', () => {
 });
 
 describe('silence', () => {
+  /** In place of 30 s. */
+  let silence: number;
   beforeEach(() => {
+    silence = 100;
     const { setTimeout } = globalThis;
     vi.stubGlobal('setTimeout', (work: () => void, ms = 0, ...args: []) =>
-      setTimeout(work, ms === 30_000 ? 100 : ms / 100, ...args),
+      setTimeout(work, ms === 30_000 ? silence : ms / 100, ...args),
     );
   });
 
@@ -121,6 +125,86 @@ describe('silence', () => {
       expect(error).toBeInstanceOf(Interrupted);
       expect(error.message).toBe('nothing came for 30 s');
     }
+  });
+
+  test('where a file is looked for, six times, each of which is told', async () => {
+    answer = () => {};
+    const told: string[] = [];
+    const again = (file: string, why: string) => void told.push(`${file}: ${why}`);
+    const host = memoryHost(new MemoryFiles(), {
+      resumeFile: () => {
+        throw new Error('nothing has come');
+      },
+    });
+    const remote = urlFolder(`${endpoint}/m/`);
+    const none = () => {};
+    for (const fetched of [
+      () => fetchModel(host, remote, none, none, again),
+      () => fetchFile(host, remote, 'config.json', none, none, again),
+    ]) {
+      expect(await refusal(fetched())).toMatch(/cannot get config\.json \(nothing came for 30 s\)/);
+      expect(told.splice(0)).toEqual(Array(5).fill(`${endpoint}/m/config.json: nothing came for 30 s`));
+    }
+  });
+
+  describe('within a file', () => {
+    const bytes = Uint8Array.from({ length: 2500 }, (_, i) => i % 251);
+    let asked: string[] = [];
+    /** A file by ranges, of which each request brings at most 1,000 bytes, and then nothing. */
+    const stalling: RequestListener = (request, response) => {
+      if (request.url?.startsWith('/api/')) {
+        const siblings = [{ rfilename: 'x.gguf' }];
+        return json({ id: 'org/m', _id: '1', sha: SHA, siblings })(request, response);
+      }
+      const [, first = '0', last = ''] = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '') ?? [];
+      const from = Number(first);
+      const to = Math.min(last === '' ? bytes.length : Number(last) + 1, bytes.length);
+      if (to - from > 1) asked.push(`${from}-${to}`);
+      response.writeHead(206, {
+        ...{ etag: '"1"', 'content-range': `bytes ${from}-${to - 1}/${bytes.length}`, 'content-length': to - from },
+      });
+      if (to - from <= 1000) response.end(bytes.subarray(from, to));
+      else response.write(bytes.subarray(from, from + 1000));
+    };
+    beforeEach(() => {
+      // What comes is not to be late on a busy machine.
+      silence = 500;
+      asked = [];
+      answer = stalling;
+    });
+
+    test('ends the reading of it, at the hub and behind an address', async () => {
+      for (const remote of [await folder(), urlFolder(`${endpoint}/m/`)]) {
+        const file = (await remote.find('x.gguf')) as RemoteFile;
+        let arrived = 0;
+        const all = async () => {
+          for await (const piece of file.read(0)) arrived += piece.length;
+        };
+        const error = await thrown(all());
+        expect(error).toBeInstanceOf(Interrupted);
+        expect(error.message).toBe('nothing came for 30 s');
+        expect(arrived).toBe(1000);
+      }
+    });
+
+    test('is gone on from where it was, and each time told', async () => {
+      const told: string[] = [];
+      const again = (file: string, why: string) => void told.push(`${file}: ${why}`);
+      const kept: number[] = [];
+      const target = {
+        written: 0,
+        restart: async () => void kept.splice(0),
+        write: async (piece: Uint8Array) => void kept.push(...piece),
+        commit: async () => {},
+        close: async () => {},
+      };
+      const host = memoryHost(new MemoryFiles(), { resumeFile: async () => target });
+      const none = () => {};
+      await fetchFile(host, await folder(), 'x.gguf', none, none, again);
+      expect(kept).toEqual([...bytes]);
+      expect(asked.slice(-3)).toEqual(['0-2500', '1000-2500', '2000-2500']);
+      expect(told).toEqual(Array(2).fill('hf://org/m/x.gguf: nothing came for 30 s'));
+    });
   });
 
   test('and an answer that is slower than that as a whole, and never silent, is taken', async () => {

@@ -409,6 +409,17 @@ describe('on the command line', () => {
     await expectModel(out);
   });
 
+  test('a file that is asked for again is told of, on a line of its own', async () => {
+    server.behaviour = { busy: { status: 503, times: 1 }, dropAfter: 150, drops: 1 };
+    const { status, said } = await command('export', `${address}/m/`, '--out', path.join(root, 'busy'));
+    expect(status).toBe(0);
+    const lines = said.split(/[\r\n]/).filter((line) => line.includes('again'));
+    const asked = `${address}/m/config.json: `;
+    expect(lines[0]).toBe(`${asked}the server answers 503; it is asked for again`);
+    expect(lines[1]?.startsWith(asked)).toBe(true);
+    expect(lines).toHaveLength(2);
+  });
+
   test('and so is a zip behind one', async () => {
     const files = new MemoryFiles({
       'z/config.json': MODEL['m/config.json'] ?? '',

@@ -1,11 +1,11 @@
-// Requests to servers that may be slow, broken or hostile: one that says nothing counts as lost after a while, and an
-// answer that is taken whole has a limit. What fetch throws of the network is Interrupted, with its reason.
+// Requests to servers that may be slow, broken or hostile: one that says nothing counts as lost after a while, also between the
+// pieces of its answer, and an answer that is taken whole has a limit. What fetch throws of the network is Interrupted, with its reason.
 
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError, messageOf } from '../../util/errors.ts';
 import { Interrupted } from './remote.ts';
 
-/** Until the head of an answer has come, and between the pieces of one that is taken whole. */
+/** Until the head of an answer has come, and between its pieces. */
 const SILENT_MS = 30_000;
 /** Of an answer that is taken whole: a list of files, and what an error says. */
 const MOST_ANSWER_BYTES = 2 ** 24;
@@ -17,7 +17,7 @@ export interface Care {
   readonly silence?: number;
 }
 
-/** Asks with care. Errors: Interrupted where the network fails; HoldfastError, from the body, for an answer that is too long. */
+/** Asks with care. Errors: Interrupted where the network fails, from the body too; HoldfastError, from the body, for an answer that is too long. */
 export function carefully(request: typeof fetch, care: Care = {}): typeof fetch {
   const { isWhole = () => false, silence = SILENT_MS } = care;
   return async (input, init) => {
@@ -27,7 +27,8 @@ export function carefully(request: typeof fetch, care: Care = {}): typeof fetch 
     try {
       const signal = given ? AbortSignal.any([given, watch.signal]) : watch.signal;
       const response = await request(input, { ...init, signal });
-      return !response.ok || isWhole(url) ? limited(response, url, watch) : response;
+      const most = !response.ok || isWhole(url) ? MOST_ANSWER_BYTES : Number.POSITIVE_INFINITY;
+      return watched(response, url, watch, most);
     } catch (error) {
       throw given?.aborted ? error : watch.reasonFor(error);
     } finally {
@@ -62,8 +63,8 @@ function watchOf(silence: number): Watch {
   };
 }
 
-/** An answer of which only so much is taken. */
-function limited(response: Response, url: string, watch: Watch): Response {
+/** An answer that may not fall silent while it is read, and of which at most so many bytes are taken. */
+function watched(response: Response, url: string, watch: Watch, most: number): Response {
   const reader = response.body?.getReader();
   if (!reader) return response;
   let bytes = 0;
@@ -75,9 +76,9 @@ function limited(response: Response, url: string, watch: Watch): Response {
           const { done, value } = await reader.read();
           if (done) return controller.close();
           bytes += value.length;
-          if (bytes > MOST_ANSWER_BYTES)
+          if (bytes > most)
             throw new HoldfastError(
-              `${new URL(url).host}: its answer is longer than ${formatBytes(MOST_ANSWER_BYTES)}; see whether the address is right`,
+              `${new URL(url).host}: its answer is longer than ${formatBytes(most)}; see whether the address is right`,
             );
           controller.enqueue(value);
         } catch (error) {

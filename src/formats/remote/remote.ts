@@ -51,6 +51,9 @@ export type FetchProgress = (name: string, bytes: number, of: number) => void;
 /** Told why a fetch waits: another process brings files into the same folder, a rank of the same run for one. */
 export type FetchWait = (why: string) => void;
 
+/** Told before a file is asked for again, and why. */
+export type FetchAgain = (file: string, why: string) => void;
+
 /** In a row, without a byte between them. */
 const MOST_FAILURES = 6;
 /** Of a server that gives a file only from its start. */
@@ -77,9 +80,10 @@ export function fetchModel(
   remote: RemoteFolder,
   progress: FetchProgress = () => {},
   waits: FetchWait = () => {},
+  again: FetchAgain = () => {},
 ): Promise<string> {
   return withCache(host, remote, waits, async (folder) => {
-    const bring = (name: string) => bringFile(host, folder, remote, name, progress);
+    const bring = (name: string) => bringFile(host, folder, remote, name, progress, again);
     const { place } = remote;
     const hasConfig = await bring(CONFIG);
     if (hasConfig) await checkConfig(host.files, folder, place);
@@ -124,9 +128,10 @@ export function fetchFile(
   name: string,
   progress: FetchProgress = () => {},
   waits: FetchWait = () => {},
+  again: FetchAgain = () => {},
 ): Promise<string> {
   return withCache(host, remote, waits, async (folder) => {
-    if (await bringFile(host, folder, remote, name, progress)) return join(folder, name);
+    if (await bringFile(host, folder, remote, name, progress, again)) return join(folder, name);
     throw new HoldfastError(`${remote.place}${name}: there is no such file`);
   });
 }
@@ -172,11 +177,12 @@ async function bringFile(
   remote: RemoteFolder,
   name: string,
   progress: FetchProgress,
+  again: FetchAgain,
 ): Promise<boolean> {
   const { files, resumeFile } = host;
   assert(resumeFile, 'files from elsewhere are kept by a host that can go on with one');
   const path = join(folder, name);
-  const file = await persistently(remote.place, name, () => remote.find(name));
+  const file = await persistently(remote.place, name, () => remote.find(name), again);
   if (!file) {
     // One of an earlier version of the model.
     await files.remove(path);
@@ -203,7 +209,12 @@ async function bringFile(
         // Before the first byte: what lies there is never taken for another version's.
         await files.writeAtomic(join(folder, SOURCES), JSON.stringify(now));
       }
-      await download(file, target, isSame ? target.written : 0, (written) => progress(name, written, file.bytes));
+      const there = isSame ? target.written : 0;
+      const tells = {
+        progress: (written: number) => progress(name, written, file.bytes),
+        again: (why: string) => again(file.place, why),
+      };
+      await download(file, target, there, tells);
       open = false;
       await target.commit();
     },
@@ -228,7 +239,7 @@ async function download(
   file: RemoteFile,
   target: ResumedFile,
   there: number,
-  progress: (written: number) => void,
+  { progress, again }: { progress: (written: number) => void; again: (why: string) => void },
 ): Promise<void> {
   let written = there;
   let starts = 0;
@@ -268,13 +279,19 @@ async function download(
         }
         await startOver();
       }
+      again(error.message);
       await retryPause(failures);
     }
   }
 }
 
 /** Tries again where that may help. Errors: HoldfastError where it did not. */
-export async function persistently<T>(place: string, name: string, work: () => Promise<T>): Promise<T> {
+export async function persistently<T>(
+  place: string,
+  name: string,
+  work: () => Promise<T>,
+  again: FetchAgain = () => {},
+): Promise<T> {
   for (let failures = 1; ; failures++) {
     try {
       return await work();
@@ -285,6 +302,7 @@ export async function persistently<T>(place: string, name: string, work: () => P
           `${place}: cannot get ${name} (${messageOf(error)}); see whether the address is right and can be reached from here`,
         );
       }
+      again(`${place}${name}`, messageOf(error));
       await retryPause(failures);
     }
   }

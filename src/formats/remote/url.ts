@@ -9,9 +9,6 @@ import { Interrupted, type RemoteFile, type RemoteFolder } from './remote.ts';
 
 type Fetch = typeof fetch;
 
-/** Silence after which a connection counts as lost. */
-const STALLED_MS = 60_000;
-
 export const isUrl = (name: string): boolean => /^https?:\/\//i.test(name);
 
 /**
@@ -65,7 +62,6 @@ async function findFile(url: string, request: Fetch, gettingIn: string): Promise
     hasRanges,
     async *read(from, to) {
       const abort = new AbortController();
-      let timer = setTimeout(() => abort.abort(), STALLED_MS);
       try {
         const response = await ask(
           request,
@@ -80,13 +76,8 @@ async function findFile(url: string, request: Fetch, gettingIn: string): Promise
             `${url}: is another file than a moment ago, or the server sends other bytes than it was asked for; try again`,
           );
         }
-        for await (const piece of piecesOf(response)) {
-          clearTimeout(timer);
-          timer = setTimeout(() => abort.abort(), STALLED_MS);
-          yield piece;
-        }
+        yield* piecesOf(response);
       } finally {
-        clearTimeout(timer);
         abort.abort();
       }
     },

@@ -2,6 +2,7 @@
 
 import { expose, proxy } from 'comlink';
 import { TrainerService } from '../src/browser/service.ts';
+import { SCRIPT } from '../src/browser/worker-script.ts';
 import { openBrowserHost } from '../src/runtime/browser.ts';
 
-expose({ open: async () => proxy(await TrainerService.open(await openBrowserHost())) });
+expose({ script: SCRIPT, open: async () => proxy(await TrainerService.open(await openBrowserHost())) });

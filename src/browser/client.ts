@@ -1,16 +1,21 @@
 // The page's side: starts the worker, brings its events once a frame, and makes the requests that only a page can make.
 // All else is the service's (service.ts), whose methods can be called here as they are.
 
-import { type ProxyMarked, proxy, type Remote, wrap } from 'comlink';
+import { type Remote, wrap } from 'comlink';
 import { callable } from '../util/arguments.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { check, object, optional } from '../util/json.ts';
 import type { Environment, RunEvent } from './protocol.ts';
+import { withCallbacks } from './remote-service.ts';
 import type { TrainerService } from './service.ts';
+import { SCRIPT, type WorkerScript } from './worker-script.ts';
+
+/** Until a worker has loaded its script and answered, over a slow network too. One with another script may never answer. */
+const SILENT_MS = 120_000;
 
 /** The library as a page has it. */
 export interface Holdfast {
-  /** The service in the worker: every method returns a promise. Functions are passed to it by `callback`. */
+  /** The service in the worker: every method returns a promise. Functions among its arguments are called in the page. */
   readonly trainer: Remote<TrainerService>;
   /** What the place offers. */
   readonly environment: Environment;
@@ -30,7 +35,10 @@ export interface HoldfastOptions {
 
 const holdfastOptions = object({ onEvents: optional(callable), worker: optional(callable) });
 
-/** Errors: HoldfastError where the browser has no WebGPU, no adapter or no private files, or the worker cannot start. */
+/**
+ * The library, opened: its worker runs. Errors: HoldfastError where the browser has no WebGPU, no adapter or no private files, and
+ * where the worker cannot start or runs another script; one that never answers is given two minutes.
+ */
 export async function openHoldfast(options: HoldfastOptions = {}): Promise<Holdfast> {
   check(holdfastOptions, options, 'the options of openHoldfast');
   const { onEvents, worker: make = startWorker } = options;
@@ -51,14 +59,16 @@ export async function openHoldfast(options: HoldfastOptions = {}): Promise<Holdf
     );
   });
   try {
-    const remote = wrap<{ open(): Promise<TrainerService & ProxyMarked> }>(worker);
-    const trainer = (await Promise.race([remote.open(), broken])) as unknown as Remote<TrainerService>;
+    const remote = wrap<WorkerScript>(worker);
+    await Promise.race([answered(remote), broken]);
+    const opened = (await Promise.race([remote.open(), broken])) as unknown as Remote<TrainerService>;
+    const trainer = withCallbacks(opened);
     if (onEvents) {
       const listener = async (events: RunEvent[]) => {
         onEvents(events);
         await nextFrame();
       };
-      await trainer.listen(proxy(listener));
+      await Promise.race([trainer.listen(listener), broken]);
     }
     const environment = await Promise.race([trainer.environment(), broken]);
     return { trainer, environment, persist: () => navigator.storage.persist(), close: () => worker.terminate() };
@@ -68,11 +78,17 @@ export async function openHoldfast(options: HoldfastOptions = {}): Promise<Holdf
   }
 }
 
-/** A function that the worker may call. Errors: HoldfastError for what is none. */
-export const callback: typeof proxy = (given) => {
-  check(callable, given, 'the callback');
-  return proxy(given);
-};
+/** Resolves once the worker has said that it runs the script that it should. Errors: HoldfastError where it runs another, or is silent. */
+async function answered(remote: Remote<WorkerScript>): Promise<void> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const refuse = (problem: string) =>
+    new HoldfastError(`the worker ${problem}; it must be a Worker of workers/trainer.js, of the same version`);
+  const silent = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(refuse(`has not answered for ${SILENT_MS / 1000} s`)), SILENT_MS);
+  });
+  const script: unknown = await Promise.race([remote.script, silent]).finally(() => clearTimeout(timer));
+  if (script !== SCRIPT) throw refuse('runs another script');
+}
 
 function startWorker(): Worker {
   return new Worker(new URL('../../workers/trainer.ts', import.meta.url), { type: 'module', name: 'holdfast trainer' });

@@ -44,11 +44,12 @@ export { defaultSettings, type LoraSettings, type RunSettings } from '../train/r
 export type { Decay } from '../train/step/schedule.ts';
 export { formatBytes, parseBytes } from '../util/bytes.ts';
 export { HoldfastError, messageOf } from '../util/errors.ts';
-export { callback, type Holdfast, type HoldfastOptions, openHoldfast } from './client.ts';
+export { type Holdfast, type HoldfastOptions, openHoldfast } from './client.ts';
 export { type FilesToTrain, filesToTrain } from './files-to-train.ts';
 export { imageFile } from './image-file.ts';
 export { isBase } from './is-base.ts';
 export type { KeepProgress, ModelFiles } from './models.ts';
 export type * from './protocol.ts';
+export { callback } from './remote-service.ts';
 export type { ResumeOptions } from './run-records.ts';
 export type { TrainerService } from './service.ts';

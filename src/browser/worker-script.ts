@@ -1,0 +1,12 @@
+// What the trainer's worker shows to the page first (workers/trainer.ts): which script it runs, and the service.
+
+import type { ProxyMarked } from 'comlink';
+import type { TrainerService } from './service.ts';
+
+/** The name of the script, which the page asks for before all else. */
+export const SCRIPT = 'holdfast trainer';
+
+export interface WorkerScript {
+  readonly script: typeof SCRIPT;
+  open(): Promise<TrainerService & ProxyMarked>;
+}

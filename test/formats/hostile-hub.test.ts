@@ -94,7 +94,7 @@ describe('silence', () => {
   /** In place of 30 s. */
   let silence: number;
   beforeEach(() => {
-    silence = 100;
+    silence = 300;
     const { setTimeout } = globalThis;
     vi.stubGlobal('setTimeout', (work: () => void, ms = 0, ...args: []) =>
       setTimeout(work, ms === 30_000 ? silence : ms / 100, ...args),
@@ -214,7 +214,7 @@ describe('silence', () => {
       const next = () => {
         const piece = pieces.shift();
         if (piece === undefined) response.end();
-        else response.write(piece, () => setTimeout(next, 4000));
+        else response.write(piece, () => setTimeout(next, 8000));
       };
       next();
     };

@@ -91,14 +91,24 @@ describe('an answer without an end', () => {
 });
 
 describe('silence', () => {
-  /** In place of 30 s. */
-  let silence: number;
+  /** What 30 s of silence are here: they are over when it is so. */
+  let isSilent: () => boolean;
+  /** Times that something was waited for so long. */
+  let waits: number;
   beforeEach(() => {
-    silence = 300;
+    isSilent = () => true;
+    waits = 0;
     const { setTimeout } = globalThis;
-    vi.stubGlobal('setTimeout', (work: () => void, ms = 0, ...args: []) =>
-      setTimeout(work, ms === 30_000 ? silence : ms / 100, ...args),
-    );
+    vi.stubGlobal('setTimeout', (work: () => void, ms = 0, ...args: []) => {
+      if (ms !== 30_000) return setTimeout(work, ms / 100, ...args);
+      waits++;
+      const timer = setInterval(() => {
+        if (!isSilent()) return;
+        clearInterval(timer);
+        work();
+      }, 5);
+      return timer;
+    });
   });
 
   test('of the hub', async () => {
@@ -117,8 +127,10 @@ describe('silence', () => {
   });
 
   test('where a file is asked for, at the hub and behind an address', async () => {
+    isSilent = () => false;
     answer = (request, response) => {
       if (request.url?.startsWith('/api/')) json({ id: 'org/m', _id: '1', sha: SHA })(request, response);
+      else isSilent = () => true;
     };
     for (const remote of [await folder(), urlFolder(`${endpoint}/m/`)]) {
       const error = await thrown(remote.find('config.json'));
@@ -150,6 +162,9 @@ describe('silence', () => {
   describe('within a file', () => {
     const bytes = Uint8Array.from({ length: 2500 }, (_, i) => i % 251);
     let asked: string[] = [];
+    /** Bytes that came of it, and that are all that will come for now. */
+    let got: number;
+    let sent: number | undefined;
     /** A file by ranges, of which each request brings at most 1,000 bytes, and then nothing. */
     const stalling: RequestListener = (request, response) => {
       if (request.url?.startsWith('/api/')) {
@@ -164,11 +179,20 @@ describe('silence', () => {
         ...{ etag: '"1"', 'content-range': `bytes ${from}-${to - 1}/${bytes.length}`, 'content-length': to - from },
       });
       if (to - from <= 1000) response.end(bytes.subarray(from, to));
-      else response.write(bytes.subarray(from, from + 1000));
+      else {
+        response.write(bytes.subarray(from, from + 1000));
+        sent = from + 1000;
+      }
     };
     beforeEach(() => {
-      // What comes is not to be late on a busy machine.
-      silence = 500;
+      isSilent = () => {
+        if (got !== sent) return false;
+        // Of the next request nothing is sent yet.
+        sent = undefined;
+        return true;
+      };
+      got = 0;
+      sent = undefined;
       asked = [];
       answer = stalling;
     });
@@ -176,14 +200,14 @@ describe('silence', () => {
     test('ends the reading of it, at the hub and behind an address', async () => {
       for (const remote of [await folder(), urlFolder(`${endpoint}/m/`)]) {
         const file = (await remote.find('x.gguf')) as RemoteFile;
-        let arrived = 0;
+        got = 0;
         const all = async () => {
-          for await (const piece of file.read(0)) arrived += piece.length;
+          for await (const piece of file.read(0)) got += piece.length;
         };
         const error = await thrown(all());
         expect(error).toBeInstanceOf(Interrupted);
         expect(error.message).toBe('nothing came for 30 s');
-        expect(arrived).toBe(1000);
+        expect(got).toBe(1000);
       }
     });
 
@@ -194,7 +218,9 @@ describe('silence', () => {
       const target = {
         written: 0,
         restart: async () => void kept.splice(0),
-        write: async (piece: Uint8Array) => void kept.push(...piece),
+        write: async (piece: Uint8Array) => {
+          got = kept.push(...piece);
+        },
         commit: async () => {},
         close: async () => {},
       };
@@ -208,15 +234,17 @@ describe('silence', () => {
   });
 
   test('and an answer that is slower than that as a whole, and never silent, is taken', async () => {
-    answer = (_, response) => {
+    isSilent = () => false;
+    const pieces = ['{"id":"org/m","_id":"1",', '"likes":1,', '"gated":false,', `"sha":"${SHA}"`, '}'];
+    answer = async (_, response) => {
       response.writeHead(200, { 'content-type': 'application/json' });
-      const pieces = ['{"id":"org/m","_id":"1",', '"likes":1,', '"gated":false,', `"sha":"${SHA}"`, '}'];
-      const next = () => {
-        const piece = pieces.shift();
-        if (piece === undefined) response.end();
-        else response.write(piece, () => setTimeout(next, 8000));
-      };
-      next();
+      for (const piece of pieces) {
+        const before = waits;
+        response.write(piece);
+        // It takes as long as it takes: the wait for this piece is over, and another one begins for the next.
+        while (waits === before) await new Promise((resolve) => setTimeout(resolve));
+      }
+      response.end();
     };
     expect((await folder()).cacheName).toBe(`hub+org+m+${SHA}`);
   });

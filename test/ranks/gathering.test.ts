@@ -24,7 +24,7 @@ interface Planned {
   readonly chunk: number;
 }
 
-const plans = fc.integer({ min: 2, max: 3 }).chain((size) =>
+const plans = fc.integer({ min: 2, max: 4 }).chain((size) =>
   fc.record({
     size: fc.constant(size),
     seed: fc.nat(10_000),
@@ -83,7 +83,7 @@ const LOST = 'the device of this rank is lost';
 async function onRank(
   { seed, owners, planned, passes }: Plan,
   messages: Messages,
-  count: { ahead: number },
+  count: { ahead: number; most: number },
   lost?: number,
 ): Promise<string[]> {
   const { rank } = messages;
@@ -98,7 +98,7 @@ async function onRank(
   const [work, read] = [waiting(at([1, 1, 4], random.below(3))), waiting(at([1, 12], random.below(2)))];
   const versions = new Array<number>(CHUNKS).fill(0);
   const operations = operationsOf(planned, owners, rank);
-  const memory = gatheredBytes([{ operations }]);
+  const memory = gatheredBytes([{ operations }], messages.size);
   const underWay = new Map<Uint8Array, number>();
   const bytesUnderWay = () => [...underWay.keys()].reduce((sum, { length }) => sum + length, 0);
   let inTurn = -1;
@@ -107,6 +107,7 @@ async function onRank(
       if (bytes.length !== 4 * inTurn) count.ahead++;
       underWay.set(bytes, (underWay.get(bytes) ?? 0) + 1);
       expect(bytesUnderWay()).toBeLessThanOrEqual(memory);
+      count.most = Math.max(count.most, underWay.size);
       void way.then(() => {
         const left = (underWay.get(bytes) ?? 0) - 1;
         if (left > 0) underWay.set(bytes, left);
@@ -167,8 +168,8 @@ async function onRank(
 }
 
 it('comes to the end with the values of their turns, in any times, within the planned memory', async () => {
-  /** Messages that were asked for or given before their turn. */
-  const count = { ahead: 0 };
+  /** Messages that were asked for or given before their turn, and the most that were under way at once on a rank. */
+  const count = { ahead: 0, most: 0 };
   await fc.assert(
     fc.asyncProperty(plans, async (plan) => {
       const orders = await Promise.all(
@@ -179,6 +180,8 @@ it('comes to the end with the values of their turns, in any times, within the pl
     { numRuns: RUNS, seed: 15 },
   );
   expect(count.ahead).toBeGreaterThan(RUNS);
+  // Of four ranks, one of each, and one that is being taken.
+  expect(count.most).toBe(5);
 }, 20_000);
 
 it('ends on a rank that can read nothing more, which others wait for, and waits for them no longer', async () => {
@@ -186,7 +189,7 @@ it('ends on a rank that can read nothing more, which others wait for, and waits 
   await fc.assert(
     fc.asyncProperty(plans, fc.integer({ min: 1, max: 4 }), async (plan, lost) => {
       const [first] = inProcess(plan.size, plan.seed).map((messages, rank) => {
-        const done = onRank(plan, messages, { ahead: 0 }, rank === 0 ? lost : undefined);
+        const done = onRank(plan, messages, { ahead: 0, most: 0 }, rank === 0 ? lost : undefined);
         return done.catch((error: unknown) => error);
       });
       const outcome = await first;

@@ -19,6 +19,7 @@ export const CHANNELS = {
   ends: 6,
   questions: 7,
   gathers: 8,
+  sums: 9,
 } as const;
 
 /** A part of a value, and the rank that its sum, or its only copy, is on. */
@@ -56,28 +57,31 @@ export class Communicator {
   readonly #messages: Messages;
   readonly #channel: number;
   readonly #watchdog: Watchdog | undefined;
-  #sum: FloatSum | undefined;
+  /** Shared by communicators over other channels: one sum is made at a time. */
+  readonly #sums: { last?: FloatSum };
 
   constructor(
     messages: Messages,
     channel: keyof typeof CHANNELS,
     watchdog?: Watchdog,
     ledger: NetworkLedger = { sentBytes: 0, receivedBytes: 0 },
+    sums: { last?: FloatSum } = {},
   ) {
     this.ledger = ledger;
     this.#messages = messages;
     this.#channel = CHANNELS[channel];
     this.#watchdog = watchdog;
+    this.#sums = sums;
   }
 
-  /** A communicator of these ranks over another channel, with the ledger of this one. */
+  /** A communicator of these ranks over another channel, with the ledger of this one, and its memory for sums. */
   over(channel: keyof typeof CHANNELS): Communicator {
-    return new Communicator(this.#messages, channel, this.#watchdog, this.ledger);
+    return new Communicator(this.#messages, channel, this.#watchdog, this.ledger, this.#sums);
   }
 
   /** Bytes of host memory for sums that are made here. */
   get sumBytes(): number {
-    return this.#sum?.bytes ?? 0;
+    return this.#sums.last?.bytes ?? 0;
   }
 
   get rank(): number {
@@ -89,8 +93,9 @@ export class Communicator {
 
   /** Makes the memory for sums of so many bytes ready. */
   readyForSums(bytes: number): FloatSum {
-    const found = this.#sum && this.#sum.bytes >= 2 * bytes ? this.#sum : new FloatSum(bytes);
-    this.#sum = found;
+    const { last } = this.#sums;
+    const found = last && last.bytes >= 2 * bytes ? last : new FloatSum(bytes);
+    this.#sums.last = found;
     return found;
   }
 

@@ -3,7 +3,7 @@
 
 import type { CollectiveOperation, Operation } from '../compile/operations.ts';
 import { spanOf } from './collectives.ts';
-import { gatheredBytes, isChunkGather } from './gather-order.ts';
+import { gatheredBytes, isChunkGather, valuesAtOnce } from './gather-order.ts';
 import { EXCHANGE_AXES, type ExchangeAxis, type GridPlaces } from './grid.ts';
 
 /** Values on their way to neighbours at once, for each rank of the axis: more than any order of a step has. */
@@ -15,6 +15,8 @@ const TAKEN_AT_ONCE = 2;
 export interface ExchangeRooms {
   /** What is read from the GPU, exchanged, and sent up again, one at a time. */
   readonly value: number;
+  /** Of chunks that others add up, on their way. */
+  readonly gives: { readonly bytes: number; readonly most: number };
   /** By axis: the part of it that is added up here, beside which lie the sum and what comes from another rank. */
   readonly sums: Readonly<Partial<Record<ExchangeAxis, number>>>;
   /** On their way to neighbours. */
@@ -28,6 +30,14 @@ type Operations = readonly Operation[];
 const isExchange = (operation: Operation): operation is CollectiveOperation =>
   operation.op === 'collective' && !isChunkGather(operation);
 
+/** A sum of a chunk over the copies of the model, which one of them gets. */
+export const isChunkSum = ({ collective, axis, on }: CollectiveOperation): boolean =>
+  collective === 'reduce-scatter' && axis === 'data' && 'chunk' in on;
+
+/** Whether another rank makes such a sum: this one gives its part, and gets nothing. */
+export const isGiven = (operation: CollectiveOperation, { rank }: { readonly rank: number }): boolean =>
+  isChunkSum(operation) && operation.parts.every(({ owner }) => owner !== rank);
+
 const known = new WeakMap<Operations, ExchangeRooms>();
 
 /** The host memory that the exchanges of a pass need on one of the ranks. A list of operations is that of one rank. */
@@ -36,6 +46,7 @@ export function exchangeRooms(operations: Operations, places: GridPlaces): Excha
   if (before) return before;
   let value = 0;
   const sums: Partial<Record<ExchangeAxis, number>> = {};
+  const gives = { bytes: 0, most: 0 };
   const sends = { bytes: 0, most: 0 };
   const receives = new Map<number, { from: number; bytes: number; most: number }>();
   for (const operation of operations) {
@@ -50,6 +61,9 @@ export function exchangeRooms(operations: Operations, places: GridPlaces): Excha
         const { bytes, most } = receives.get(from) ?? { bytes: 0, most: 0 };
         receives.set(from, { from, bytes: Math.max(bytes, span), most: Math.min(most + 1, TAKEN_AT_ONCE) });
       }
+    } else if (isGiven(operation, places.data)) {
+      gives.bytes = Math.max(gives.bytes, span);
+      gives.most++;
     } else {
       value = Math.max(value, span);
       if (collective === 'all-gather') continue;
@@ -57,7 +71,8 @@ export function exchangeRooms(operations: Operations, places: GridPlaces): Excha
         if (owner === places[axis].rank) sums[axis] = Math.max(sums[axis] ?? 0, bytes);
     }
   }
-  const found = { value, sums, sends, receives: [...receives.values()] };
+  gives.most = Math.min(gives.most, valuesAtOnce(places.data.size, gives.bytes));
+  const found = { value, gives, sums, sends, receives: [...receives.values()] };
   known.set(operations, found);
   return found;
 }
@@ -75,7 +90,8 @@ export function exchangeMemory(passes: readonly { readonly operations: Operation
   return (
     most(({ value }) => value) +
     [...summed, ...received].reduce((sum, bytes) => sum + bytes, 0) +
+    most(({ gives }) => gives.bytes) * most(({ gives }) => gives.most) +
     most(({ sends }) => sends.bytes) * most(({ sends }) => sends.most) +
-    gatheredBytes(passes)
+    gatheredBytes(passes, places.data.size)
   );
 }

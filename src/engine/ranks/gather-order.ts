@@ -19,12 +19,20 @@ export interface ChunkGather {
   readonly operation: ChunkGatherOperation;
   readonly owner: number;
   readonly bytes: number;
-  /** Nothing gives the chunk another value here between the gather before this one, or the beginning of the pass, and this one. */
-  readonly isReady: boolean;
+  /** Behind so many gathers of the pass nothing gives the chunk another value here until this one; more than are before it: not before its turn. */
+  readonly readyFrom: number;
 }
 
-/** Gathers whose bytes are in memory at once: one that has begun, and one that others take. */
-export const GATHERED_AT_ONCE = 2;
+/** Bytes of host memory that values on their way may take at once, beside two of them. */
+const MOST_BYTES = 2 ** 28;
+
+/** Values of so many bytes at most that are on their way at once among so many ranks, so that the links of all of them work. */
+export const valuesAtOnce = (ranks: number, largest: number): number =>
+  Math.max(1, Math.min(ranks, Math.floor(MOST_BYTES / largest)));
+
+/** Gathers of a pass whose bytes are in memory at once: those that have begun, and one that others take. */
+export const gatheredAtOnce = (ranks: number, gathers: number, largest: number): number =>
+  Math.min(gathers, valuesAtOnce(ranks, largest) + 1);
 
 export const isChunkGather = (operation: Operation): operation is ChunkGatherOperation =>
   operation.op === 'collective' &&
@@ -34,26 +42,31 @@ export const isChunkGather = (operation: Operation): operation is ChunkGatherOpe
 
 export function chunkGathersIn(operations: readonly Operation[]): ChunkGather[] {
   const gathers: ChunkGather[] = [];
-  /** Since the last of them. */
-  const changed = new Set<number>();
+  /** By chunk, how many gathers were before its last change. */
+  const changedAt = new Map<number, number>();
   for (const operation of operations) {
     if (isChunkGather(operation)) {
       const { on, parts, label } = operation;
       assert(parts.length === 1, `${label}: one rank has all of it`);
       const { owner } = at(parts, 0);
-      gathers.push({ operation, owner, bytes: spanOf(operation), isReady: !changed.has(on.chunk) });
-      changed.clear();
+      const changed = changedAt.get(on.chunk);
+      gathers.push({ operation, owner, bytes: spanOf(operation), readyFrom: changed === undefined ? 0 : changed + 1 });
     }
-    for (const { list, piece, access } of operation.uses) if (access !== 'read') changed.add(list.first + piece.chunk);
+    for (const { list, piece, access } of operation.uses)
+      if (access !== 'read') changedAt.set(list.first + piece.chunk, gathers.length);
   }
   return gathers;
 }
 
-/** Bytes of host memory for what is gathered in these passes, which run one at a time. */
-export const gatheredBytes = (passes: readonly { readonly operations: readonly Operation[] }[]): number =>
+/** Bytes of host memory for what so many ranks gather in these passes, which run one at a time. */
+export const gatheredBytes = (
+  passes: readonly { readonly operations: readonly Operation[] }[],
+  ranks: number,
+): number =>
   passes.reduce((most, { operations }) => {
     const gathers = chunkGathersIn(operations);
-    return Math.max(most, Math.min(GATHERED_AT_ONCE, gathers.length) * largestOf(gathers));
+    const largest = largestOf(gathers);
+    return Math.max(most, gatheredAtOnce(ranks, gathers.length, largest) * largest);
   }, 0);
 
 /** Bytes of the largest; 0 where there is none. */

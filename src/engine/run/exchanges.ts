@@ -2,19 +2,23 @@
 // became of it sent up again. What is exchanged when is a pass's affair (engine/ranks/collectives.ts), chunks that are gathered
 // gathering.ts's, what neighbours hand to each other hand-overs.ts's.
 //
+// What others add up of a chunk leaves as soon as the GPU has it, and nothing here waits for it: links of several owners work at once.
+//
 // Invariant: while other ranks are waited for, the GPU does all that was encoded before.
 
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { CollectiveOperation, Operation } from '../compile/operations.ts';
 import { roleIn, spanOf } from '../ranks/collectives.ts';
-import { exchangeRooms } from '../ranks/exchange-memory.ts';
+import type { Communicator } from '../ranks/communicator.ts';
+import { exchangeRooms, isChunkSum, isGiven } from '../ranks/exchange-memory.ts';
 import { isChunkGather } from '../ranks/gather-order.ts';
 import { EXCHANGE_AXES } from '../ranks/grid.ts';
 import type { Ranks } from '../ranks/ranks.ts';
 import { Gathering, type GatherPort } from './gathering.ts';
 import { HandOvers } from './hand-overs.ts';
 import type { Link } from './link.ts';
+import { Outgoing } from './outgoing.ts';
 import type { Slots } from './slots.ts';
 import type { Storage } from './storage.ts';
 
@@ -26,6 +30,9 @@ export class Exchanges {
   readonly #pieceBytes: number;
   readonly #gathering: Gathering;
   readonly #handOvers: HandOvers;
+  /** What others add up. */
+  readonly #given: Outgoing;
+  readonly #sums: Communicator | undefined;
   #bytes = new Uint8Array(0);
 
   constructor(link: Link, storage: Storage, slots: Slots, pieceBytes: number, ranks: Ranks['step'] | undefined) {
@@ -45,12 +52,15 @@ export class Exchanges {
     };
     this.#gathering = new Gathering(port, ranks?.data);
     this.#handOvers = new HandOvers(link, ranks);
+    this.#given = new Outgoing(link);
+    this.#sums = ranks?.data.over('sums');
   }
 
   /** Bytes of host memory that it has for all that. */
   get bytes(): number {
     const sums = EXCHANGE_AXES.map((axis) => this.#ranks?.[axis].sumBytes ?? 0);
-    return [this.#bytes.length, this.#gathering.bytes, this.#handOvers.bytes, ...sums].reduce((a, b) => a + b);
+    const { bytes } = this.#given;
+    return [this.#bytes.length, bytes, this.#gathering.bytes, this.#handOvers.bytes, ...sums].reduce((a, b) => a + b);
   }
 
   /** Begins a pass. */
@@ -60,6 +70,7 @@ export class Exchanges {
     const rooms = exchangeRooms(operations, ranks);
     if (this.#bytes.length < rooms.value) this.#bytes = new Uint8Array(rooms.value);
     for (const axis of EXCHANGE_AXES) if (rooms.sums[axis]) ranks[axis].readyForSums(rooms.sums[axis]);
+    await this.#given.grow(rooms.gives);
     await this.#handOvers.begin(operations, rooms);
     await this.#gathering.begin(operations);
   }
@@ -75,6 +86,12 @@ export class Exchanges {
       return;
     }
     const size = spanOf(operation);
+    if (isGiven(operation, ranks)) {
+      const room = await this.#given.room(size);
+      const there = await this.#link.readEarly(buffer, offset, room.bytes);
+      this.#given.send(room, () => this.#sumsOf(operation).send(label, at(parts, 0).owner, room.bytes), there());
+      return;
+    }
     const { gives, gets } = roleIn(operation, ranks.rank);
     // What this rank has by itself is its part of the whole.
     const part = own && { place: this.#storage.range(own), ...at(parts, ranks.rank) };
@@ -99,7 +116,7 @@ export class Exchanges {
         await this.#link.others(ranks.allGather(label, bytes, parts));
         break;
       case 'reduce-scatter':
-        await this.#link.others(ranks.reduceScatter(label, bytes, parts));
+        await this.#link.others(this.#sumsOf(operation).reduceScatter(label, bytes, parts));
         break;
       case 'all-gather':
         await this.#link.others(ranks.allGather(label, bytes, parts));
@@ -111,6 +128,13 @@ export class Exchanges {
       const { place, offset: first, bytes: size } = part;
       await this.#sendUp(place.buffer, place.offset, bytes.subarray(first, first + size));
     } else if (gets) await this.#sendUp(buffer, offset, bytes);
+  }
+
+  /** Over which ranks add up: chunks apart from all else, since what is given of them leaves when the GPU has it. */
+  #sumsOf(operation: CollectiveOperation): Communicator {
+    const ranks = isChunkSum(operation) ? this.#sums : this.#ranks?.[operation.axis];
+    assert(ranks, `${operation.label}: there are no other ranks`);
+    return ranks;
   }
 
   async #sendUp(buffer: GPUBuffer, offset: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {

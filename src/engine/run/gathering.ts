@@ -1,13 +1,11 @@
-// `Gathering`: all-gathers of chunks as the executor does them, each begun ahead of its turn: as soon as the one before
-// it has run, its bytes leave the owner and are taken by the others, while the GPUs compute what lies between. They
-// come to lie in host memory, and go to their slots in their turn. What is gathered when is a pass's affair
-// (engine/ranks).
+// `Gathering`: all-gathers of chunks as the executor does them, begun ahead of their turns: the bytes of the next few leave their
+// owners and are taken by the others at once, while the GPUs compute what lies between. They come to lie in host memory, and go to
+// their slots in their turns. What is gathered when is a pass's affair (engine/ranks).
 //
-// Invariants: all ranks begin the gathers of a pass in its order, over a channel that has nothing else; a rank waits for others
-// with nothing that they do behind the same gather, so that no wait is in a circle; bytes under way take `gatheredBytes` at most,
-// and nothing is under way when a pass has run.
+// Invariants: all ranks begin the gathers of a pass in its order, over a channel that has nothing else, and each gives what it owns in
+// that order, since messages of one rank arrive so; a rank waits for others with nothing that they do behind the same gather, so that
+// no wait is in a circle; bytes under way take `gatheredBytes` at most, and nothing is under way when a pass has run.
 
-import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Operation } from '../compile/operations.ts';
 import type { Communicator } from '../ranks/communicator.ts';
@@ -15,7 +13,7 @@ import {
   type ChunkGather,
   type ChunkGatherOperation,
   chunkGathersIn,
-  GATHERED_AT_ONCE,
+  gatheredAtOnce,
   largestOf,
 } from '../ranks/gather-order.ts';
 
@@ -33,11 +31,12 @@ export interface GatherPort {
 
 /** A gather that has begun. */
 interface Begun {
+  readonly gather: ChunkGather;
   readonly bytes: Uint8Array<ArrayBuffer>;
   /** Of another rank: waits for its bytes. */
   readonly arrives?: () => Promise<void>;
-  /** Of this one: others have taken them. Absent until they are read. */
-  readonly taken?: Promise<void>;
+  /** Of this one: others have taken them. Absent until they are given. */
+  taken?: Promise<void>;
 }
 
 const known = new WeakMap<readonly Operation[], readonly ChunkGather[]>();
@@ -48,12 +47,16 @@ export class Gathering {
   #gathers: readonly ChunkGather[] = [];
   /** The number of the gather whose turn is next. */
   #turn = 0;
-  #next: Begun | undefined;
+  /** Those that have begun, from that one on. */
+  #begun: Begun[] = [];
   /** What others have not taken of the gather before. */
   #before: Promise<void> | undefined;
   /** Resolves when the bytes that it gave last are on their way. */
   #sending: Promise<unknown> = Promise.resolve();
-  readonly #rooms = Array.from({ length: GATHERED_AT_ONCE }, () => new Uint8Array(0));
+  /** For the gathers that are in memory at once, one behind the other, by number. */
+  #room = new Uint8Array(0);
+  #largest = 0;
+  #atOnce = 0;
 
   /** `ranks`: along the data axis; absent where there is one. */
   constructor(port: GatherPort, ranks: Communicator | undefined) {
@@ -63,68 +66,77 @@ export class Gathering {
 
   /** Bytes of host memory that it has for what is under way. */
   get bytes(): number {
-    return this.#rooms.reduce((sum, { length }) => sum + length, 0);
+    return this.#room.length;
   }
 
-  /** Begins a pass, and its first gather. */
+  /** Begins a pass, and its first gathers. */
   async begin(operations: readonly Operation[]): Promise<void> {
-    assert(!this.#next && !this.#before, 'the pass before has run, with all that it gathers');
+    assert(this.#begun.length === 0 && !this.#before, 'the pass before has run, with all that it gathers');
     const gathers = known.get(operations) ?? chunkGathersIn(operations);
     known.set(operations, gathers);
     this.#gathers = gathers;
     this.#turn = 0;
-    const size = largestOf(gathers);
-    this.#rooms.slice(0, gathers.length).forEach((room, i) => {
-      if (room.length < size) this.#rooms[i] = new Uint8Array(size);
-    });
-    await this.#begin();
+    if (gathers.length === 0) return;
+    this.#largest = largestOf(gathers);
+    this.#atOnce = gatheredAtOnce(this.#communicator.size, gathers.length, this.#largest);
+    if (this.#room.length < this.#atOnce * this.#largest) this.#room = new Uint8Array(this.#atOnce * this.#largest);
+    await this.#beginNext();
   }
 
-  /** The gather whose turn it is, and the beginning of the next one. `use`: takes the bytes that another rank had. */
+  /** The gather whose turn it is, and the beginning of another one. `use`: takes the bytes that another rank had. */
   async run(operation: ChunkGatherOperation, use: (bytes: Uint8Array<ArrayBuffer>) => Promise<void>): Promise<void> {
-    const gather = at(this.#gathers, this.#turn);
-    const begun = this.#next;
-    assert(begun && gather.operation === operation, `${operation.label} comes in its turn`);
+    const begun = this.#begun.shift();
+    assert(begun?.gather.operation === operation, `${operation.label} comes in its turn`);
     if (begun.arrives) {
       await this.#port.others(begun.arrives());
       await use(begun.bytes);
-    }
-    const taken = begun.arrives ? undefined : (begun.taken ?? (await this.#give(gather, begun.bytes)).taken);
-    // What it lies in, the next one is to have.
+    } else if (!begun.taken) await this.#give(begun);
+    // What it lies in, another one is to have.
     if (this.#before) await this.#port.others(this.#before);
-    this.#before = taken;
-    this.#next = undefined;
+    this.#before = begun.taken;
     this.#turn++;
-    if (this.#turn < this.#gathers.length) await this.#begin();
+    if (this.#turn < this.#gathers.length) await this.#beginNext();
     else {
-      if (taken) await this.#port.others(taken);
+      if (this.#before) await this.#port.others(this.#before);
       this.#before = undefined;
     }
   }
 
-  /** The gather whose turn is next. */
-  async #begin(): Promise<void> {
-    const gather = this.#gathers[this.#turn];
-    if (!gather) return;
-    const { owner, isReady, operation } = gather;
+  /** Begins what there is room for beside the one before, which others take, and gives what it owns, up to the first that is not ready. */
+  async #beginNext(): Promise<void> {
     const ranks = this.#communicator;
-    const bytes = at(this.#rooms, this.#turn % GATHERED_AT_ONCE).subarray(0, gather.bytes);
-    if (owner !== ranks.rank) this.#next = { bytes, arrives: ranks.receiveEarly(operation.label, owner, bytes) };
-    else if (!isReady || !this.#port.isHere(operation.on.chunk)) this.#next = { bytes };
-    else this.#next = { bytes, ...(await this.#give(gather, bytes)) };
+    while (this.#begun.length < Math.max(1, this.#atOnce - 1)) {
+      const number = this.#turn + this.#begun.length;
+      const gather = this.#gathers[number];
+      if (!gather) break;
+      const { owner, operation } = gather;
+      const offset = (number % this.#atOnce) * this.#largest;
+      const bytes = this.#room.subarray(offset, offset + gather.bytes);
+      const isOwn = owner === ranks.rank;
+      this.#begun.push({
+        gather,
+        bytes,
+        ...(!isOwn && { arrives: ranks.receiveEarly(operation.label, owner, bytes) }),
+      });
+    }
+    for (const begun of this.#begun) {
+      if (begun.arrives || begun.taken) continue;
+      const { readyFrom, operation } = begun.gather;
+      if (readyFrom > this.#turn || !this.#port.isHere(operation.on.chunk)) break;
+      await this.#give(begun);
+    }
   }
 
   /** To all others, behind what they were given before, as soon as the GPU has it. */
-  async #give({ operation }: ChunkGather, bytes: Uint8Array<ArrayBuffer>): Promise<{ taken: Promise<void> }> {
+  async #give(begun: Begun): Promise<void> {
     const ranks = this.#communicator;
-    const read = await this.#port.readEarly(operation.on.chunk, bytes);
-    const sending = Promise.all([this.#sending, read()]).then(() => ({
-      taken: ranks.sendToAll(operation.label, bytes),
-    }));
+    const { gather, bytes } = begun;
+    const { label, on } = gather.operation;
+    const read = await this.#port.readEarly(on.chunk, bytes);
+    const sending = Promise.all([this.#sending, read()]).then(() => ({ taken: ranks.sendToAll(label, bytes) }));
     this.#sending = sending;
-    const taken = sending.then((sent) => sent.taken);
-    taken.catch((reason: unknown) => this.#port.stop(reason));
-    return { taken };
+    begun.taken = sending.then((sent) => sent.taken);
+    begun.taken.catch((reason: unknown) => this.#port.stop(reason));
   }
 
   get #communicator(): Communicator {

@@ -12,6 +12,8 @@ import type { Communicator } from '../ranks/communicator.ts';
 import type { ExchangeRooms } from '../ranks/exchange-memory.ts';
 import type { Ranks } from '../ranks/ranks.ts';
 import type { Link } from './link.ts';
+import { Outgoing, type OutgoingRoom } from './outgoing.ts';
+import { growTo, noRooms, type Rooms, take } from './rooms.ts';
 
 type Bytes = Uint8Array<ArrayBuffer>;
 
@@ -26,37 +28,10 @@ interface Incoming {
   posted?: { readonly room: Bytes; readonly bytes: Bytes; readonly arrives: () => Promise<void> };
 }
 
-/** Rooms of one size. */
-interface Rooms {
-  bytes: number;
-  most: number;
-  made: number;
-  free: Bytes[];
-}
-
-const noRooms = (): Rooms => ({ bytes: 0, most: 0, made: 0, free: [] });
-
-/** Nothing lies in them. */
-function growTo(rooms: Rooms, { bytes, most }: Pick<Rooms, 'bytes' | 'most'>): void {
-  rooms.most = Math.max(rooms.most, most);
-  if (bytes <= rooms.bytes) return;
-  rooms.bytes = bytes;
-  rooms.made = 0;
-  rooms.free = [];
-}
-
-function take(rooms: Rooms): Bytes | undefined {
-  const room = rooms.free.pop();
-  if (room || rooms.made === rooms.most) return room;
-  rooms.made++;
-  return new Uint8Array(rooms.bytes);
-}
-
 export class HandOvers {
   readonly #link: Link;
   readonly #ranks: Ranks['step'] | undefined;
-  readonly #underWay: Promise<void>[] = [];
-  readonly #sending = noRooms();
+  readonly #outgoing: Outgoing;
   /** By the neighbour: what it is to hand over from now on, the first of it in the memory where it is to be. */
   readonly #incoming = new Map<number, Incoming[]>();
   readonly #taking = new Map<number, Rooms>();
@@ -64,17 +39,17 @@ export class HandOvers {
   constructor(link: Link, ranks: Ranks['step'] | undefined) {
     this.#link = link;
     this.#ranks = ranks;
+    this.#outgoing = new Outgoing(link);
   }
 
   /** Bytes of host memory that it has. */
   get bytes(): number {
-    return [this.#sending, ...this.#taking.values()].reduce((sum, { bytes, made }) => sum + made * bytes, 0);
+    return [...this.#taking.values()].reduce((sum, { bytes, made }) => sum + made * bytes, this.#outgoing.bytes);
   }
 
   /** Begins a pass: what neighbours give in it is taken while this rank still works on what comes before. */
   async begin(operations: readonly Operation[], rooms: ExchangeRooms): Promise<void> {
-    if (rooms.sends.bytes > this.#sending.bytes) await this.#link.others(Promise.all(this.#underWay));
-    growTo(this.#sending, rooms.sends);
+    await this.#outgoing.grow(rooms.sends);
     for (const { from, ...size } of rooms.receives) {
       const own = this.#taking.get(from) ?? noRooms();
       this.#taking.set(from, own);
@@ -92,22 +67,12 @@ export class HandOvers {
   }
 
   /** Memory for a value to hand over. A neighbour that is far behind is waited for. */
-  async room(size: number): Promise<{ readonly room: Bytes; readonly bytes: Bytes }> {
-    for (;;) {
-      const room = take(this.#sending);
-      if (room) return { room, bytes: room.subarray(0, size) };
-      await this.#link.others(Promise.race(this.#underWay));
-    }
+  room(size: number): Promise<OutgoingRoom> {
+    return this.#outgoing.room(size);
   }
 
-  send(ranks: Communicator, { label, parts }: CollectiveOperation, { room, bytes }: { room: Bytes; bytes: Bytes }) {
-    const sent = ranks.send(label, at(parts, 0).owner, bytes).finally(() => {
-      this.#underWay.splice(this.#underWay.indexOf(sent), 1);
-      if (room.length === this.#sending.bytes) this.#sending.free.push(room);
-    });
-    // What goes wrong is thrown at the next check.
-    sent.catch((reason: unknown) => this.#link.stop(reason));
-    this.#underWay.push(sent);
+  send(ranks: Communicator, { label, parts }: CollectiveOperation, room: OutgoingRoom): void {
+    this.#outgoing.send(room, () => ranks.send(label, at(parts, 0).owner, room.bytes));
   }
 
   /** What a neighbour hands over, once it is there; `use` has its memory until it is done. */

@@ -8,12 +8,13 @@ import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { CollectiveOperation, Operation } from '../compile/operations.ts';
 import { bytesOverLink, roleIn, spanOf } from '../ranks/collectives.ts';
-import { isChunkGather } from '../ranks/gather-order.ts';
+import { isChunkSum, isGiven } from '../ranks/exchange-memory.ts';
+import { isChunkGather, valuesAtOnce } from '../ranks/gather-order.ts';
 import { latest, type SimulatedTask } from './clock.ts';
 import { SimulatedGathering } from './gathering.ts';
 import type { Command, SimulatedLink } from './link.ts';
 import type { Machine } from './machine.ts';
-import { exchangeSeconds, placeOn, type SimulatedRanks, sentBytes } from './network.ts';
+import { exchangeSeconds, ownersOf, placeOn, type SimulatedRanks, sentBytes } from './network.ts';
 import type { SimulatedPipeline } from './pipeline.ts';
 
 export class SimulatedExchanges {
@@ -25,6 +26,8 @@ export class SimulatedExchanges {
   readonly #ranks: SimulatedRanks | undefined;
   readonly #pipeline: SimulatedPipeline | undefined;
   readonly #gathering: SimulatedGathering;
+  /** Until others have what this rank gave to sums. */
+  readonly #given: SimulatedTask[] = [];
 
   /** `pipeline`: where it is of a stage. */
   constructor(
@@ -84,6 +87,7 @@ export class SimulatedExchanges {
       const sendUp = () => this.#sendUp(spanOf(operation), after, roomUp);
       return this.#gathering.run(operation, after, sendUp);
     }
+    if (isChunkSum(operation)) return this.#sum(ranks, operation, after, roomUp);
     const { rank } = placeOn(ranks, operation);
     const { gives, gets } = roleIn(operation, rank);
     const { down, up } = bytesOverLink(operation, rank);
@@ -95,6 +99,27 @@ export class SimulatedExchanges {
     for (const { task } of yield* this.#meet(ranks, operation, [])) link.wait(task);
     link.wait(link.post(elsewhere + seconds));
     return gets ? this.#sendUp(up, after, roomUp) : undefined;
+  }
+
+  /** What others add up is on its way while the GPU goes on, as long as there is room for it; what this rank adds up is waited for. */
+  #sum(
+    ranks: SimulatedRanks,
+    operation: CollectiveOperation,
+    after: readonly (Command | undefined)[],
+    roomUp: () => void,
+  ): Command | undefined {
+    const link = this.#link;
+    const bytes = spanOf(operation);
+    const seconds = exchangeSeconds(this.#machine, ranks, operation);
+    if (isGiven(operation, placeOn(ranks, operation))) {
+      const most = valuesAtOnce(ranks.size, bytes / ranks.splits) / ranks.splits;
+      while (this.#given.length >= Math.max(1, most)) link.wait(this.#given.shift());
+      this.#given.push(link.postOneWay('out', seconds / (ranks.size - 1), [this.#read(bytes, after)]));
+      return undefined;
+    }
+    link.wait(this.#read(bytes, after));
+    link.wait(link.postOneWay('in', seconds / ownersOf(ranks)));
+    return this.#sendUp(bytes, after, roomUp);
   }
 
   get #isDirect(): boolean {

@@ -47,6 +47,8 @@ export class SimulatedLink {
   readonly #staging: Fit['staging'];
   readonly #put: (id: number, behind: SimulatedTask, bytes: number) => SimulatedTask | undefined;
   readonly #queues: Readonly<Record<Command['work'], Resource>>;
+  /** What comes from other ranks, beside what goes to them. */
+  readonly #incoming = new Resource();
   /** What the CPU waited for last. */
   #now: SimulatedTask | undefined;
   #lastCompute: SimulatedTask | undefined;
@@ -113,9 +115,17 @@ export class SimulatedLink {
     return command;
   }
 
-  /** What the CPU itself does over the network, behind all of these; it waits for it where it says so. */
+  /** What the CPU itself does over the network both ways, behind all of these; it waits for it where it says so. */
   post(seconds: number, after: readonly (SimulatedTask | undefined)[] = []): SimulatedTask {
-    return this.#queues.network.run('network', seconds, [this.#now, ...after]);
+    const task = this.#queues.network.run('network', seconds, [this.#now, this.#incoming.last, ...after]);
+    this.#incoming.run('network', 0, [task]);
+    return task;
+  }
+
+  /** As `post`, one way, while the other may be busy. */
+  postOneWay(way: 'out' | 'in', seconds: number, after: readonly (SimulatedTask | undefined)[] = []): SimulatedTask {
+    const resource = way === 'in' ? this.#incoming : this.#queues.network;
+    return resource.run('network', seconds, [this.#now, ...after]);
   }
 
   /** The arithmetic that was submitted last. */

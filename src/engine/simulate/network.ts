@@ -106,6 +106,9 @@ export function exchangeSeconds(
   return rounds * (byLink(inside, neighbours.inside) + byLink(between, neighbours.between));
 }
 
+/** Ranks that one of the fit stands for: each of them has a part of what that has alone. */
+export const ownersOf = ({ size, sharding }: SimulatedRanks): number => size / sharding.size;
+
 /** To another stage: on the same machine or not. */
 function linkTo({ network }: Machine, { stage = ALONE }: SimulatedRanks, other: number, stride: number): NetworkLink {
   if (!network) return NOTHING;

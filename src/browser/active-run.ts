@@ -2,7 +2,7 @@
 // and keeps its record.
 
 import type { ChatTemplate } from '../data/records/chat-template.ts';
-import { flopsOf } from '../engine/compile/pass-figures.ts';
+import { flopsOf, isConfined } from '../engine/compile/pass-figures.ts';
 import { checkpointsOf } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
 import { writeReport } from '../report/run-report.ts';
@@ -43,6 +43,8 @@ export class ActiveRun {
   readonly gate = new Gate();
   readonly settings: RunSettings;
   #memory: MemorySettings;
+  /** Whether it had another budget at first. */
+  #hasOtherBudget = false;
   readonly #dependencies: Dependencies;
   readonly #abort = new AbortController();
   readonly #ended = deferred<void>();
@@ -138,6 +140,7 @@ export class ActiveRun {
       const only = KEYS.every((key) => others[key] === this.#memory[key]);
       if (!only || gpu === undefined || !trainer.fits(gpu)) return false;
       try {
+        this.#hasOtherBudget = true;
         await trainer.setBudget(gpu);
       } finally {
         // Where the GPU has not the memory it may be another one, also than before.
@@ -239,18 +242,18 @@ export class ActiveRun {
     },
   };
 
-  /** For estimates of other runs. One that moves chunks, or has hardly begun, says little of what the device can do. */
+  /** For estimates of other runs. One that has hardly begun says little; one within a budget speaks for that budget alone. */
   async #keepSpeed({ steps, tokensPerSecond }: RunSummary): Promise<void> {
     const { trainer, firstStep } = this.#ready as ReadyRun;
     const { fit } = trainer.session;
-    if (fit.slots < fit.residents || steps - firstStep < LEAST_STEPS) return;
+    // Part of it was in the budget before.
+    if (this.#hasOtherBudget || steps - firstStep < LEAST_STEPS) return;
     const { batch, seq, accumulate } = this.settings;
     const pass = fit.passes.step;
-    await this.#dependencies.speeds.keep(trainer.device, this.settings, {
-      dispatches: pass.operations.length,
-      flops: flopsOf(pass),
-      seconds: (batch * seq * accumulate) / tokensPerSecond,
-    });
+    const seconds = (batch * seq * accumulate) / tokensPerSecond;
+    const timed = { dispatches: pass.operations.length, flops: flopsOf(pass), seconds };
+    const { speeds } = this.#dependencies;
+    await speeds.keep(trainer.device, this.settings, timed, isConfined(fit) ? this.#memory : undefined);
   }
 
   /** A hundred times at most: the page has more to do. */

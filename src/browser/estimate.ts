@@ -4,10 +4,11 @@
 import { fitMemory } from '../engine/compile/fit.ts';
 import type { Fit } from '../engine/compile/fitted.ts';
 import { type Recovery, smallestBudget } from '../engine/compile/least.ts';
-import { flopsOf } from '../engine/compile/pass-figures.ts';
+import { flopsOf, isConfined } from '../engine/compile/pass-figures.ts';
 import { type PolicyName, schedule, slotsAt } from '../engine/compile/schedule.ts';
 import { type AdapterLimits, DEFAULT_LIMITS, type Workload } from '../engine/compile/workload.ts';
 import { machineOf } from '../engine/simulate/machine.ts';
+import { simulate } from '../engine/simulate/simulate.ts';
 import { MOST_CHECKPOINTS } from '../formats/checkpoint/save.ts';
 import { backwardPassesOf } from '../graph/operators/optimizer.ts';
 import { updatedOn } from '../memory/layout/chunk-map.ts';
@@ -50,6 +51,8 @@ interface Known {
   readonly parameters: number;
   readonly trained: number;
   readonly smallest: number;
+  /** Of a step without a budget, on the simulated clock; absent until it is asked for. */
+  seconds?: number;
 }
 
 /**
@@ -63,11 +66,12 @@ export function estimateRun(
   stored?: StoredWeights,
   known = new KnownRuns(),
 ): Omit<Estimate, 'room' | 'tokensPerSecond'> {
-  const { workload, whole, parameters, trained, smallest } = knownOf(
+  const run = knownOf(
     known,
     withSplit(known, settings, memory, limits, stored),
     ...([limits, stored, memory.recovery] as const),
   );
+  const { workload, whole, parameters, trained, smallest } = run;
   const figures = {
     parameters,
     trained,
@@ -83,10 +87,32 @@ export function estimateRun(
       memory.gpu === undefined ? whole : fitMemory(workload, limits, memory.gpu, { recovery: memory.recovery });
     const { peak, nonModel, map, slots } = found;
     const fit = { peak, activations: nonModel.arenas, chunkBytes: map.chunkBytes, slots, chunks: map.count };
-    return { ...figures, fit };
+    const slowdown = isConfined(found) ? slowdownOf(found, run, limits, memory) : 1;
+    return { ...figures, fit: { ...fit, ...(slowdown !== undefined && { slowdown }) } };
   } catch (error) {
     if (!(error instanceof HoldfastError)) throw error;
     return { ...figures, problem: error.message };
+  }
+}
+
+/** By the rates that fits go by. Undefined where the host has no room for what is not on the GPU: of a disk nothing is known. */
+function slowdownOf(
+  fit: Fit<TrainingPasses>,
+  run: Known,
+  limits: AdapterLimits,
+  { host, policy = 'planned' }: MemorySettings,
+): number | undefined {
+  const secondsOf = (fit: Fit<TrainingPasses>, policy: PolicyName, hostBytes?: number) => {
+    const { step } = fit.passes;
+    const plan = schedule(step.trace, fit.slots, policy, step.extra);
+    return simulate(fit, step, plan, machineOf(limits), hostBytes, undefined, 1).seconds;
+  };
+  try {
+    run.seconds ??= secondsOf(run.whole, 'planned');
+    return secondsOf(fit, policy, host) / run.seconds;
+  } catch (error) {
+    if (error instanceof HoldfastError) return undefined;
+    throw error;
   }
 }
 

@@ -209,6 +209,11 @@ export interface Estimate {
     readonly chunkBytes: number;
     readonly slots: number;
     readonly chunks: number;
+    /**
+     * Seconds of a step so, as a multiple of those without a budget, by the rates that were measured of this GPU, or typical ones;
+     * 1 where nothing is moved or made again. Absent where host memory has no room for what is moved.
+     */
+    readonly slowdown?: number;
   };
   /** Why it does not fit, and what would. */
   readonly problem?: string;
@@ -216,7 +221,7 @@ export interface Estimate {
   readonly flopsPerStep: number;
   /** Dispatches of one training step without a budget. */
   readonly dispatchesPerStep: number;
-  /** What this device reaches without a budget: in a run of this shape, or by what it took for steps of other models. */
+  /** What this device reaches within the budget: in a run of this shape, or by what it took for steps of other models and `fit.slowdown`. */
   readonly tokensPerSecond?: { readonly value: number; readonly from: 'run' | 'probe' };
   /** Room for files. */
   readonly room: DiskRoom;

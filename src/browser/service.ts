@@ -110,9 +110,13 @@ export class TrainerService {
     const device = this.#device.opened && (await this.#device.open());
     const wanted = readSettings(settings);
     const inFiles = stored ?? (await this.#stored.of(wanted));
-    const found = estimateRun(wanted, readMemory(memory), await this.#limits(), inFiles, this.#known);
+    const within = readMemory(memory);
+    const found = estimateRun(wanted, within, await this.#limits(), inFiles, this.#known);
     const size = { dispatches: found.dispatchesPerStep, flops: found.flopsPerStep };
-    const speed = device && (await this.#speeds.of(device, wanted, size, this.#open.active !== undefined));
+    const slowdown = found.fit?.slowdown;
+    const confined = found.fit && slowdown !== 1 ? { memory: within, slowdown } : undefined;
+    const isQuiet = this.#open.active !== undefined;
+    const speed = device && (await this.#speeds.of(device, wanted, size, isQuiet, confined));
     const room = await this.#host.room();
     return { ...found, ...(speed && { tokensPerSecond: speed }), room };
   }

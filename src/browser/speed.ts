@@ -21,7 +21,7 @@ import { Trainer } from '../train/step/trainer.ts';
 import { accept, namesTo, number, object, optional, text } from '../util/json.ts';
 import { median } from '../util/median.ts';
 import { realNumber } from '../util/range.ts';
-import type { Estimate } from './protocol.ts';
+import type { Estimate, MemorySettings } from './protocol.ts';
 
 /** What of a step its time depends on. */
 export interface StepSize {
@@ -37,6 +37,13 @@ interface Timed extends StepSize {
 /** A run's; `way`: how it computes, which says more of its time than its size (`wayOf`). Records of earlier versions have none. */
 interface TimedRun extends Timed {
   readonly way?: string;
+}
+
+/** A budget that a run does not fit into whole, and how many times as long a step is expected to take within it. */
+export interface Confined {
+  readonly memory: MemorySettings;
+  /** Absent where it is not known. */
+  readonly slowdown?: number | undefined;
 }
 
 /** What a dispatch takes by itself, and a floating-point operation. */
@@ -82,10 +89,10 @@ export class Speeds {
     this.#host = host;
   }
 
-  /** Of a run of these settings whose steps took so long. */
-  async keep({ adapter }: Device, settings: RunSettings, timed: Timed): Promise<void> {
+  /** Of a run of these settings whose steps took so long; `memory`: the budget that it did not fit into whole, if there was one. */
+  async keep({ adapter }: Device, settings: RunSettings, timed: Timed, memory?: MemorySettings): Promise<void> {
     const { runs, ...rest } = await this.#known(adapter.name);
-    await set(adapter.name, { ...rest, runs: withRun(runs, settings, timed) } satisfies Known, this.#store);
+    await set(adapter.name, { ...rest, runs: withRun(runs, settings, timed, memory) } satisfies Known, this.#store);
   }
 
   /** Undefined where nothing is known, and `quiet` says that nothing may be measured now. */
@@ -94,10 +101,11 @@ export class Speeds {
     settings: RunSettings,
     size: StepSize,
     quiet: boolean,
+    confined?: Confined,
   ): Promise<NonNullable<Estimate['tokensPerSecond']> | undefined> {
     const tokens = settings.batch * settings.seq * settings.accumulate;
     const { runs, costs = await this.#measured(device, quiet) } = await this.#known(device.adapter.name);
-    const found = stepTime(settings, size, runs, costs);
+    const found = stepTime(settings, size, runs, costs, confined);
     return found && { value: tokens / found.seconds, from: found.from };
   }
 
@@ -139,42 +147,58 @@ export class Speeds {
   }
 }
 
-/** Runs of one shape take the same time, however long they are and whatever they learn from. */
-const shapeOf = (settings: RunSettings): string => {
+/** Runs of one shape take the same time, however long they are and whatever they learn from; within a budget those in the same one. */
+const shapeOf = (settings: RunSettings, memory?: MemorySettings): string => {
   const { config, lora, batch, seq, accumulate } = settings;
-  return JSON.stringify([config, ...(lora ? [lora] : []), batch, seq, accumulate, wayOf(settings)]);
+  return JSON.stringify([config, ...(lora ? [lora] : []), batch, seq, accumulate, wayOf(settings, memory)]);
 };
 
-/** What a run's arithmetic is done in and where, and when it updates: another way, another time for the same operations. */
-function wayOf(settings: RunSettings): string {
+/**
+ * What a run's arithmetic is done in and where, when it updates, and within what: another way, another time for the same
+ * operations.
+ */
+function wayOf(settings: RunSettings, memory?: MemorySettings): string {
   const { activationDtype = 'f32', optimizerDevice = 'gpu', update = 'at-end', records } = settings;
   const passes = backwardPassesOf(update, settings);
   const isPacked = records?.pack === 'yes';
   return JSON.stringify([
     ...[dtypeOf(settings), momentDtypeIn(settings), activationDtype],
     ...[optimizerDevice, update, passes, isPacked],
+    ...(memory ? [memory.gpu, memory.host, memory.disk, memory.recovery ?? 'step', memory.policy ?? 'planned'] : []),
   ]);
 }
 
 /** `runs` with one more, of these settings, whose steps took so long; the oldest of many are forgotten. */
-export function withRun(runs: Known['runs'], settings: RunSettings, timed: Timed): Known['runs'] {
-  const { [shapeOf(settings)]: _, ...others } = runs;
-  const latest = { ...timed, way: wayOf(settings) };
-  return Object.fromEntries([...Object.entries(others), [shapeOf(settings), latest] as const].slice(-MOST_RUNS));
+export function withRun(
+  runs: Known['runs'],
+  settings: RunSettings,
+  timed: Timed,
+  memory?: MemorySettings,
+): Known['runs'] {
+  const shape = shapeOf(settings, memory);
+  const { [shape]: _, ...others } = runs;
+  const latest = { ...timed, way: wayOf(settings, memory) };
+  return Object.fromEntries([...Object.entries(others), [shape, latest] as const].slice(-MOST_RUNS));
 }
 
-/** Seconds of a step of these settings: as long as a run of the same shape took, or else as is expected by those of the same way. */
+/**
+ * Seconds of a step of these settings: as long as a run of the same shape took, or else as is expected by those of the same way,
+ * so many times as long within a budget. Undefined where nothing is known.
+ */
 export function stepTime(
   settings: RunSettings,
   size: StepSize,
   runs: Known['runs'],
   costs: Costs | undefined,
+  confined?: Confined,
 ): { seconds: number; from: 'run' | 'probe' } | undefined {
-  const same = runs[shapeOf(settings)];
+  const same = runs[shapeOf(settings, confined?.memory)];
   if (same) return { seconds: same.seconds, from: 'run' };
+  const slowdown = confined ? confined.slowdown : 1;
+  if (slowdown === undefined) return undefined;
   const alike = Object.values(runs).filter(({ way }) => way === wayOf(settings));
-  const seconds = expectedSeconds(size, alike, costs);
-  return seconds === undefined ? undefined : { seconds, from: 'probe' };
+  const seconds = runs[shapeOf(settings)]?.seconds ?? expectedSeconds(size, alike, costs);
+  return seconds === undefined ? undefined : { seconds: slowdown * seconds, from: 'probe' };
 }
 
 /** The costs that explain both times; neither is negative. */

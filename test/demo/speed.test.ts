@@ -3,6 +3,8 @@
 
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { estimateRun } from '../../src/browser/estimate.ts';
+import type { MemorySettings } from '../../src/browser/protocol.ts';
 import { costsOf, expectedSeconds, stepMs, stepTime, withRun } from '../../src/browser/speed.ts';
 import { defaultSettings, type RunSettings } from '../../src/train/run/run-settings.ts';
 
@@ -71,6 +73,42 @@ test('a run tells of those of its way alone: its shape, and what it computes in,
   // And however long a run is, and wherever it splits its optimizer.
   const long = { ...settings, steps: 9, optimizerSplit: 3 };
   expect(stepTime(long, size, withRun({}, settings, { ...size, seconds: 3 }), undefined)?.from).toBe('run');
+});
+
+test('within a budget a step takes so many times as long, but where a run in the same one said how long', () => {
+  const settings = defaultSettings();
+  const size = { dispatches: 100, flops: 1e9 };
+  const memory = { gpu: 5e6 };
+  const confined = { memory, slowdown: 1.5 };
+  const resident = withRun({}, settings, { ...size, seconds: 2 });
+  expect(stepTime(settings, size, resident, undefined, confined)).toEqual({ seconds: 3, from: 'probe' });
+  expect(stepTime(settings, size, {}, { dispatch: 0, flop: 1e-9 }, confined)).toEqual({ seconds: 1.5, from: 'probe' });
+  // Nothing is said where nothing is known of how much is waited for.
+  expect(stepTime(settings, size, resident, undefined, { memory })).toBe(undefined);
+  const runs = withRun(resident, settings, { ...size, seconds: 7 }, memory);
+  expect(stepTime(settings, size, runs, undefined, confined)).toEqual({ seconds: 7, from: 'run' });
+  // It says nothing of another budget, of none, and of other sizes.
+  for (const other of [{ gpu: 4e6 }, { gpu: 5e6, host: 1e6 }, { gpu: 5e6, policy: 'LRU' } as const])
+    expect(stepTime(settings, size, runs, undefined, { memory: other, slowdown: 2 })).toEqual({
+      seconds: 4,
+      from: 'probe',
+    });
+  expect(stepTime(settings, size, runs, undefined)).toEqual({ seconds: 2, from: 'run' });
+  const larger = { ...settings, batch: 2 * settings.batch };
+  expect(stepTime(larger, { ...size, flops: 2e9 }, runs, undefined)).toEqual({ seconds: 4, from: 'probe' });
+});
+
+test('an estimate says how many times as long a step takes within a budget: the longer the smaller it is', () => {
+  const settings = defaultSettings();
+  const slowdownIn = (memory: MemorySettings) => estimateRun(settings, memory).fit?.slowdown;
+  const { unlimited, smallest } = estimateRun(settings, {});
+  expect([slowdownIn({}), slowdownIn({ gpu: 2 * unlimited })]).toEqual([1, 1]);
+  const found = [0.5, 0.25, 0].map((share) =>
+    slowdownIn({ gpu: smallest + Math.floor(share * (unlimited - smallest)) }),
+  );
+  for (const [i, slowdown] of found.entries()) expect(slowdown).toBeGreaterThan(found[i - 1] ?? 1);
+  // What has no room in host memory lies on a disk, of whose speed nothing is known.
+  expect(slowdownIn({ gpu: smallest, host: 1e6 })).toBe(undefined);
 });
 
 test('the run that is nearest in arithmetic sets an estimate right; without costs its arithmetic alone counts', () => {

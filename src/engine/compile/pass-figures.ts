@@ -17,6 +17,16 @@ export function recomputedFlops(pass: Pass): { readonly flops: number; readonly 
   return { flops, share: flops / (flopsOf(pass) - flops) };
 }
 
+/** Whether a step moves chunks or activations, or makes some of them again, so that less is on the GPU at once. */
+export const isConfined = ({ slots, residents, passes: { step } }: Confinable): boolean =>
+  slots < residents || offloadedBytes(step) > 0 || recomputedFlops(step).flops > 0;
+
+interface Confinable {
+  readonly slots: number;
+  readonly residents: number;
+  readonly passes: { readonly step: Pass };
+}
+
 /** Bytes of activations that a pass moves below the GPU. Of a step, as many come back. */
 export const offloadedBytes = (pass: Pass): number => movedBytes(pass, 'offload', () => 0);
 

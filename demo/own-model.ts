@@ -5,7 +5,6 @@
 import {
   ALL_LINEAR,
   type ChosenFile,
-  callback,
   type DiskRoom,
   type Estimate,
   FAMILIES,
@@ -142,7 +141,7 @@ export class OwnModel {
       if (this.#info === info) this.#say(`${word} ${info.name}: ${formatBytes(done)} of ${formatBytes(total)}`);
     };
     try {
-      const { id } = await trainer.importModel(files, info.name, callback(progress));
+      const { id } = await trainer.importModel(files, info.name, progress);
       const found = await trainer.inspectModel(id);
       if (this.#info !== info) return found;
       this.#info = found;

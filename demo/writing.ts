@@ -1,7 +1,7 @@
 // `Writing`: the text that a model writes: the samples of its training, texts and answers that are asked for, with its
 // adapter and without, and what it expects after a prompt.
 
-import { type Candidate, callback, type Holdfast, messageOf, type Voice } from '../src/browser/index.ts';
+import { type Candidate, type Holdfast, messageOf, type Voice } from '../src/browser/index.ts';
 import { Chat, places, type Side } from './chat.ts';
 import type { RunCurves } from './curve-data.ts';
 import { whole } from './figures.ts';
@@ -195,7 +195,7 @@ export class Writing {
     const seed = newSeed();
     await this.#busy('a conversation', () =>
       this.#chat.ask(question, this.#sides, (side, messages, onText) =>
-        trainer.chat(run, { messages, seed, ...this.#asked(side) }, callback(onText)),
+        trainer.chat(run, { messages, seed, ...this.#asked(side) }, onText),
       ),
     );
   }
@@ -218,7 +218,7 @@ export class Writing {
           text?.appendData(piece);
           this.#paper.scrollTop = this.#paper.scrollHeight;
         };
-        await trainer.sample(run, { prompt, seed, ...this.#asked(side) }, callback(onText));
+        await trainer.sample(run, { prompt, seed, ...this.#asked(side) }, onText);
       }
     });
   }

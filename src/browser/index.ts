@@ -50,6 +50,5 @@ export { imageFile } from './image-file.ts';
 export { isBase } from './is-base.ts';
 export type { KeepProgress, ModelFiles } from './models.ts';
 export type * from './protocol.ts';
-export { callback } from './remote-service.ts';
 export type { ResumeOptions } from './run-records.ts';
 export type { TrainerService } from './service.ts';

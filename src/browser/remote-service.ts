@@ -2,18 +2,10 @@
 // sent there is refused by its place.
 
 import { proxy, type Remote } from 'comlink';
-import { callable } from '../util/arguments.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { check } from '../util/json.ts';
 import type { TrainerService } from './service.ts';
 
 type Called = (...given: unknown[]) => Promise<unknown>;
-
-/** A function that the worker may call. Those that methods of the trainer are given need it no more. Errors: HoldfastError for what is none. */
-export const callback: typeof proxy = (given) => {
-  check(callable, given, 'the callback');
-  return proxy(given);
-};
 
 /**
  * The service, whose methods take functions as they are. Errors, of each: HoldfastError naming the argument that holds what no

@@ -57,9 +57,7 @@ test('the service looks into it, keeps it with progress, and has the model of it
   const kept = await page.evaluate(async (source) => {
     const { trainer } = window.holdfast;
     const seen: [number, number][] = [];
-    const progress = window.library.callback((done: number, total: number) => {
-      seen.push([done, total]);
-    });
+    const progress = (done: number, total: number) => void seen.push([done, total]);
     const { id } = await trainer.importModel(source, undefined, progress);
     return { seen, info: await trainer.inspectModel(id) };
   }, source);

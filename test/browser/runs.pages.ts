@@ -175,14 +175,7 @@ test('a text that is being written, or about to be, gives way to the run that go
     for (const wait of [0, 0, 150, 'until it is written']) {
       let pieces = 0;
       // Two at once: there is one writer for both.
-      const asked = [
-        trainer.sample(
-          id,
-          long,
-          window.library.callback(() => pieces++),
-        ),
-        trainer.next(id, 'the '),
-      ];
+      const asked = [trainer.sample(id, long, () => void pieces++), trainer.next(id, 'the ')];
       if (typeof wait === 'number') await new Promise((resolve) => setTimeout(resolve, wait));
       else await window.until(() => pieces > 0);
       await trainer.resume(id, { paused: true });

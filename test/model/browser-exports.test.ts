@@ -13,7 +13,6 @@ const config = library.configOfShape({ ...library.DEFAULT_SHAPE, family: 'gpt2' 
 const CALLS: Readonly<Record<string, Call>> = {
   HoldfastError: { args: ['message'], call: (message) => new library.HoldfastError(message) },
   activationCode: { args: ['kept', true], call: library.activationCode },
-  callback: { args: [() => {}], call: library.callback },
   configOfShape: { args: [{ ...library.DEFAULT_SHAPE, family: 'gpt2' }, 'shape'], call: library.configOfShape },
   decode: { args: [1], call: library.decode },
   defaultSettings: { args: [{ config, lr: 1, batch: 2 }], call: library.defaultSettings },

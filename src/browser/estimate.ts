@@ -26,7 +26,8 @@ import { checkBatch, traceStep } from '../train/step/step-programs.ts';
 import { type TrainingPasses, trainingWorkload } from '../train/step/training-workload.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { bytesPerElement, type StoredElement } from '../values/stored-elements.ts';
-import type { ActivationPolicyFigures, Estimate, MemorySettings, PolicyComparison, StoredWeights } from './protocol.ts';
+import type { ActivationPolicyFigures, Estimate, PolicyComparison } from './estimate-types.ts';
+import type { MemorySettings, StoredWeights } from './protocol.ts';
 
 const MOST_KNOWN = 20;
 

@@ -45,6 +45,7 @@ export type { Decay } from '../train/step/schedule.ts';
 export { formatBytes, parseBytes } from '../util/bytes.ts';
 export { HoldfastError, messageOf } from '../util/errors.ts';
 export { type Holdfast, type HoldfastOptions, openHoldfast } from './client.ts';
+export type * from './estimate-types.ts';
 export { type FilesToTrain, filesToTrain } from './files-to-train.ts';
 export { imageFile } from './image-file.ts';
 export { isBase } from './is-base.ts';

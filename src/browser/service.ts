@@ -19,20 +19,19 @@ import { countedIn, recordsIn } from './conversations.ts';
 import { CurrentDevice } from './current-device.ts';
 import { notesOn } from './environment.ts';
 import { compareActivationPolicies, comparePolicies, estimateRun, KnownRuns } from './estimate.ts';
+import type { ActivationPolicyFigures, Estimate, PolicyComparison } from './estimate-types.ts';
 import { Exports } from './exports.ts';
 import { KeptRuns } from './kept-runs.ts';
 import { inspectFiles, isAdapterZip, type KeepProgress, type ModelFiles } from './models.ts';
 import { OpenRun } from './open-run.ts';
 import { Outbox } from './outbox.ts';
 import type {
-  ActivationPolicyFigures,
   Candidate,
   ChatRequest,
   ChosenFile,
   ClassesFound,
   ClassGuess,
   Environment,
-  Estimate,
   Fork,
   History,
   Listener,
@@ -41,7 +40,6 @@ import type {
   ModelInfo,
   NewRun,
   Picture,
-  PolicyComparison,
   RunInfo,
   SampleRequest,
   StepPicture,

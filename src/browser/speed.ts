@@ -21,7 +21,8 @@ import { Trainer } from '../train/step/trainer.ts';
 import { accept, namesTo, number, object, optional, text } from '../util/json.ts';
 import { median } from '../util/median.ts';
 import { realNumber } from '../util/range.ts';
-import type { Estimate, MemorySettings } from './protocol.ts';
+import type { Estimate } from './estimate-types.ts';
+import type { MemorySettings } from './protocol.ts';
 
 /** What of a step its time depends on. */
 export interface StepSize {

@@ -1,4 +1,4 @@
-// What the trainer's worker shows to the page first (workers/trainer.ts): which script it runs, and the service.
+// The trainer's worker as a page first sees it (workers/trainer.ts): the name of its script, and the service.
 
 import type { ProxyMarked } from 'comlink';
 import type { TrainerService } from './service.ts';

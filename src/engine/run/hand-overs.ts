@@ -13,7 +13,7 @@ import type { ExchangeRooms } from '../ranks/exchange-memory.ts';
 import type { Ranks } from '../ranks/ranks.ts';
 import type { Link } from './link.ts';
 import { Outgoing, type OutgoingRoom } from './outgoing.ts';
-import { growTo, noRooms, type Rooms, take } from './rooms.ts';
+import { growTo, noRooms, type Rooms } from './rooms.ts';
 
 type Bytes = Uint8Array<ArrayBuffer>;
 
@@ -44,7 +44,7 @@ export class HandOvers {
 
   /** Bytes of host memory that it has. */
   get bytes(): number {
-    return [...this.#taking.values()].reduce((sum, { bytes, made }) => sum + made * bytes, this.#outgoing.bytes);
+    return [...this.#taking.values()].reduce((sum, { bytes, count }) => sum + count * bytes, this.#outgoing.bytes);
   }
 
   /** Begins a pass: what neighbours give in it is taken while this rank still works on what comes before. */
@@ -94,7 +94,7 @@ export class HandOvers {
     const ranks = this.#ranks?.[axis];
     assert(ranks, `${label}: there are no other ranks`);
     const rooms = this.#taking.get(owner);
-    const room = rooms && take(rooms);
+    const room = rooms?.free.pop();
     assert(room, `${label}: another value of its rank is in use`);
     const bytes = room.subarray(0, spanOf(next.operation));
     next.posted = { room, bytes, arrives: ranks.receiveEarly(label, owner, bytes) };

@@ -4,7 +4,7 @@
 // Invariant: values on their way lie in as many rooms as exchange-memory.ts says, at most, each as large as the largest.
 
 import type { Link } from './link.ts';
-import { growTo, noRooms, type Rooms, take } from './rooms.ts';
+import { growTo, noRooms } from './rooms.ts';
 
 type Bytes = Uint8Array<ArrayBuffer>;
 
@@ -28,11 +28,11 @@ export class Outgoing {
 
   /** Bytes of host memory that it has. */
   get bytes(): number {
-    return this.#rooms.made * this.#rooms.bytes;
+    return this.#rooms.count * this.#rooms.bytes;
   }
 
   /** Makes ready for values of so many bytes, at most so many at once. */
-  async grow(size: Pick<Rooms, 'bytes' | 'most'>): Promise<void> {
+  async grow(size: { readonly bytes: number; readonly most: number }): Promise<void> {
     if (size.bytes > this.#rooms.bytes) await this.#link.others(Promise.all(this.#underWay));
     growTo(this.#rooms, size);
   }
@@ -40,7 +40,7 @@ export class Outgoing {
   /** Memory for a value. Ranks that are far behind are waited for. */
   async room(size: number): Promise<OutgoingRoom> {
     for (;;) {
-      const room = take(this.#rooms);
+      const room = this.#rooms.free.pop();
       if (room) return { room, bytes: room.subarray(0, size) };
       await this.#link.others(Promise.race(this.#underWay));
     }

@@ -1,7 +1,6 @@
 // needs: place_a, place_b, steps, a, b
-// needs: p, initial, c
+// needs: p, start_of, finish
 // needs: total_a, total_b
-// needs: store
 // C in blocks of 8 x 8, one to a lane, with no workgroup memory, no barriers and no subgroups: for adapters
 // that run shaders on a CPU but show no subgroups. A workgroup is 2 x 4 lanes, a tile of 16 x 32. One step of k
 // at a time: four at once, as in quads.wgsl, halve the speed on llvmpipe, which then spills the sums.
@@ -25,9 +24,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   // Two to a row: columns 0..3 and 4..7.
   var sums: array<vec4f, 16>;
   for (var i = select(0u, 16u, p.accumulate != 0u); i > 0u; i--) {
-    let r = min(row + ((i - 1u) >> 1u), p.M - 1u);
-    let first = column + 4u * ((i - 1u) & 1u);
-    for (var j = 0u; j < 4u; j++) { sums[i - 1u][j] = initial(r, min(first + j, p.N - 1u)); }
+    sums[i - 1u] = start_of(row + ((i - 1u) >> 1u), column + 4u * ((i - 1u) & 1u));
   }
   var c0 = sums[0]; var c1 = sums[1]; var c2 = sums[2]; var c3 = sums[3];
   var c4 = sums[4]; var c5 = sums[5]; var c6 = sums[6]; var c7 = sums[7];
@@ -57,13 +54,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     c15 += a1.w * b1;
   }
   sums = array<vec4f, 16>(c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14, c15);
-  for (var i = 0u; i < 16u; i++) {
-    let r = row + (i >> 1u);
-    let first = column + 4u * (i & 1u);
-    let width = min(max(first, p.N) - first, min(4u, arrayLength(&c)));
-    let values = sums[i];
-    for (var j = 0u; j < select(0u, width, r < p.M); j++) { store(r, first + j, values[j]); }
-  }
+  for (var i = 0u; i < 16u; i++) { finish(row + (i >> 1u), column + 4u * (i & 1u), sums[i]); }
 }
 
 // Four rows of A at one step of k, and four columns of B.

@@ -1,5 +1,5 @@
-// needs: c, c_index, p
+// needs: c, c_at, bias_at, elem
 // gives: store
-@group(0) @binding(4) var<storage, read> bias: array<f32>;  // (N) from bias0
+@group(0) @binding(4) var<storage, read> bias: array<elem>;  // (N) from bias0
 
-fn store(row: u32, column: u32, sum: f32) { c[c_index(row, column)] = sum + bias[p.bias0 + column]; }
+fn store(row: u32, column: u32, sum: elem) { c[c_at(row, column)] = sum + bias[bias_at(column)]; }

@@ -1,5 +1,5 @@
-// needs: c, c_index
+// needs: c, c_at, elem
 // gives: store
-@group(0) @binding(4) var<storage, read> residual: array<f32>;  // as C
+@group(0) @binding(4) var<storage, read> residual: array<elem>;  // as C
 
-fn store(row: u32, column: u32, sum: f32) { c[c_index(row, column)] = residual[c_index(row, column)] + sum; }
+fn store(row: u32, column: u32, sum: elem) { c[c_at(row, column)] = residual[c_at(row, column)] + sum; }

@@ -1,3 +1,3 @@
-// needs: c, c_index, p
+// needs: c, c_at, elem, p
 // gives: store
-fn store(row: u32, column: u32, sum: f32) { c[c_index(row, column)] = p.scale * sum; }
+fn store(row: u32, column: u32, sum: elem) { c[c_at(row, column)] = p.scale * sum; }

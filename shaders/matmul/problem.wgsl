@@ -1,8 +1,7 @@
-// gives: p, c, c_index, initial, add_columns
-// What every matmul shares: the problem, where each element of C starts and how products are added. The
-// accumulators begin at the stored value when the product continues one, and terms are added one by one in
-// increasing k, so a sum over k may be split over dispatches without changing a bit. An epilogue's `store`,
-// appended behind this text, finishes each element.
+// gives: p, add_columns
+// What every matmul shares: the problem, and how products are added. The accumulators begin at the stored value
+// when the product continues one, and terms are added one by one in increasing k, so a sum over k may be split over
+// dispatches without changing a bit. An epilogue's `store`, appended behind this text, finishes each element.
 
 // Element (m, k) of A is a[a0 + m * a_m + k * a_k], likewise (k, n) of B; one stride of each is 1.
 struct Params {
@@ -12,16 +11,6 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(3) var<storage, read_write> c: array<f32>;
-
-// Where an element lies in C, and in the operands of an epilogue that lie as C does.
-fn c_index(row: u32, column: u32) -> u32 { return p.c0 + row * p.c_m + column; }
-
-fn initial(row: u32, column: u32) -> f32 {
-  if (p.accumulate == 0u) { return 0.0; }
-  return c[c_index(row, column)];
-}
-
 // Four steps of k for one row of A (a) and one column of B (b). A chain of scalar operations, not a vector
 // one: software adapters then keep the running sum in a register.
 fn add_products(sum: f32, a: vec4f, b: vec4f) -> f32 {

@@ -1,8 +1,7 @@
 // needs: QUADS
 // needs: place_a, place_b, steps, load_b, load_a
-// needs: p, initial, add_columns, c
+// needs: p, start_of, finish, add_columns
 // needs: total_a, total_b
-// needs: store
 // C in tiles of 16 x 16, one to a quad of lanes, for adapters on which a load costs far more than a
 // multiply-add (CPUs that run shaders: a lane is a SIMD lane there). Each lane holds 4 rows of A and 4 columns
 // of B and meets the other lanes' rows by quad swaps, one register shuffle each: 32 values loaded serve 256
@@ -31,8 +30,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
 
   var sums: array<vec4f, 16>;
   for (var i = select(0u, 16u, p.accumulate != 0u); i > 0u; i--) {
-    let r = min(row + 4u * (lane ^ ((i - 1u) & 3u)) + ((i - 1u) >> 2u), p.M - 1u);
-    for (var j = 0u; j < 4u; j++) { sums[i - 1u][j] = initial(r, min(column + j, p.N - 1u)); }
+    sums[i - 1u] = start_of(row + 4u * (lane ^ ((i - 1u) & 3u)) + ((i - 1u) >> 2u), column);
   }
   var c0 = sums[0]; var c1 = sums[1]; var c2 = sums[2]; var c3 = sums[3];
   var c4 = sums[4]; var c5 = sums[5]; var c6 = sums[6]; var c7 = sums[7];
@@ -61,10 +59,5 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   }
   // Stored by a loop: 64 stores in a row would take longer to compile than all the rest.
   sums = array<vec4f, 16>(c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14, c15);
-  let width = min(max(column, p.N) - column, min(4u, arrayLength(&c)));
-  for (var i = 0u; i < 16u; i++) {
-    let r = row + 4u * (lane ^ (i & 3u)) + (i >> 2u);
-    let values = sums[i];
-    for (var j = 0u; j < select(0u, width, r < p.M); j++) { store(r, column + j, values[j]); }
-  }
+  for (var i = 0u; i < 16u; i++) { finish(row + 4u * (lane ^ (i & 3u)) + (i >> 2u), column, sums[i]); }
 }

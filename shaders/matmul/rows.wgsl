@@ -1,8 +1,7 @@
 // needs: LANES, ROWS
 // needs: place_a, place_b, steps, load_b, load_row
-// needs: p, initial, add_columns, c
+// needs: p, start_of, finish, add_columns
 // needs: total_a, total_b
-// needs: store
 // C for few rows (a token at a time, in generation): a lane owns four columns of up to four rows, so nothing
 // of B is read twice and no lane works on rows that are not there. ROWS is M, or 4 where M is more.
 
@@ -21,8 +20,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
 
   var sums: array<vec4f, 4>;
   for (var i = select(0u, ROWS, p.accumulate != 0u); i > 0u; i--) {
-    let r = min(row + i - 1u, p.M - 1u);
-    for (var j = 0u; j < 4u; j++) { sums[i - 1u][j] = initial(r, min(column + j, p.N - 1u)); }
+    sums[i - 1u] = start_of(row + i - 1u, column);
   }
   var c0 = sums[0]; var c1 = sums[1]; var c2 = sums[2]; var c3 = sums[3];
   let end = steps();
@@ -34,9 +32,5 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     if (ROWS > 3u) { c3 = add_columns(c3, load_row(at_a.w, k), b); }
   }
   sums = array<vec4f, 4>(c0, c1, c2, c3);
-  let width = min(p.N - column, min(4u, arrayLength(&c)));
-  for (var i = 0u; i < min(ROWS, p.M - row); i++) {
-    let values = sums[i];
-    for (var j = 0u; j < width; j++) { store(row + i, column + j, values[j]); }
-  }
+  for (var i = 0u; i < ROWS; i++) { finish(row + i, column, sums[i]); }
 }

@@ -1,12 +1,13 @@
 // needs: WORKGROUP
-// tanh backward, one invocation per float: dx = dy * (1 - y^2), as a product, which keeps its accuracy where |y| is near 1.
+// needs: elem
+// tanh backward, one invocation per elem: dx = dy * (1 - y^2), as a product, which keeps its accuracy where |y| is near 1.
 
 struct Params { size: u32 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> dy: array<f32>;        // (size)
-@group(0) @binding(2) var<storage, read> y: array<f32>;         // (size)
-@group(0) @binding(3) var<storage, read_write> dx: array<f32>;  // (size)
+@group(0) @binding(1) var<storage, read> dy: array<elem>;        // (size)
+@group(0) @binding(2) var<storage, read> y: array<elem>;         // (size)
+@group(0) @binding(3) var<storage, read_write> dx: array<elem>;  // (size)
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,

@@ -1,12 +1,13 @@
 // needs: WORKGROUP
+// needs: elem
 // needs: tanh_of
-// tanh, one invocation per float: what it is used for is small.
+// tanh, one invocation per elem.
 
 struct Params { size: u32 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> x: array<f32>;       // (size)
-@group(0) @binding(2) var<storage, read_write> y: array<f32>; // (size)
+@group(0) @binding(1) var<storage, read> x: array<elem>;       // (size)
+@group(0) @binding(2) var<storage, read_write> y: array<elem>; // (size)
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,

@@ -18,6 +18,8 @@ import panelUnrolled from '../../shaders/matmul/panel_unrolled.wgsl?raw';
 import problemShader from '../../shaders/matmul/problem.wgsl?raw';
 import quadsShader from '../../shaders/matmul/quads.wgsl?raw';
 import rowsShader from '../../shaders/matmul/rows.wgsl?raw';
+import store1 from '../../shaders/matmul/store_1.wgsl?raw';
+import store4 from '../../shaders/matmul/store_4.wgsl?raw';
 import tileBlocks from '../../shaders/matmul/tile_blocks.wgsl?raw';
 import tiledShader from '../../shaders/matmul/tiled.wgsl?raw';
 import tiledSmallShader from '../../shaders/matmul/tiled_small.wgsl?raw';
@@ -112,6 +114,12 @@ function loadsFor(p: MatmulProblem): string {
   return counts.every((count) => count % 4 === 0) ? load4 : load1;
 }
 
+/** C four floats at a time where it allows it (see matmul/store_4.wgsl), else one: the same bits. */
+function storesFor(p: MatmulProblem): string {
+  const counts = [p.N, p.cOffset ?? 0, p.biasOffset ?? 0, geometry(p).c.stride];
+  return counts.every((count) => count % 4 === 0) ? store4 : store1;
+}
+
 /** One workgroup for each tile of C. The text behind `main` gives it its loads, its start, its epilogue and what it makes beside C. */
 function tiles(
   main: string,
@@ -124,7 +132,8 @@ function tiles(
   const along = { A_ALONG_M: p.layout === 'TN' ? 1 : 0, B_ALONG_K: p.layout === 'NT' ? 1 : 0 };
   const side = p.totalsOf && { TOTALS_OF_A: p.totalsOf === 'a' ? 1 : 0 };
   return {
-    shader: main + loads + problemShader + epilogues.get(p.epilogue ?? 'none')! + (side ? totals : totalsNone),
+    shader:
+      main + loads + problemShader + storesFor(p) + epilogues.get(p.epilogue ?? 'none')! + (side ? totals : totalsNone),
     constants: { ...constants, ...along, ...side },
     params: params(p),
     workgroups: linearGrid(ceilDiv(p.M, tile.rows) * ceilDiv(p.N, tile.columns)),

@@ -6,13 +6,14 @@ import backwardShader from '../../shaders/tanh/backward.wgsl?raw';
 import forwardShader from '../../shaders/tanh/forward.wgsl?raw';
 import type { ElementwiseProblem } from './activations.ts';
 import { type Arrays, type Kernel, read, write } from './kernel.ts';
-import { perItem } from './variants.ts';
+import { lanesOf, perElem } from './variants.ts';
 
 const variants = (shader: string) =>
-  perItem<ElementwiseProblem>(
+  perElem<ElementwiseProblem>(
     shader,
-    ({ size }) => size,
-    ({ size }) => ({ size }),
+    ({ size }) => lanesOf(size),
+    ({ size }, lanes) => size / lanes,
+    ({ size }, lanes) => ({ size: size / lanes }),
   );
 
 /** x (size) -> y (size). */

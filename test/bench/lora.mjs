@@ -1,7 +1,7 @@
 // What a step that trains a low-rank update takes of one that trains all, in processor time on a software adapter, beside the
-// share of arithmetic that `plan` counts: a Llama of 6 blocks, width 256, on 2 x 64 bytes. By hand; it takes five minutes.
+// share of arithmetic that `plan` counts: a Llama of 6 blocks, width 256, on 2 x 64 bytes, or of the shape given. By hand; it takes five minutes.
 //
-//   npm run bench:lora -- [--pairs 5] [--steps 12] [--json]
+//   npm run bench:lora -- [--pairs 5] [--steps 12] [--layers 6] [--width 256] [--batch 2] [--context 64] [--json]
 
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';
@@ -21,14 +21,21 @@ const { values: options } = parseArgs({
   options: {
     pairs: { type: 'string', default: '5' },
     steps: { type: 'string', default: '12' },
+    layers: { type: 'string', default: '6' },
+    width: { type: 'string', default: '256' },
+    batch: { type: 'string', default: '2' },
+    context: { type: 'string', default: '64' },
     json: { type: 'boolean', default: false },
   },
 });
-const [pairs, steps] = [Number(options.pairs), Number(options.steps)];
-const [BATCH, SEQ, RANK] = [2, 64, 16];
+const numbers = ['pairs', 'steps', 'layers', 'width', 'batch', 'context'].map((name) => Number(options[name]));
+const [pairs, steps, LAYERS, WIDTH, BATCH, SEQ] = numbers;
+const RANK = 16;
+/** As `plan` makes a Llama of this width. */
 const CONFIG = {
-  ...{ model_type: 'llama', vocab_size: 256, hidden_size: 256, intermediate_size: 704, num_hidden_layers: 6 },
-  ...{ num_attention_heads: 8, num_key_value_heads: 8, max_position_embeddings: SEQ, tie_word_embeddings: true },
+  ...{ model_type: 'llama', vocab_size: 256, hidden_size: WIDTH, num_hidden_layers: LAYERS },
+  ...{ intermediate_size: Math.ceil((8 * WIDTH) / 3 / 8) * 8, tie_word_embeddings: true },
+  ...{ num_attention_heads: 8, num_key_value_heads: 8, max_position_embeddings: SEQ },
 };
 /** By what is named on the command line. */
 const TARGETS = { 'all-linear': undefined, 'q_proj,v_proj': ['q_proj', 'v_proj'] };
@@ -74,8 +81,9 @@ async function processorSeconds(model) {
 /** By arithmetic, as `plan` counts it where nothing is made again. */
 function counted(targets) {
   const cli = path.join(import.meta.dirname, '../../dist/holdfast.js');
-  const shape = ['--model', 'llama', '--layers', '6', '--width', '256', '--heads', '8', '--vocab-size', '256'];
-  const step = ['--context', `${SEQ}`, '--batch', `${BATCH}`, '--activations', 'keep', '--gpu-memory', '1GB'];
+  const size = ['--layers', `${LAYERS}`, '--width', `${WIDTH}`, '--heads', '8', '--vocab-size', '256'];
+  const shape = ['--model', 'llama', ...size];
+  const step = ['--context', `${SEQ}`, '--batch', `${BATCH}`, '--activations', 'keep', '--gpu-memory', '8GB'];
   const lora = ['--lora-rank', `${RANK}`, '--lora-targets', targets];
   const { flops } = JSON.parse(execFileSync(process.execPath, [cli, 'plan', ...shape, ...step, ...lora, '--json']));
   return flops.step / flops.fullStep;

@@ -66,8 +66,10 @@ export const leastBytesOf = ({ parameters, training, chunkLimits }: Workload, ch
 export const largestChunk = (workload: Workload, limits: AdapterLimits): number =>
   Math.max(...chunkSizes(workload, limits));
 
-/** What larger chunks may cost of padding, and of gradients that are held longer, as a share of the model data. */
-const MOST_PADDING = 0.05;
+/** What larger chunks may cost of gradients that are held longer, as a share of the model data. */
+const MOST_HELD_LONGER = 0.05;
+/** And of padding: in chunks of half the size, more weights are cut at their borders, and a product is as many more dispatches. */
+const MOST_PADDING = 0.125;
 
 /**
  * Of everything at once: the largest size. But where some parameters are frozen, or stored otherwise, all chunks are as
@@ -78,7 +80,7 @@ export function wholeMap(workload: Workload, limits: AdapterLimits): ChunkMap {
   const maps = chunkSizes(workload, limits).map((bytes) => mapOf(workload, bytes));
   const size = (map: ChunkMap) => map.count * map.chunkBytes;
   const least = Math.min(...maps.map(size));
-  return largestWithin(maps, size, least);
+  return largestWithin(maps, size, MOST_PADDING, least);
 }
 
 /**
@@ -88,11 +90,16 @@ export function wholeMap(workload: Workload, limits: AdapterLimits): ChunkMap {
 export function leanMap(workload: Workload, limits: AdapterLimits, heldIn: (map: ChunkMap) => number): ChunkMap {
   const maps = chunkSizes(workload, limits).map((bytes) => mapOf(workload, bytes));
   const size = (map: ChunkMap) => heldIn(map) * map.chunkBytes;
-  return largestWithin(maps, size, size(at(maps, 0)));
+  return largestWithin(maps, size, MOST_HELD_LONGER, size(at(maps, 0)));
 }
 
-function largestWithin(maps: readonly ChunkMap[], size: (map: ChunkMap) => number, least: number): ChunkMap {
-  const found = maps.findLast((map) => size(map) <= (1 + MOST_PADDING) * least);
+function largestWithin(
+  maps: readonly ChunkMap[],
+  size: (map: ChunkMap) => number,
+  most: number,
+  least: number,
+): ChunkMap {
+  const found = maps.findLast((map) => size(map) <= (1 + most) * least);
   assert(found, 'there is a chunk size');
   return found;
 }

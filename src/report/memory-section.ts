@@ -169,8 +169,8 @@ function overBudgets({ sweep, gpu, disk }: MemoryRecord): Html | '' {
   if (!sweep || gpu.budget === undefined) return '';
   const line = { ...sweep, label: 'as planned', has: gpu.budget };
   const without = disk.peak > 0 ? ', with no wait for the disk' : '';
-  return html`<figure>${sweepPicture('A step within other budgets', [line], 'the budget of this run')}</figure>
-<p class="hint">The curve is the planner’s, by the rates that this run was planned by${without}.</p>`;
+  return html`<figure class="wide budgets">${sweepPicture('A step within other budgets', [line], 'the budget of this run')}
+<figcaption>The curve is the planner’s, by the rates that this run was planned by${without}.</figcaption></figure>`;
 }
 
 // ---- The map -------------------------------------------------------------------------------------------
@@ -300,7 +300,9 @@ caption { text-align: left; font-size: 1rem; font-weight: 600; padding-bottom: 0
 .bars .part th { padding-left: 1rem; }
 .bars .part svg { background: none; border: 1px solid var(--disk); }
 .bars tfoot td { padding: 0.5rem 0 0; color: var(--muted); white-space: normal; }
-.chunk-map { break-inside: avoid; }
+.budgets .sweep { display: block; min-width: 36rem; }
+.budgets { margin-bottom: 2.5rem; }
+.chunk-map, .budgets { break-inside: avoid; }
 .legend + .legend { margin-top: -0.4rem; }
 .legend { display: flex; flex-wrap: wrap; gap: 0.2rem 1.1rem; margin: 0 0 0.7rem; color: var(--muted);
   font-size: 0.85rem; align-items: center; }

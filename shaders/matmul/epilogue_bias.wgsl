@@ -1,5 +1,5 @@
-// needs: c, c_at, bias_at, elem
+// needs: c, place_in_c, place_in_bias, elem
 // gives: store
 @group(0) @binding(4) var<storage, read> bias: array<elem>;  // (N) from bias0
 
-fn store(row: u32, column: u32, sum: elem) { c[c_at(row, column)] = sum + bias[bias_at(column)]; }
+fn store(row: u32, column: u32, sum: elem) { c[place_in_c(row, column)] = sum + bias[place_in_bias(column)]; }

@@ -1,3 +1,3 @@
-// needs: c, c_at, elem, p
+// needs: c, place_in_c, elem, p
 // gives: store
-fn store(row: u32, column: u32, sum: elem) { c[c_at(row, column)] = p.scale * sum; }
+fn store(row: u32, column: u32, sum: elem) { c[place_in_c(row, column)] = p.scale * sum; }

@@ -11,6 +11,7 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
+
 // Four steps of k for one row of A (a) and one column of B (b). A chain of scalar operations, not a vector
 // one: software adapters then keep the running sum in a register.
 fn add_products(sum: f32, a: vec4f, b: vec4f) -> f32 {

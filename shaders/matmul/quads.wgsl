@@ -57,7 +57,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     c14 = add_columns(c14, quadSwapY(rows[3]), b);
     c15 = add_columns(c15, quadSwapDiagonal(rows[3]), b);
   }
-  // Stored by a loop: 64 stores in a row would take longer to compile than all the rest.
+  // Stored by a loop: one by one they take longer to compile than all the rest, and leave the sums no registers.
   sums = array<vec4f, 16>(c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14, c15);
   for (var i = 0u; i < 16u; i++) { finish(row + 4u * (lane ^ (i & 3u)) + (i >> 2u), column, sums[i]); }
 }

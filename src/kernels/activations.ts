@@ -6,7 +6,7 @@ import forwardShader from '../../shaders/activation/forward.wgsl?raw';
 import geluMath from '../../shaders/activation/gelu.wgsl?raw';
 import geluErfMath from '../../shaders/activation/gelu_erf.wgsl?raw';
 import { type Arrays, elementRows, type Kernel, read, write } from './kernel.ts';
-import { lanesOf, perElem } from './variants.ts';
+import { elementwise } from './variants.ts';
 
 export interface ElementwiseProblem {
   size: number;
@@ -58,20 +58,12 @@ interface Formula {
   slope(x: number): number;
 }
 
-const inElem = (shader: string) =>
-  perElem<ElementwiseProblem>(
-    shader,
-    ({ size }) => lanesOf(size),
-    ({ size }, lanes) => size / lanes,
-    ({ size }, lanes) => ({ size: size / lanes }),
-  );
-
 /** x (size) -> y (size). */
 const forward = (name: string, { text, value }: Formula): Kernel<ElementwiseProblem> => ({
   name,
   operands: ({ size }) => ({ x: read(size), y: write(size) }),
   affectsSpeed: { size: true },
-  variants: inElem(forwardShader + text),
+  variants: elementwise(forwardShader + text),
   rows: elementRows('x', 'y'),
   flops: ({ size }) => size * 8,
   reference({ size }, { x, y }: Arrays<'x' | 'y'>) {
@@ -84,7 +76,7 @@ const backward = (name: string, { text, slope }: Formula): Kernel<ElementwisePro
   name,
   operands: ({ size }) => ({ dy: read(size), x: read(size), dx: write(size) }),
   affectsSpeed: { size: true },
-  variants: inElem(backwardShader + text),
+  variants: elementwise(backwardShader + text),
   rows: elementRows('dy', 'x', 'dx'),
   flops: ({ size }) => size * 16,
   reference({ size }, { dy, x, dx }: Arrays<'dy' | 'x' | 'dx'>) {

@@ -7,7 +7,7 @@ import geluShader from '../../shaders/gated/gelu.wgsl?raw';
 import siluShader from '../../shaders/gated/silu.wgsl?raw';
 import { ACTIVATIONS, type ElementwiseProblem } from './activations.ts';
 import { type Arrays, elementRows, type Kernel, read, write } from './kernel.ts';
-import { lanesOf, perElem } from './variants.ts';
+import { elementwise } from './variants.ts';
 
 /** What a gated MLP applies to its gate: `silu` makes SwiGLU, `gelu` GeGLU. */
 export type GateActivation = 'silu' | 'gelu';
@@ -21,20 +21,12 @@ interface Gate {
   slope(g: number): number;
 }
 
-const variants = (shader: string) =>
-  perElem<ElementwiseProblem>(
-    shader,
-    ({ size }) => lanesOf(size),
-    ({ size }, lanes) => size / lanes,
-    ({ size }, lanes) => ({ size: size / lanes }),
-  );
-
 /** gate, up (size) -> y (size). */
 const forward = (name: string, { text, flops, value }: Gate): Kernel<ElementwiseProblem> => ({
   name,
   operands: ({ size }) => ({ gate: read(size), up: read(size), y: write(size) }),
   affectsSpeed: { size: true },
-  variants: variants(forwardShader + text),
+  variants: elementwise(forwardShader + text),
   rows: elementRows('gate', 'up', 'y'),
   flops: ({ size }) => size * flops[0],
   reference({ size }, { gate, up, y }: Arrays<'gate' | 'up' | 'y'>) {
@@ -53,7 +45,7 @@ const backward = (name: string, { text, flops, value, slope }: Gate): Kernel<Ele
     dup: write(size),
   }),
   affectsSpeed: { size: true },
-  variants: variants(backwardShader + text),
+  variants: elementwise(backwardShader + text),
   rows: elementRows('dy', 'gate', 'up', 'dgate', 'dup'),
   flops: ({ size }) => size * flops[1],
   reference({ size }, { dy, gate, up, dgate, dup }: Arrays<'dy' | 'gate' | 'up' | 'dgate' | 'dup'>) {

@@ -6,22 +6,14 @@ import backwardShader from '../../shaders/tanh/backward.wgsl?raw';
 import forwardShader from '../../shaders/tanh/forward.wgsl?raw';
 import type { ElementwiseProblem } from './activations.ts';
 import { type Arrays, type Kernel, read, write } from './kernel.ts';
-import { lanesOf, perElem } from './variants.ts';
-
-const variants = (shader: string) =>
-  perElem<ElementwiseProblem>(
-    shader,
-    ({ size }) => lanesOf(size),
-    ({ size }, lanes) => size / lanes,
-    ({ size }, lanes) => ({ size: size / lanes }),
-  );
+import { elementwise } from './variants.ts';
 
 /** x (size) -> y (size). */
 export const tanh: Kernel<ElementwiseProblem> = {
   name: 'tanh',
   operands: ({ size }) => ({ x: read(size), y: write(size) }),
   affectsSpeed: { size: true },
-  variants: variants(forwardShader + tanhMath),
+  variants: elementwise(forwardShader + tanhMath),
   flops: ({ size }) => size * 8,
   reference({ size }, { x, y }: Arrays<'x' | 'y'>) {
     for (let i = 0; i < size; i++) y[i] = Math.tanh(x[i]!);
@@ -33,7 +25,7 @@ export const tanhBackward: Kernel<ElementwiseProblem> = {
   name: 'tanhBackward',
   operands: ({ size }) => ({ dy: read(size), y: read(size), dx: write(size) }),
   affectsSpeed: { size: true },
-  variants: variants(backwardShader),
+  variants: elementwise(backwardShader),
   flops: ({ size }) => size * 4,
   reference({ size }, { dy, y, dx }: Arrays<'dy' | 'y' | 'dx'>) {
     for (let i = 0; i < size; i++) dx[i] = dy[i]! * ((1 - y[i]!) * (1 + y[i]!));

@@ -64,6 +64,15 @@ export function perElem<P>(
   ];
 }
 
+/** As `perElem`, of a shader that goes over `size` elements, each by itself. */
+export const elementwise = <P extends { readonly size: number }>(shader: string): Variant<P>[] =>
+  perElem<P>(
+    shader,
+    ({ size }) => lanesOf(size),
+    ({ size }, lanes) => size / lanes,
+    ({ size }, lanes) => ({ size: size / lanes }),
+  );
+
 /** Fewer terms than this for an item are not worth four lanes. */
 const WORTH_FOURS = 8;
 

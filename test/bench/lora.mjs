@@ -1,5 +1,6 @@
 // What a step that trains a low-rank update takes of one that trains all, in processor time on a software adapter, beside the
-// share of arithmetic that `plan` counts: a Llama of 6 blocks, width 256, on 2 x 64 bytes, or of the shape given. By hand; it takes five minutes.
+// share of arithmetic that `plan` counts: a Llama of 6 blocks, width 256, on 2 x 64 bytes, or of the shape given. By hand; it takes
+// five minutes.
 //
 //   npm run bench:lora -- [--pairs 5] [--steps 12] [--layers 6] [--width 256] [--batch 2] [--context 64] [--json]
 

@@ -1,13 +1,14 @@
 // What the engine relies on when it splits a product or chooses a variant: the same bits.
 
 import { describe, expect, it } from 'vitest';
+import { ACTIVATION_NAMES } from '../../src/kernels/activations.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';
 import { ceilDiv } from '../../src/kernels/kernel.ts';
 import { matmul } from '../../src/kernels/matmul.ts';
-import type { Layout, MatmulProblem } from '../../src/kernels/matmul-problem.ts';
+import { type Epilogue, epiloguesOf, type Layout, type MatmulProblem } from '../../src/kernels/matmul-problem.ts';
 import { entry, field, fields, leading } from '../entry.ts';
 import { type HostArray, isWorthwhile, runKernel, runnable, testDevice } from '../harness.ts';
-import { THOROUGH } from '../host.ts';
+import { EVERY_CASE, THOROUGH } from '../host.ts';
 import { Draws } from './inputs.ts';
 
 const device = await testDevice();
@@ -74,7 +75,59 @@ describe.each<Layout>(['NN', 'NT', 'TN'])('%s', async (layout) => {
   });
 });
 
-// What is added to a product has sums over its rows for a gradient: made by themselves, in two passes, or by a product on the way.
+describe('what finishes a product', () => {
+  const EPILOGUES: readonly Epilogue[] = [
+    ...(['none', 'scale', 'softcap', 'bias', 'residual', 'biasResidual'] as const),
+    ...ACTIVATION_NAMES.flatMap((name) => Object.values(epiloguesOf(name))),
+  ];
+  const [M, N, K] = [17, 20, 12];
+
+  // What is tiled takes a software adapter half a minute to compile.
+  const quick = variants.filter(({ name }) => EVERY_CASE || !name.startsWith('tiled'));
+
+  // As the order of the sum, a fact of the texts; a GPU's compiler may contract in one and not in the other.
+  it.runIf(device.adapter.software).each(quick)(
+    '$name: the bits of four floats at a time are those of one',
+    async (variant) => {
+      for (const epilogue of EPILOGUES) {
+        for (const accumulate of [false, true]) {
+          // The operands that lie as C does, from `offset` on in rows of `stride`.
+          const outcome = async (stride: number, offset: number) => {
+            const problem: MatmulProblem = {
+              ...{ layout: 'NT', M, N, K, cStride: stride, cOffset: offset, biasOffset: offset, partial: true },
+              ...{ epilogue, accumulate, scale: 0.3 },
+            };
+            const random = new Draws(13);
+            const data: Record<string, HostArray> = { a: random.normals(M * K), b: random.normals(N * K) };
+            const parts = ['c', 'residual', 'preactivation'].map((name) => [name, random.normals(M * N)] as const);
+            const bias = random.normals(N);
+            for (const [name, { size, access }] of Object.entries(matmul.operands(problem))) {
+              const part = parts.find(([known]) => known === name)?.[1];
+              if (!part && name !== 'bias') continue;
+              if (access === 'write') continue;
+              const values = new Float32Array(size);
+              if (part) for (let i = 0; i < M; i++) values.set(part.subarray(i * N, (i + 1) * N), offset + i * stride);
+              else values.set(bias, offset);
+              data[name] = values;
+            }
+            const found = await runKernel(matmul, variant, problem, data);
+            return ['c', 'preactivation'].flatMap((name) => {
+              const values = found[name];
+              if (!values) return [];
+              const bits = new Uint32Array(values.buffer, values.byteOffset, values.length);
+              return Array.from({ length: M }, (_, i) => [
+                ...bits.subarray(offset + i * stride, offset + i * stride + N),
+              ]);
+            });
+          };
+          const what = `${epilogue} ${accumulate}`;
+          expect(await outcome(36, 8), what).toEqual(await outcome(37, 9));
+        }
+      }
+    },
+  );
+});
+
 describe('unrolled panels', () => {
   it('have the bits of their loop', async () => {
     const named = (wanted: string) => entry(new Map(matmul.variants.map((variant) => [variant.name, variant])), wanted);
@@ -88,6 +141,7 @@ describe('unrolled panels', () => {
   });
 });
 
+// What is added to a product has sums over its rows for a gradient: made by themselves, in two passes, or by a product on the way.
 describe('totals', async () => {
   const ROWS_PER_BLOCK = 64;
   const random = new Draws(12);

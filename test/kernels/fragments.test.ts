@@ -3,6 +3,7 @@
 
 import { describe, expect, it } from 'vitest';
 import { copy, multiplyAdds } from '../../src/engine/observe/peak.ts';
+import { reflect } from '../../src/gpu/shader.ts';
 import {
   adamwNarrowMoments,
   adamwOnHalves,
@@ -86,6 +87,9 @@ function shadersOf(): Shader[] {
   return [...found.values()];
 }
 
+/** What reads of an operand that is stored narrow declare behind its name (kernels/stored.ts). */
+const READS = ['at', 'length', 'pair', 'scale', 'scales', 'byte', 'fifths', 'levels', 'word'].map((name) => `_${name}`);
+
 const shaders = shadersOf();
 const sorted = (names: Iterable<string>) => [...names].sort();
 
@@ -103,6 +107,11 @@ describe('a shader', () => {
     for (const name of constants) declare(name, 'the prelude');
     for (const { file, text } of parts) for (const name of moduleNames(text)) declare(name, file);
     for (const [name, where] of places) expect(where, `${name} is declared once`).toHaveLength(1);
+    for (const { name, access } of reflect(parts.map(({ text }) => text).join('')).bindings.values()) {
+      const isTaken = (declared: string) => READS.some((suffix) => declared === `${name}${suffix}`);
+      if (access === 'read')
+        expect([...places.keys()].filter(isTaken), `declared by reads of a stored ${name}`).toEqual([]);
+    }
     for (const { file, text, needs } of parts) {
       const own = moduleNames(text);
       const foreign = [...freeNames(text)].filter((name) => places.has(name) && !own.has(name));

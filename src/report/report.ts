@@ -138,7 +138,9 @@ function figure({ title, series }: Chart, index: number, lastStep: number): Html
 
 function definitions(name: 'summary' | 'settings', values: Record<string, string | number>): Html | '' {
   const rows = Object.entries(values).map(([term, value]) => {
-    const text = typeof value === 'number' && name === 'summary' ? shortNumber(value) : value;
+    // Of a setting no rounding of what it was made from, as a tenth of another: 0.0006000000000000001.
+    const worded = (number: number) => (name === 'summary' ? shortNumber(number) : Number(number.toPrecision(12)));
+    const text = typeof value === 'number' ? worded(value) : value;
     return html`<div><dt>${term}</dt><dd>${text}</dd></div>`;
   });
   return rows.length > 0 ? html`<dl class="${name}">${rows}</dl>` : '';

@@ -9,7 +9,7 @@ import { leading } from '../entry.ts';
 
 const run: ReportContent = {
   title: 'a <run> & "more"',
-  settings: { seed: 12345, model: '<b>gpt2</b>' },
+  settings: { seed: 12345, minLr: 0.006 / 10, model: '<b>gpt2</b>' },
   summary: { tokens: 1234567, loss: 0.46891, 'wall time': '2 s' },
   steps: Array.from({ length: 400 }, (_, step) => ({
     step,
@@ -147,6 +147,7 @@ describe('renderReport', async () => {
   });
 
   test('summary numbers are readable, settings are as they were given', () => {
+    expect(html).toContain('<dd>0.0006</dd>');
     expect(html).toContain('<dd>1\u202f234\u202f567</dd>');
     expect(html).toContain('<dd>0.4689</dd>');
     expect(html).toContain('<dd>12345</dd>');

@@ -5,7 +5,7 @@
 // Invariant: widening gives the values of values/stored-elements.ts to the bit, so a kernel on a narrow operand gives the bits of
 // the same variant on the widened one. NF4's products are rounded: what adds to one that it has read might round once
 // for both, and only products read NF4. Those of other blocks are exact; where a sum has two products, as a layer norm with its
-// bias, a GPU's compiler may round either, and with a bias in blocks the other one.
+// bias, or a product with a bias in blocks, a compiler may round either, and SwiftShader's rounds both.
 
 import { assert } from '../util/errors.ts';
 import { NF4_LEVELS } from '../values/nf4.ts';

@@ -5,9 +5,14 @@
 
 /** Linux adds half as much again. A dispatch on a software adapter takes longer than both. */
 const NAP_MS = 0.1;
+/** Naps become longer by this part of what has passed since work was submitted last: what takes long may be known as much later. */
+const OF_WAITED = 1 / 16;
+const LONGEST_NAP_MS = 1;
 
 /** Software devices that are open. */
 let open = 0;
+/** When work was submitted to one of them last. */
+let submitted = 0;
 let real = globalThis.setImmediate;
 let replaced: typeof setImmediate | undefined;
 
@@ -20,6 +25,11 @@ export function withNaps(gpu: GPU): GPU {
     const requestDevice = adapter.requestDevice.bind(adapter);
     adapter.requestDevice = async (descriptor) => {
       const device = await requestDevice(descriptor);
+      const submit = device.queue.submit.bind(device.queue);
+      device.queue.submit = (buffers) => {
+        submitted = performance.now();
+        return submit(buffers);
+      };
       napUntil(device.lost);
       return device;
     };
@@ -46,7 +56,8 @@ function replace(): void {
   const napping = (callback: (...args: unknown[]) => void, ...args: unknown[]) => {
     if (open === 0 || !isNative(callback)) return before(callback, ...args);
     return before(() => {
-      Atomics.wait(never, 0, 0, NAP_MS);
+      const waited = performance.now() - submitted;
+      Atomics.wait(never, 0, 0, Math.min(LONGEST_NAP_MS, Math.max(NAP_MS, OF_WAITED * waited)));
       callback(...args);
     });
   };

@@ -51,10 +51,16 @@ interface Case {
 }
 
 const disk = { open: async (bytes: number) => new MemoryBlockFile('tier', bytes) };
+/** A forward and a backward pass for each micro-batch. */
+const inBatches = { accumulateOrder: 'batch' } as const;
 const cases: Case[] = [
   { name: 'no budget', accumulate: 1, memory: () => ({}) },
   { name: 'the smallest budget', accumulate: 1, memory: (least) => ({ gpu: least }) },
-  { name: 'some slots more, two micro-batches', accumulate: 2, memory: (least) => ({ gpu: least + 6 * 16384 }) },
+  {
+    name: 'some slots more, two micro-batches',
+    accumulate: 2,
+    memory: (least) => ({ gpu: least + 6 * 16384, ...inBatches }),
+  },
   {
     name: 'not kept below, on disk',
     accumulate: 1,
@@ -63,7 +69,14 @@ const cases: Case[] = [
   {
     name: 'kept below, on disk, least recently used leave, activations moved',
     accumulate: 2,
-    memory: (least) => ({ gpu: least + 8 * 16384, host: 9 * 16384, disk, policy: 'LRU', activations: 'offload' }),
+    memory: (least) => ({
+      gpu: least + 8 * 16384,
+      host: 9 * 16384,
+      disk,
+      policy: 'LRU',
+      activations: 'offload',
+      ...inBatches,
+    }),
   },
 ];
 

@@ -133,8 +133,8 @@ describe('a device lost at the n-th', () => {
   });
 
   test.each([
-    ['mapAsync', every(isDeno ? 9 : 241)],
-    ['submit', every(isDeno ? 7 : 313)],
+    ['mapAsync', every(isDeno ? 9 : 101)],
+    ['submit', every(isDeno ? 7 : 139)],
   ] as const)('%s, every %d-th of them, with micro-batches and a disk', async (call, stride) => {
     let met = 0;
     for (let n = 1; await disturbed(tiered, { call, at: [n] }); n += stride) met++;

@@ -271,6 +271,8 @@ export async function run(
   const trainer = await openTrainer(device, work, options);
   try {
     const outcome = await train(trainer, work);
+    // What is kept of the last step may not be below yet.
+    await trainer.settle();
     return { outcome, choices: trainer.choices.record(), report: trainer.session.report() };
   } finally {
     await trainer.destroy();

@@ -8,7 +8,7 @@ import { liveBytes } from '../../graph/liveness.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { KINDS, type Kind, MOMENT_KINDS, optimizerKinds } from '../../memory/layout/kinds.ts';
 import { assert } from '../../util/errors.ts';
-import { isDispatch } from './operations.ts';
+import { isDispatch, isTransfer } from './operations.ts';
 import type { Pass, Passes } from './pass.ts';
 import { fetchedBytes, flopsOf, offloadedBytes } from './pass-figures.ts';
 import { linkBytesOf, type Rates } from './rates.ts';
@@ -24,15 +24,19 @@ const SPARING = 1.1;
 const MOVED = { durable: 1.05, other: 2.1 } as const;
 /** How often a byte of parameters and gradients that has no room is moved in each further round of micro-batches, about. */
 const MOVED_EACH_ROUND = 1.7;
-/** Where copies are beside arithmetic: of what activations move, the share that is waited for all the same, and of chunks, about. */
-const WAITED = { activations: 0.3, chunks: 0.9 } as const;
+/**
+ * Where copies are beside arithmetic: of what activations move, the share that is waited for all the same, and of chunks, about; and
+ * how many of their pieces wait for an answer while the GPU has nothing to do.
+ */
+const WAITED = { activations: 0.3, chunks: 0.9, answers: 0.7 } as const;
 
 /** What takes time. */
 export interface PassWork {
   readonly flops: number;
   readonly dispatches: number;
-  /** Bytes of activations over the link, both ways. */
+  /** Bytes of activations over the link, both ways, and in how many pieces. */
   readonly moved: number;
+  readonly pieces: number;
 }
 
 /** The work of a pass, save what chunks move. */
@@ -40,11 +44,14 @@ export const workOf = (pass: Pass): PassWork => ({
   flops: flopsOf(pass),
   dispatches: pass.operations.filter(isDispatch).length,
   moved: offloadedBytes(pass) + fetchedBytes(pass),
+  pieces: pass.operations.reduce((sum, operation) => sum + (isTransfer(operation) ? operation.pieces.length : 0), 0),
 });
 
 /** The time of it, and of so many bytes of chunks. */
-export function secondsOf({ flops, dispatches, moved }: PassWork, traffic: number, rates: Rates): number {
-  const compute = flops / rates.flops + dispatches * rates.launchSeconds;
+export function secondsOf({ flops, dispatches, moved, pieces }: PassWork, traffic: number, rates: Rates): number {
+  const { answerSeconds = 0, copySeconds = 0 } = rates;
+  const waited = pieces * (copySeconds + WAITED.answers * answerSeconds);
+  const compute = flops / rates.flops + dispatches * rates.launchSeconds + waited;
   const linkBytes = linkBytesOf(rates);
   const [activations, chunks] = [moved / linkBytes, traffic / linkBytes];
   if (rates.copies !== 'duplex') return compute + activations + chunks;
@@ -161,7 +168,7 @@ export class Estimates<P extends Passes> {
     const blocks = this.#choice.modes.length;
     const seconds = facts.flatMap((fact) => {
       const all = (of: keyof PassWork) => base[of] + blocks * fact[of];
-      const work = { flops: all('flops'), dispatches: all('dispatches'), moved: all('moved') };
+      const work = { flops: all('flops'), dispatches: all('dispatches'), moved: all('moved'), pieces: all('pieces') };
       return fact.kept === 0 ? [this.#secondsOf(work, 0, true)] : [];
     });
     return SPARING * Math.min(...seconds);
@@ -190,7 +197,10 @@ export class Estimates<P extends Passes> {
     const isKept = late.flops === 0 && late.moved === 0 && rest > 0;
     const bytes = live * (tight ? 1 : isKept ? LOOSE.kept : LOOSE.other);
     const mixed = (of: keyof PassWork) => base[of] + count * early[of] + rest * late[of];
-    const work = { flops: mixed('flops'), dispatches: mixed('dispatches'), moved: mixed('moved') };
+    const work = {
+      ...{ flops: mixed('flops'), dispatches: mixed('dispatches') },
+      ...{ moved: mixed('moved'), pieces: mixed('pieces') },
+    };
     return { mixture, seconds: this.#secondsOf(work, bytes, tight), bytes };
   }
 
@@ -228,7 +238,10 @@ function measure<P extends Passes>(workload: Workload<P>, choice: ActivationChoi
   const facts = measured.map(({ work, ...rest }): Facts => {
     // Beside what there is without it, a block.
     const more = (of: keyof PassWork) => (work[of] - base[of]) / modes.length;
-    return { ...rest, flops: more('flops'), dispatches: more('dispatches'), moved: more('moved') };
+    return {
+      ...rest,
+      ...{ flops: more('flops'), dispatches: more('dispatches'), moved: more('moved'), pieces: more('pieces') },
+    };
   });
   return { facts, needed: neededOf(workload, map), base };
 }
@@ -258,5 +271,5 @@ function workOfAll<P extends Passes>(
   if (rounds === 1) return one;
   const two = ofFirst(2);
   const all = (of: keyof PassWork) => one[of] + (rounds - 1) * (two[of] - one[of]);
-  return { flops: all('flops'), dispatches: all('dispatches'), moved: all('moved') };
+  return { flops: all('flops'), dispatches: all('dispatches'), moved: all('moved'), pieces: all('pieces') };
 }

@@ -5,6 +5,7 @@
 // Chunk sizes come from one fixed list, whatever the budget: a budget is accepted if one of them fits, so the
 // smallest budget that works is a fact that a refusal can name.
 
+import type { Tensor } from '../../graph/program.ts';
 import { type ChunkMap, trainedKindsOf } from '../../memory/layout/chunk-map.ts';
 import { indicesTogether } from '../../memory/layout/kinds.ts';
 import { chunkRange } from '../../memory/layout/layout.ts';
@@ -31,6 +32,7 @@ import type { Fit } from './fitted.ts';
 import { type FitOptions, fitsBelow, isDurable, leastWithin, limitsWith } from './least.ts';
 import type { Pass, Passes } from './pass.ts';
 import { slotsAt } from './schedule.ts';
+import { movesOf } from './transfer-moments.ts';
 import { cheapest, leastWay, sparingWays } from './ways.ts';
 import type { ActivationChoice, AdapterLimits, Workload } from './workload.ts';
 
@@ -80,6 +82,12 @@ const within = <P extends Passes>(limits: AdapterLimits, budget: number, durable
   rates: limits.rates,
   price: (found: Fit<P>, { mainOf }: ActivationChoice<P>, tight: boolean) =>
     priceOf(found, mainOf(found.passes), tight, limits),
+  withMoreStaging: ({ workload, map, placements, staging: { down, up } }: Fit<P>, times: number) => {
+    const found = measured(workload, map, placements, durable);
+    const room = roomFor(found, budget) - found.atOnce;
+    const more = { down: times * down, up: times * up };
+    return more.down + more.up <= room ? sized(found, budget, more) : undefined;
+  },
 });
 
 /** Workloads that differ in their activations alone have the same. */
@@ -212,13 +220,16 @@ export function refitMemory<P extends Passes>(
   });
 }
 
-/** Deals the room that a budget leaves for chunks to slots and staging. */
-function sized<P extends Passes>(found: FitCandidate<P>, budget: number | undefined): Fit<P> {
-  const { map, other, atOnce, residents } = found;
+/** Chunks for which a budget has room, in slots and in staging. */
+const roomFor = ({ other, map }: FitCandidate, budget: number): number => Math.floor((budget - other) / map.chunkBytes);
+
+/** Deals the room that a budget leaves for chunks to slots and staging. `wanted`: of what moves. @default by the slots */
+function sized<P extends Passes>(found: FitCandidate<P>, budget: number | undefined, wanted?: StagingSize): Fit<P> {
+  const { map, atOnce, residents } = found;
   const least = leastStaging(found);
   const passes = passesOf(found);
   if (budget === undefined) return withSlots(found, passes, residents, least);
-  const room = Math.floor((budget - other) / map.chunkBytes);
+  const room = roomFor(found, budget);
   const spare = room - least.down - least.up - atOnce;
   assert(spare >= 0, 'a budget was accepted that does not fit');
   const alone = Math.min(residents, room - least.down - least.up);
@@ -227,7 +238,7 @@ function sized<P extends Passes>(found: FitCandidate<P>, budget: number | undefi
   if (holdsAll(free, alone)) return withSlots(found, passes, alone, least, free);
   const enough = Math.min(MOST_STAGING, Math.ceil(ENOUGH_STAGING / map.chunkBytes));
   const more = Math.min(enough, Math.floor(spare / SLOTS_PER_STAGING));
-  const staging = { down: Math.max(least.down, more), up: Math.max(least.up, more) };
+  const staging = wanted ?? { down: Math.max(least.down, more), up: Math.max(least.up, more) };
   return withSlots(found, passes, room - staging.down - staging.up, staging, free);
 }
 
@@ -245,15 +256,22 @@ function withSlots<P extends Passes>(
   const { workload, map, placements, nonModel, stashes, durable, other, residents, held } = found;
   const peak = other + (slots + staging.down + staging.up) * map.chunkBytes;
   const { ranges, of } = free ? findExtraSlots(free, residents - slots) : NO_EXTRA_SLOTS;
+  const outputs = outputsOf(workload);
   const withBytes = Object.entries(passes).map(([name, pass]): [string, Pass] => {
     const extra = of.get(pass);
     const room = slotsAt(pass.trace, slots, extra);
-    // What activations leave at a moment is not theirs.
-    const moments = pass.trace.moments.map((moment, m) => ({
-      ...moment,
-      nonModelBytes: peak - at(room, m) * map.chunkBytes,
-    }));
-    return [name, { ...pass, trace: { ...pass.trace, moments }, ...(extra && { extra }) }];
+    const beside = extra && { ranges, slots: extra, chunkBytes: map.chunkBytes };
+    const moves = movesOf(pass, { placements, outputs, extra: beside });
+    const moments = pass.trace.moments.map(({ fetches, ...moment }, m) => {
+      const coming = moves ? at(moves, m).up.flatMap(({ pieces }) => pieces.map(({ id }) => id)) : fetches;
+      return {
+        ...moment,
+        ...(coming && coming.length > 0 && { fetches: coming }),
+        // What activations leave at a moment is not theirs.
+        nonModelBytes: peak - at(room, m) * map.chunkBytes,
+      };
+    });
+    return [name, { ...pass, trace: { ...pass.trace, moments }, ...(extra && { extra }), ...(moves && { moves }) }];
   });
   return {
     workload,
@@ -275,6 +293,8 @@ function withSlots<P extends Passes>(
 const NO_EXTRA_SLOTS: FoundSlots = { ranges: [], of: new Map() };
 
 function freeRangesOf({ workload, placements, map }: FitCandidate, passes: Passes): FreeRanges {
-  const outputs = new Set(workload.programs.flatMap((program) => program.outputs));
-  return freeRanges(passes, placements, outputs, map.chunkBytes);
+  return freeRanges(passes, placements, outputsOf(workload), map.chunkBytes);
 }
+
+const outputsOf = ({ programs }: Workload): ReadonlySet<Tensor> =>
+  new Set(programs.flatMap((program) => program.outputs));

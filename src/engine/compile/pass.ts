@@ -17,6 +17,7 @@ import { type ShardedStep, withCollectives } from '../ranks/collectives.ts';
 import { withGathers } from '../ranks/gathers.ts';
 import { onlyOwnerOf, type Sharding } from '../ranks/sharding.ts';
 import { lower } from './lower.ts';
+import type { Moves } from './moves.ts';
 import { type DispatchOperation, isDispatch, isOnHost, type Operation } from './operations.ts';
 import { withCopiesReleased } from './release-copies.ts';
 import { Walk } from './walk.ts';
@@ -36,6 +37,8 @@ export interface Pass {
   readonly states: readonly (readonly State[])[];
   /** Slots beside those that there always are, once it is fitted into a budget. @default none */
   readonly extra?: ExtraSlots | undefined;
+  /** By moment: activations that move, once it is fitted into a budget. @default each at the moment of its operation */
+  readonly moves?: readonly Moves[] | undefined;
   /** Absent: this pass changes no model data that lives on. */
   readonly update?: UpdateMoments;
 }

@@ -14,6 +14,10 @@ export interface Rates {
   readonly downBytes: number;
   /** What a dispatch takes whatever it computes. */
   readonly launchSeconds: number;
+  /** What it takes until the CPU knows that the GPU is done with something. @default none */
+  readonly answerSeconds?: number;
+  /** What a copy over the link takes whatever it moves. @default nothing */
+  readonly copySeconds?: number;
   /** Bytes a second of the GPU's memory. @default so many that nothing waits for them */
   readonly memoryBytes?: number;
   /** Bytes a second of host memory, as AdamW there reads and writes it. @default HOST_BYTES */
@@ -22,8 +26,22 @@ export interface Rates {
   readonly copies?: 'serial' | 'duplex';
 }
 
-const GPU_RATES: Rates = { flops: 5e12, upBytes: 10e9, downBytes: 10e9, launchSeconds: 5e-6 };
-const SOFTWARE_RATES: Rates = { flops: 8e9, upBytes: 4e9, downBytes: 4e9, launchSeconds: 2e-5 };
+const GPU_RATES: Rates = {
+  flops: 5e12,
+  upBytes: 10e9,
+  downBytes: 10e9,
+  launchSeconds: 5e-6,
+  answerSeconds: 2e-4,
+  copySeconds: 1e-5,
+};
+const SOFTWARE_RATES: Rates = {
+  flops: 8e9,
+  upBytes: 4e9,
+  downBytes: 4e9,
+  launchSeconds: 1e-4,
+  answerSeconds: 3e-4,
+  copySeconds: 1e-4,
+};
 
 /** Rates of a laptop's GPU, or of a software adapter on two cores, about. */
 export const typicalRates = (isSoftware: boolean): Rates => (isSoftware ? SOFTWARE_RATES : GPU_RATES);
@@ -42,6 +60,8 @@ export const ratesSchema: Schema<Rates> = object({
   upBytes: rate,
   downBytes: rate,
   launchSeconds: number(realNumber(0, 1)),
+  answerSeconds: optional(number(realNumber(0, 1))),
+  copySeconds: optional(number(realNumber(0, 1))),
   memoryBytes: optional(rate),
   hostBytes: optional(rate),
   copies: optional(oneOf(['serial', 'duplex'])),

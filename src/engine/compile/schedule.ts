@@ -2,6 +2,7 @@
 // chunk that an operator needs and that is not there is brought, whatever the plan thought.
 
 import { type ExtraSlots, NO_CHANGES, type SlotChanges, slotChanges } from '../../memory/plan/extra-slots.ts';
+import { withMovesApart } from '../../memory/plan/moves-apart.ts';
 import { checkPlan, makePlan, type Plan } from '../../memory/plan/plan.ts';
 import { planStep } from '../../memory/plan/planner.ts';
 import { type Decision, follow, ORDERS, type Order } from '../../memory/plan/policies.ts';
@@ -55,7 +56,8 @@ export function schedule(trace: Trace, slots: number, policy: Policy, extra?: Ex
 
 function newSchedule(trace: Trace, slots: number, policy: Policy, extra: ExtraSlots | undefined): PassSchedule {
   const room = slotsAt(trace, slots, extra);
-  const plan = makePlan(typeof policy === 'string' ? policy : 'custom order', decide(trace, room, policy));
+  const bare = makePlan(typeof policy === 'string' ? policy : 'custom order', decide(trace, room, policy));
+  const plan = policy === 'planned' ? withMovesApart(trace, bare, room) : bare;
   const cost = checkPlan(trace, plan, room);
   const loadsOf = new Map<number, number[]>();
   const leavesOf = new Map<number, number[]>();

@@ -26,6 +26,8 @@ const FINALISTS = { least: 2, most: 12, operations: 1800 } as const;
 const MOST_TRIED = 16;
 /** What is tried next to the best of them: half as many, and no more than this. */
 const MOST_REFINED = 4;
+/** How often its staging is doubled. */
+const MOST_STAGED = 2;
 /** Numbers of blocks that are tried in each mode. */
 const MOST_COUNTS = 6;
 /** What is estimated to take so many times as long as the first is not worth a plan. */
@@ -60,6 +62,8 @@ export interface FindWay<P extends Passes, F extends Fitted<P>> extends Estimate
   fit(workload: Workload<P>, tight: boolean, moreThan?: number): F | undefined;
   /** What fits if nothing else does. */
   least(): F | undefined;
+  /** With so many times as much staging, if there is room for it. */
+  withMoreStaging(found: F, times: number): F | undefined;
   /** Of the pass that activations are chosen for. */
   price(found: F, choice: ActivationChoice<P>, tight: boolean): Price;
 }
@@ -138,7 +142,7 @@ export function cheapest<P extends Passes, F extends Fitted<P>>(workload: Worklo
     if (!best || seconds < (1 - WORTH_ANOTHER_ORDER) * best.seconds) best = found;
     if (found.isResident) break;
   }
-  best = spared(workload, find, best);
+  best = staged(find, spared(workload, find, best));
   const found = best?.found ?? find.least();
   assert(found, 'a budget was accepted that does not fit');
   return best?.isResident ? found : { ...found, orderSeconds };
@@ -173,14 +177,33 @@ function spared<P extends Passes, F extends Fitted<P>>(
     const found = find.fit(sparing, tight);
     if (!found) continue;
     tried++;
-    const price = find.price(found, activations, tight);
-    if (!best || price.seconds < best.seconds) best = { ...price, found };
+    const priceOf = (other: F) => find.price(other, activations, tight);
+    const price = priceOf(found);
+    if (!best || price.seconds < best.seconds) best = { ...price, priceOf, found };
   }
   return best;
 }
 
+/** A fit with more staging, where that costs less time: less is waited for, and more chunks are moved. */
+function staged<P extends Passes, F extends Fitted<P>>(
+  find: FindWay<P, F>,
+  best: Priced<F> | undefined,
+): Priced<F> | undefined {
+  if (!best || best.isResident) return best;
+  let found = best;
+  for (let tries = 0; tries < MOST_STAGED; tries++) {
+    const other = find.withMoreStaging(found.found, 2);
+    const price = other && best.priceOf(other);
+    if (!price || price.seconds >= found.seconds) return found;
+    found = { ...found, ...price, found: other };
+  }
+  return found;
+}
+
 interface Priced<F> extends Price {
   readonly found: F;
+  /** Of another fit of the same way. */
+  readonly priceOf: (found: F) => Price;
   /** Everything is kept on the GPU, all the time. */
   readonly isResident?: boolean;
 }
@@ -319,8 +342,11 @@ class Search<P extends Passes, F extends Fitted<P>> {
   #price(workload: Workload<P>, { modes, tight, hasWholeHead = false }: Way, moreThan?: number): F | undefined {
     const found = this.#find.fit(workload, tight, moreThan);
     if (!found) return undefined;
-    const price = this.#find.price(found, this.#choice, tight);
-    if (!this.#best || price.seconds < this.#best.seconds) this.#best = { ...price, found, modes, tight, hasWholeHead };
+    const priceOf = (other: F) => this.#find.price(other, this.#choice, tight);
+    const price = priceOf(found);
+    if (!this.#best || price.seconds < this.#best.seconds) {
+      this.#best = { ...price, priceOf, found, modes, tight, hasWholeHead };
+    }
     return found;
   }
 }

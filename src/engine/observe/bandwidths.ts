@@ -28,10 +28,15 @@ export async function measureLink(device: Device, bytes = LINK_BYTES): Promise<M
   const upload = allocator.create('bench upload', bytes, COPY_SRC | MAP_WRITE);
   const staging = allocator.create('bench staging', bytes, COPY_DST | MAP_READ);
   const values = new Uint8Array(bytes).fill(1);
-  const copied = (from: GPUBuffer, to: GPUBuffer) => {
+  const copied = (from: GPUBuffer, to: GPUBuffer, size = bytes) => {
     const encoder = gpu.createCommandEncoder();
-    encoder.copyBufferToBuffer(from, 0, to, 0, bytes);
+    encoder.copyBufferToBuffer(from, 0, to, 0, size);
     device.submit(encoder);
+  };
+  const answer = async () => {
+    copied(buffer, staging, 4);
+    await mapBuffer(staging, GPUMapMode.READ, 4);
+    staging.unmap();
   };
   const up = async () => {
     new Uint8Array(upload.getMappedRange()).set(values);
@@ -52,6 +57,7 @@ export async function measureLink(device: Device, bytes = LINK_BYTES): Promise<M
       downBytesPerSecond: bytes / (await secondsOf(down)),
       // WebGPU has one queue.
       copies: 'serial',
+      answerSeconds: await secondsOf(answer),
     };
   } finally {
     for (const one of [buffer, upload, staging]) allocator.destroy(one);

@@ -58,9 +58,12 @@ export async function withHostRate(rates: Rates, threads: Threads | undefined): 
   return { ...rates, hostBytes };
 }
 
-async function measureLinkRates(device: Device): Promise<Pick<Rates, 'upBytes' | 'downBytes' | 'copies'>> {
-  const { upBytesPerSecond: upBytes, downBytesPerSecond: downBytes, copies } = await measureLink(device, LINK_BYTES);
-  return { upBytes, downBytes, copies };
+async function measureLinkRates(
+  device: Device,
+): Promise<Pick<Rates, 'upBytes' | 'downBytes' | 'copies' | 'answerSeconds'>> {
+  const link = await measureLink(device, LINK_BYTES);
+  const { upBytesPerSecond: upBytes, downBytesPerSecond: downBytes, copies, answerSeconds = 0 } = link;
+  return { upBytes, downBytes, copies, answerSeconds };
 }
 
 async function secondsOf<P extends object>(device: Device, kernel: Kernel<P>, problem: P): Promise<number> {

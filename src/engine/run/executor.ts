@@ -10,9 +10,12 @@ import type { Device } from '../../gpu/device.ts';
 import { encodeDispatch } from '../../gpu/dispatch.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { NO_CHANGES } from '../../memory/plan/extra-slots.ts';
+import { changedIn } from '../../memory/plan/trace.ts';
 import type { Below } from '../../memory/tiers/below.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
+import { type Keep, KeepQueue } from '../compile/keep-queue.ts';
+import { movesAt } from '../compile/moves.ts';
 import type { HostOperation } from '../compile/operations.ts';
 import type { Pass } from '../compile/pass.ts';
 import { changesAt, leavesAt, type PassSchedule } from '../compile/schedule.ts';
@@ -39,6 +42,11 @@ export interface ExecutorOptions extends HostUpdating {
   readonly ranks?: Ranks['step'] | undefined;
 }
 
+/** Chunks whose values are to be kept below. */
+interface Kept extends Keep {
+  readonly options: StoreOptions;
+}
+
 export class Executor {
   /** Which copies of each chunk are valid. */
   readonly copies: ChunkCopies;
@@ -55,6 +63,7 @@ export class Executor {
   readonly #hostOptimizer: HostOptimizer;
   readonly #reads: ScheduledReads;
   readonly #activations: MovedActivations;
+  readonly #keeps = new KeepQueue<Kept>();
   #recorder: Recorder | undefined;
 
   #pass: Pass | undefined;
@@ -130,7 +139,8 @@ export class Executor {
 
   /** Encodes the moments from `from` up to but without `to`. */
   async run(from: number, to: number): Promise<void> {
-    const { name, operations } = this.#pass as Pass;
+    const pass = this.#pass as Pass;
+    const { name, operations } = pass;
     const schedule = this.#schedule as PassSchedule;
     const { trace, plan } = schedule;
     const { moments } = trace;
@@ -139,6 +149,10 @@ export class Executor {
       this.check();
       const moment = at(moments, m);
       this.#recorder?.enter(m);
+      const moves = movesAt(pass, m);
+      for (const move of moves.down) await this.#activations.offload(move);
+      await this.#keep(this.#keeps.before([...at(plan.moments, base + m).drop, ...changedIn(moment)]), m);
+      await this.#keep(this.#keeps.fitting(this.#roomDown), m);
       for (const chunk of at(plan.moments, base + m).drop) {
         if (this.copies.onGPU(chunk)) await this.#evict(chunk, m);
       }
@@ -154,6 +168,11 @@ export class Executor {
         }
         this.#recorder?.event(m, chunk, 'use');
       }
+      for (const chunk of at(plan.moments, base + m).load) {
+        // Ahead of its need: where the plan was not followed, there may be no room yet.
+        if (!this.copies.onGPU(chunk) && this.#slots.free > 0) await this.#bring(chunk, false, m);
+      }
+      for (const move of moves.up) await this.#activations.fetch(move, m);
       this.#link.flushIfDue();
       this.#recorder?.encode(this.#link.staged, this.#slots.among, this.#below);
       const operation = at(operations, m);
@@ -162,10 +181,8 @@ export class Executor {
           encodeDispatch(this.#link.pass(name, this.timestamps?.(m)), this.#bindings.bind(operation));
           break;
         case 'offload':
-          await this.#activations.offload(operation);
-          break;
         case 'fetch':
-          await this.#activations.fetch(operation, m);
+          // At the moments of its pieces.
           break;
         case 'collective':
           await this.#exchanges.run(operation);
@@ -190,15 +207,17 @@ export class Executor {
 
   /**
    * Copies the values of chunks down, together: they arrive below in one turn, and behind all that is
-   * earlier in their sequence. They stay here, clean.
+   * earlier in their sequence. They stay here, clean. Where staging has no room, that is left for later: until they change.
    */
   async keepBelow(chunks: readonly number[], moment: number, options: StoreOptions): Promise<void> {
     this.ledger.recoveryBytes += chunks.length * this.#map.chunkBytes;
-    await this.#store(chunks, moment, options);
+    this.#keeps.add({ chunks, options });
+    await this.#keep(this.#keeps.fitting(this.#roomDown), moment);
   }
 
   /** Submits what is encoded. The step is decided: what the host updates of it waits for what is on its way down by now. */
-  markDecision(): void {
+  async markDecision(): Promise<void> {
+    await this.#keep(this.#keeps.all(), 0);
     this.#hostOptimizer.markDecision();
   }
 
@@ -218,8 +237,9 @@ export class Executor {
   }
 
   /** Waits until every value on its way down has arrived. Errors: what went wrong with one of them. */
-  settle(): Promise<void> {
-    return this.#link.settle();
+  async settle(): Promise<void> {
+    await this.#keep(this.#keeps.all(), 0);
+    await this.#link.settle();
   }
 
   /** Takes down everything: nothing lives on the GPU alone. */
@@ -230,6 +250,7 @@ export class Executor {
 
   /** Ends what runs here with this error, at its next moment or wait, and everything that is begun. */
   stop(reason: unknown): void {
+    this.#keeps.clear();
     this.#link.stop(reason);
   }
 
@@ -246,6 +267,7 @@ export class Executor {
   /** Brings a chunk whose whole value is given. */
   async upload(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
     this.check();
+    await this.#keep(this.#keeps.before([chunk]), 0);
     await this.#link.roomUp();
     if (!this.copies.onGPU(chunk)) this.copies.bring(chunk);
     this.#link.send(this.#placed(chunk), bytes);
@@ -308,6 +330,7 @@ export class Executor {
   }
 
   async #evict(chunk: number, moment: number): Promise<void> {
+    await this.#keep(this.#keeps.before([chunk]), moment);
     if (this.copies.isDirty(chunk)) await this.#store([chunk], moment);
     this.copies.drop(chunk);
     this.#recorder?.event(moment, chunk, 'drop');
@@ -336,6 +359,12 @@ export class Executor {
     for (const chunk of chunks) this.#recorder?.event(moment, chunk, 'store');
   }
 
+  async #keep(keeps: Iterable<Kept>, moment: number): Promise<void> {
+    for (const { chunks, options } of keeps) await this.#store(chunks, moment, options);
+  }
+
+  readonly #roomDown = (): number => this.#link.roomDown;
+
   readonly #below = (chunk: number): CopyPlace => this.copies.placeBelow(chunk);
 
   #placed(chunk: number): Placed {
@@ -348,6 +377,7 @@ export class Executor {
   async #updateOnHost(operation: HostOperation, moment: number, frees: readonly number[]): Promise<void> {
     const { gradient, parameter } = operation.chunks;
     const { updated } = this;
+    await this.#keep(this.#keeps.before(Object.values(operation.chunks)), moment);
     if (this.copies.isDirty(gradient)) await this.#store([gradient], moment);
     this.#reads.start(moment);
     const hadParameter = this.copies.onGPU(parameter);

@@ -201,6 +201,11 @@ export class Link {
 
   // ---- Down -------------------------------------------------------------------------------------------
 
+  /** Values that can go down with nothing waited for. */
+  get roomDown(): number {
+    return this.#staging.free;
+  }
+
   /**
    * Copies values down, as they are behind what was encoded so far: they arrive below in one turn. They stay on the GPU,
    * clean.
@@ -370,13 +375,14 @@ export class Link {
     if (this.#failure) throw this.#failure.reason;
   }
 
-  /** Waits for other ranks while the GPU does what is encoded. Errors: what goes wrong here meanwhile, too. */
+  /** Waits for other ranks. Errors: what goes wrong here meanwhile, too. */
   others<T>(what: Promise<T>): Promise<T> {
-    this.flush();
     return this.waiting('network', this.#others.until(what));
   }
 
+  /** Waits while the GPU does what is encoded. */
   async waiting<T>(cause: keyof LinkLedger['waits'], what: Promise<T>): Promise<T> {
+    this.flush();
     const start = performance.now();
     const result = await what;
     this.ledger.waits[cause] += performance.now() - start;

@@ -1,13 +1,13 @@
-// `MovedActivations`: the copies of activations that a pass keeps below the GPU: a transfer operation takes one down, or
-// brings it back, a piece at a time. Which activations move, and when, is the pass's (engine/compile); where pieces lie
-// below, the stash tier's.
+// `MovedActivations`: the copies of activations that a pass keeps below the GPU: they are taken down, and brought back, a piece at
+// a time. Which of them move, and when, is the pass's (engine/compile/transfer-moments.ts); where pieces lie below, the
+// stash tier's.
 //
 // Invariant: a piece is brought back from the copy that was taken of it; of rows that last over passes, those that were
 // written.
 
 import type { StashTier } from '../../memory/tiers/stash-tier.ts';
 import { at } from '../../util/at.ts';
-import type { TransferOperation } from '../compile/operations.ts';
+import type { Move } from '../compile/moves.ts';
 import { movedParts } from '../compile/stash-ids.ts';
 import type { ChunkCopies } from './copies.ts';
 import type { Link, Placed } from './link.ts';
@@ -29,18 +29,19 @@ export class MovedActivations {
     this.#stashes = stashes;
   }
 
-  /** Copies an activation down, or its new rows, a piece at a time. */
-  async offload(operation: TransferOperation): Promise<void> {
-    for (const value of this.#partsOf(operation)) {
+  /** Copies pieces of an activation down, or their new rows. */
+  async offload(move: Move): Promise<void> {
+    for (const value of this.#partsOf(move)) {
       await this.#link.store([value]);
       this.#link.ledger.activationBytes += value.bytes;
     }
   }
 
-  /** Brings an activation back; below, it is of no use any more, unless it is fetched again. */
-  async fetch(operation: TransferOperation, moment: number): Promise<void> {
-    const { pieces, keeps } = operation;
-    const parts = this.#partsOf(operation);
+  /** Brings pieces of an activation back; below, they are of no use any more, unless they are fetched again. */
+  async fetch(move: Move, moment: number): Promise<void> {
+    const { pieces, operation } = move;
+    const { keeps } = operation;
+    const parts = this.#partsOf(move);
     for (const value of parts) {
       await this.#reads.send(value.chunk, moment, (bytes) => this.#link.send(value, bytes));
       this.#link.ledger.activationBytes += value.bytes;
@@ -51,11 +52,11 @@ export class MovedActivations {
     for (const { id } of pieces.slice(parts.length)) if (!this.#copies.isGoingDown(id)) this.#copies.forgetBelow(id);
   }
 
-  #partsOf(operation: TransferOperation): Placed[] {
-    const { tensor, rows } = operation;
+  #partsOf({ operation, pieces }: Move): Placed[] {
+    const { op, tensor, rows } = operation;
     const { buffer, offset } = this.#storage.range(tensor);
     const position = rows ? at(this.#storage.onHost(rows.position), 0) : 0;
-    return movedParts(operation, position).map((part) => {
+    return movedParts({ op, pieces, ...(rows && { rows }) }, position).map((part) => {
       return { chunk: part.id, at: part.at, buffer, offset: offset + part.offset, bytes: part.bytes };
     });
   }

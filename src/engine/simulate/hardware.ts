@@ -57,6 +57,10 @@ const hardware = object({
     upBytesPerSecond: bytesPerSecond,
     downBytesPerSecond: bytesPerSecond,
     copies: oneOf(['serial', 'duplex']),
+    /** Until the CPU knows that the GPU is done, measured. @default not reckoned with */
+    answerSeconds: optional(seconds),
+    /** What a copy takes whatever it moves, measured. @default not reckoned with */
+    copySeconds: optional(seconds),
   }),
   /** Whether GPU and host share one memory. @default false */
   sharedMemory: optional(oneOf(['yes'])),
@@ -95,6 +99,10 @@ export function parseHardware(json: string, name: string): Machine {
     ...named('gpu', gpu),
     ...named('host', { bytes: host.bytes, ...(host.bytesPerSecond && { bytesPerSecond: host.bytesPerSecond }) }),
     ...named('link', { up: link.upBytesPerSecond, down: link.downBytesPerSecond }),
+    ...named('link', {
+      ...(link.answerSeconds && { answerSeconds: link.answerSeconds }),
+      ...(link.copySeconds && { copySeconds: link.copySeconds }),
+    }),
     ...named('disk', disk ?? {}),
     ...named('network', network ? { ranksPerMachine: network.ranksPerMachine } : {}),
     ...named('network.inside', network?.inside ?? {}),
@@ -138,6 +146,8 @@ export function parseHardware(json: string, name: string): Machine {
       upBytesPerSecond: link.upBytesPerSecond.value,
       downBytesPerSecond: link.downBytesPerSecond.value,
       copies: link.copies,
+      ...(link.answerSeconds && { answerSeconds: link.answerSeconds.value }),
+      ...(link.copySeconds && { copySeconds: link.copySeconds.value }),
     },
     ...(disk && {
       disk: {

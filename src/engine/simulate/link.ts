@@ -105,7 +105,9 @@ export class SimulatedLink {
     return this.#now;
   }
 
+  /** The CPU waits, while the GPU does what is encoded. */
   wait(task: SimulatedTask | undefined): void {
+    if (task && task.end > (this.#now?.end ?? 0)) this.flush();
     this.#now = latest([this.#now, task]);
   }
 
@@ -154,7 +156,7 @@ export class SimulatedLink {
       return task;
     });
     this.#unsent = [];
-    const end = latest(tasks.filter(({ work }) => work !== 'network'));
+    const end = this.#answered(latest(tasks.filter(({ work }) => work !== 'network')));
     // A buffer is mapped again when all that was submitted with it is done.
     for (; this.#filled > 0; this.#filled--) this.#emptying.push(end);
     this.#unsentDown = 0;
@@ -167,6 +169,18 @@ export class SimulatedLink {
     this.#unsentStores = [];
   }
 
+  #copySeconds(bytes: number, way: 'up' | 'down'): number {
+    const { upBytesPerSecond, downBytesPerSecond, copySeconds = 0 } = this.#machine.link;
+    return copySeconds + bytes / (way === 'up' ? upBytesPerSecond : downBytesPerSecond);
+  }
+
+  /** When the CPU knows of it. */
+  #answered(done: SimulatedTask | undefined): SimulatedTask | undefined {
+    const { answerSeconds = 0 } = this.#machine.link;
+    if (!done || answerSeconds === 0) return done;
+    return { work: done.work, start: done.end, end: done.end + answerSeconds, behind: done };
+  }
+
   /** Once there is room in staging. */
   roomUp(): void {
     if (this.#filled === this.#staging.up) this.flush();
@@ -177,16 +191,26 @@ export class SimulatedLink {
   send(bytes: number, after: readonly (Command | undefined)[]): Command {
     this.#up += bytes;
     this.#filled++;
-    return this.encode('up', bytes / this.#machine.link.upBytesPerSecond, after);
+    return this.encode('up', this.#copySeconds(bytes, 'up'), after);
   }
 
   /** Bytes that the CPU reads on the GPU, and waits for. */
   read(bytes: number, after: readonly (Command | undefined)[]): Command {
     while (this.#storing === this.#staging.down) this.#awaitOldest();
     this.#down += bytes;
-    const command = this.encode('down', bytes / this.#machine.link.downBytesPerSecond, after);
+    const command = this.encode('down', this.#copySeconds(bytes, 'down'), after);
     this.flush();
     return command;
+  }
+
+  /** Values that can go down with nothing waited for. */
+  get roomDown(): number {
+    const now = this.#now?.end ?? 0;
+    for (let [oldest] = this.#stores; oldest?.done && oldest.done.end <= now; [oldest] = this.#stores) {
+      this.#stores.shift();
+      this.#storing -= oldest.ids.length;
+    }
+    return this.#staging.down - this.#storing;
   }
 
   store(values: readonly Leaving[], { sequence, arrived }: SimulatedStoreOptions = {}): Command[] {
@@ -194,7 +218,7 @@ export class SimulatedLink {
     this.#storing += values.length;
     const commands = values.map(({ bytes, after }) => {
       this.#down += bytes;
-      return this.encode('down', bytes / this.#machine.link.downBytesPerSecond, after);
+      return this.encode('down', this.#copySeconds(bytes, 'down'), after);
     });
     this.#unsentDown += values.length;
     const ids = values.map(({ id }) => id);

@@ -48,6 +48,10 @@ export interface MachineLink {
   readonly downBytesPerSecond: number;
   /** `serial`: copies and arithmetic take turns in one queue. `duplex`: each way beside the other and beside arithmetic. */
   readonly copies: 'serial' | 'duplex';
+  /** What it takes until the CPU knows that the GPU is done with something. @default none */
+  readonly answerSeconds?: number;
+  /** What a copy takes whatever it moves. @default nothing */
+  readonly copySeconds?: number;
 }
 
 export interface MachineDisk {
@@ -119,7 +123,7 @@ const LARGEST_BINDING = 2 ** 31 - 4;
 /** What a fit goes by on this machine: its own rates, and bindings as GPUs of its size allow them. */
 export function machineLimits(machine: Machine): AdapterLimits {
   const { peakFlops, reached, memoryBytesPerSecond: memoryBytes, link, gpuBytes, launchSeconds, hostMemory } = machine;
-  const { upBytesPerSecond: upBytes, downBytesPerSecond: downBytes, copies } = link;
+  const { upBytesPerSecond: upBytes, downBytesPerSecond: downBytes, copies, answerSeconds, copySeconds } = link;
   const binding = Math.max(DEFAULT_LIMITS.binding, Math.min(LARGEST_BINDING, Math.floor(gpuBytes / 16) * 4));
   return {
     binding,
@@ -127,6 +131,8 @@ export function machineLimits(machine: Machine): AdapterLimits {
     rates: {
       ...{ flops: peakFlops * reached, upBytes, downBytes, launchSeconds, memoryBytes, copies },
       ...(hostMemory && { hostBytes: hostMemory.bytesPerSecond * hostMemory.reached }),
+      ...(answerSeconds !== undefined && { answerSeconds }),
+      ...(copySeconds !== undefined && { copySeconds }),
     },
   };
 }
@@ -134,7 +140,7 @@ export function machineLimits(machine: Machine): AdapterLimits {
 /** An adapter whose memory and its speed are not known, by the rates that fits go by: its times compare plans, no more. */
 export function machineOf({ rates }: AdapterLimits): Machine {
   const { flops, upBytes, downBytes, launchSeconds, memoryBytes = Number.POSITIVE_INFINITY, copies = 'serial' } = rates;
-  const { hostBytes = HOST_BYTES } = rates;
+  const { hostBytes = HOST_BYTES, answerSeconds = 0, copySeconds = 0 } = rates;
   return {
     title: 'this adapter',
     peakFlops: flops,
@@ -145,7 +151,7 @@ export function machineOf({ rates }: AdapterLimits): Machine {
     hostBytes: Number.POSITIVE_INFINITY,
     hostMemory: { bytesPerSecond: hostBytes, reached: 1 },
     sharedMemory: false,
-    link: { upBytesPerSecond: upBytes, downBytesPerSecond: downBytes, copies },
+    link: { upBytesPerSecond: upBytes, downBytesPerSecond: downBytes, copies, answerSeconds, copySeconds },
   };
 }
 

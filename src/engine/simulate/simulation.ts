@@ -9,26 +9,23 @@
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { KINDS } from '../../memory/layout/kinds.ts';
 import { NO_CHANGES } from '../../memory/plan/extra-slots.ts';
+import { changedIn } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import { needBelow, updatesAside } from '../compile/candidate.ts';
 import type { Fit } from '../compile/fitted.ts';
-import {
-  type CollectiveOperation,
-  type HostOperation,
-  isOnHost,
-  isTransfer,
-  type TransferOperation,
-} from '../compile/operations.ts';
+import { type Keep, KeepQueue } from '../compile/keep-queue.ts';
+import { movesAt } from '../compile/moves.ts';
+import { type CollectiveOperation, type HostOperation, isOnHost, isTransfer } from '../compile/operations.ts';
 import type { Completion, Pass } from '../compile/pass.ts';
 import { changesAt, leavesAt, type PassSchedule, readAheadFor } from '../compile/schedule.ts';
 import { SlotTable } from '../compile/slot-table.ts';
-import { lastPosition, movedParts } from '../compile/stash-ids.ts';
 import { isOwned, onlyOwnerOf } from '../ranks/sharding.ts';
 import { SimulatedExchanges } from './exchanges.ts';
 import { SimulatedHostOptimizer } from './host-optimizer.ts';
 import { type Command, type Leaving, SimulatedLink, type SimulatedStoreOptions } from './link.ts';
 import { hostSecondsOn, type Machine, secondsOn } from './machine.ts';
+import { awaitBelow, SimulatedActivations } from './moved-activations.ts';
 import type { SimulatedRanks } from './network.ts';
 import type { SimulatedPipeline } from './pipeline.ts';
 import { SharedPlaces } from './shared-places.ts';
@@ -60,6 +57,7 @@ export class Simulation {
   readonly #tiers: SimulatedBelow;
   readonly #readAhead: number;
   readonly #places: SharedPlaces<Command>;
+  readonly #activations: SimulatedActivations;
   /** Seconds of each operation, on the GPU or on the host. */
   readonly #seconds: Float64Array;
   readonly #completions: ReadonlyMap<number, Completion>;
@@ -70,6 +68,7 @@ export class Simulation {
   readonly #slots: SimulatedSlots;
   readonly #exchanges: SimulatedExchanges;
   readonly #host: SimulatedHostOptimizer;
+  readonly #keeps = new KeepQueue<Keep & { readonly options: SimulatedStoreOptions }>();
 
   #step = 0;
   #base = 0;
@@ -127,6 +126,7 @@ export class Simulation {
       : 0;
     const moves = pass.operations.some(isTransfer);
     this.#places = new SharedPlaces(moves ? fit.placements : []);
+    this.#activations = new SimulatedActivations(this.#link, this.#tiers, this.#places);
     // Between steps gradients hold no value.
     const held = map.lists.filter(({ kind }) => KINDS[kind].between !== 'FREE');
     const chunks = held.flatMap(({ first, chunks }) => Array.from({ length: chunks }, (_, i) => first + i));
@@ -170,7 +170,14 @@ export class Simulation {
     const { known, onHost } = this.#pass.update ?? {};
     for (const [m, operation] of this.#pass.operations.entries()) {
       const moment = at(trace.moments, m);
-      if (m === known && onHost !== undefined) this.#host.markDecision();
+      if (m === known && onHost !== undefined) {
+        this.#keep(this.#keeps.all());
+        this.#host.markDecision();
+      }
+      const moves = movesAt(this.#pass, m);
+      for (const move of moves.down) this.#activations.offload(move);
+      this.#keep(this.#keeps.before([...at(plan.moments, this.#base + m).drop, ...changedIn(moment)]));
+      this.#keep(this.#keeps.fitting(this.#roomDown));
       for (const chunk of at(plan.moments, this.#base + m).drop) if (this.#slots.has(chunk)) this.#evict(chunk);
       const changes = changesAt(this.#schedule, this.#fit.extra.length, m);
       if (changes !== NO_CHANGES) {
@@ -180,6 +187,10 @@ export class Simulation {
       for (const { chunk, mode } of moment.accesses) {
         if (!this.#slots.has(chunk)) this.#bring(chunk, mode === 'overwrite', m);
       }
+      for (const chunk of at(plan.moments, this.#base + m).load) {
+        if (!this.#slots.has(chunk) && this.#slots.table.free > 0) this.#bring(chunk, false, m);
+      }
+      for (const move of moves.up) this.#activations.fetch(move, () => this.#roomUp(m));
       this.#link.flushIfDue();
       switch (operation.op) {
         case 'dispatch': {
@@ -203,10 +214,8 @@ export class Simulation {
           break;
         }
         case 'offload':
-          this.#offload(operation);
-          break;
         case 'fetch':
-          this.#fetch(operation, m);
+          // At the moments of its pieces.
           break;
         case 'collective':
           yield* this.#exchange(operation, m);
@@ -236,11 +245,17 @@ export class Simulation {
     assert(m === moment, 'a completion has its moment');
     if (!isCommit) this.#discard(frees);
     this.#recovery += ids.length * this.#map.chunkBytes;
-    this.#storeChunks(ids, {
-      sequence: 2 * this.#step + Number(isCommit),
-      arrived: isCommit ? () => this.#discard(frees) : undefined,
-    });
+    const sequence = 2 * this.#step + Number(isCommit);
+    const arrived = isCommit ? () => this.#discard(frees) : undefined;
+    this.#keeps.add({ chunks: ids, options: { sequence, arrived } });
+    this.#keep(this.#keeps.fitting(this.#roomDown));
   }
+
+  #keep(keeps: Iterable<Keep & { readonly options: SimulatedStoreOptions }>): void {
+    for (const { chunks, options } of keeps) this.#storeChunks(chunks, options);
+  }
+
+  readonly #roomDown = (): number => this.#link.roomDown;
 
   #discard(chunks: readonly number[]): void {
     for (const chunk of chunks) this.#tiers.discard(chunk);
@@ -254,6 +269,7 @@ export class Simulation {
   }
 
   #evict(chunk: number): void {
+    this.#keep(this.#keeps.before([chunk]));
     if (this.#slots.get(chunk).dirty) this.#storeChunks([chunk]);
     this.#slots.release(chunk);
   }
@@ -278,34 +294,11 @@ export class Simulation {
     this.#slots.place(chunk, { load: this.#link.send(this.#sizeOf(chunk), after) });
   }
 
-  // ---- Activations ------------------------------------------------------------------------------------
-
-  // What is appended to moves as it does where the most is there.
-
-  #offload(operation: TransferOperation): void {
-    const { tensor } = operation;
-    const written = this.#places.writers(tensor);
-    for (const { id, bytes } of movedParts(operation, lastPosition(operation))) {
-      const [copy] = this.#link.store([{ id, bytes, after: written }]);
-      this.#places.leaves(tensor, copy);
-    }
-  }
-
-  #fetch(operation: TransferOperation, moment: number): void {
-    const { tensor, keeps, rows } = operation;
-    const free = this.#places.ready([tensor]);
-    for (const { id, bytes } of movedParts(operation, lastPosition(operation))) {
-      // Until something was moved there for the first time, there is nothing.
-      if (rows && !this.#tiers.hasStash(id)) continue;
-      this.#awaitBelow(id, moment);
-      this.#places.arrives(tensor, this.#link.send(bytes, free));
-      if (keeps) this.#tiers.release(id);
-      else this.#tiers.discard(id);
-    }
-  }
+  // ---- On the host ------------------------------------------------------------------------------------
 
   /** The step's first update waits for what went down before the decision. */
   #updateOnHost({ chunks: { gradient, ...updated } }: HostOperation, moment: number): void {
+    this.#keep(this.#keeps.before([gradient, ...Object.values(updated)]));
     if (this.#slots.has(gradient) && this.#slots.get(gradient).dirty) this.#storeChunks([gradient]);
     this.#fetchAhead(moment);
     const changed = Object.values(updated);
@@ -359,11 +352,9 @@ export class Simulation {
     });
   }
 
-  /** Waits until a value below can be sent up: it has arrived there, there is room for it, it was read. */
+  /** Waits until a value below can be sent up. */
   #awaitBelow(id: number, moment: number): void {
-    this.#link.awaitArrival(id);
-    this.#roomUp(moment);
-    this.#link.wait(this.#tiers.fetch(id, this.#link.now));
+    awaitBelow(id, this.#link, this.#tiers, () => this.#roomUp(moment));
   }
 
   #roomUp(moment: number): void {

@@ -8,7 +8,7 @@
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Decision } from './policies.ts';
-import { chunkName, type Trace } from './trace.ts';
+import { chunkName, type Moment, type Trace } from './trace.ts';
 
 export interface PlanMoment {
   /** Chunks copied down; they stay, clean. */
@@ -73,22 +73,44 @@ export function makePlan(policy: string, { steps, gaps, keep }: Decision): Plan 
   }
   for (const { chunk, moment } of gaps.forced.arrivals) at(turns, moment).planned.load.push(chunk);
 
-  // Stores follow from which chunks are dirty, and that from the round before: the second time around is the plan.
+  const bare = turns.map(({ planned }) => planned);
+  return storing(moments, {
+    policy,
+    steps,
+    start: [...resident].map((chunk) => ({ chunk, dirty: false })),
+    moments: bare,
+  });
+}
+
+/** A plan of which loads and drops have moved: with what it begins with then, and its stores. */
+export function startingOver({ moments }: Trace, plan: Plan): Plan {
+  const turns = Array.from({ length: plan.steps }, () => moments).flat();
+  const resident = new Set(plan.start.map(({ chunk }) => chunk));
+  for (const [m, { drop, load, claim }] of plan.moments.entries()) {
+    for (const chunk of drop) resident.delete(chunk);
+    for (const chunk of [...load, ...claim]) resident.add(chunk);
+    for (const chunk of at(turns, m).frees) resident.delete(chunk);
+  }
+  return storing(turns, { ...plan, start: [...resident].map((chunk) => ({ chunk, dirty: false })) });
+}
+
+/** Stores follow from which chunks are dirty, and that from the round before: the second time around is the plan. */
+function storing(turns: readonly Moment[], plan: Plan): Plan {
+  const stores = plan.moments.map(() => [] as number[]);
   let dirty = new Set<number>();
   let start: PlanResident[] = [];
   for (const round of [1, 2]) {
-    start = [...resident].sort((a, b) => a - b).map((chunk) => ({ chunk, dirty: dirty.has(chunk) }));
+    start = plan.start.map(({ chunk }) => ({ chunk, dirty: dirty.has(chunk) })).sort((a, b) => a.chunk - b.chunk);
     dirty = new Set(dirty);
-    for (const { accesses, frees, planned } of turns) {
-      for (const chunk of planned.drop) {
-        if (!dirty.delete(chunk)) continue;
-        if (round === 2) planned.store.push(chunk);
+    for (const [m, { accesses, frees }] of turns.entries()) {
+      for (const chunk of at(plan.moments, m).drop) {
+        if (dirty.delete(chunk) && round === 2) at(stores, m).push(chunk);
       }
       for (const { chunk, mode } of accesses) if (mode !== 'read') dirty.add(chunk);
       for (const chunk of frees) dirty.delete(chunk);
     }
   }
-  return { policy, steps, start, moments: turns.map(({ planned }) => planned) };
+  return { ...plan, start, moments: plan.moments.map((moment, m) => ({ ...moment, store: at(stores, m) })) };
 }
 
 /** Replays a plan. Throws at the first thing that no legal plan does; returns what it moves. */

@@ -38,7 +38,15 @@ export interface Moment {
   readonly fetches?: readonly number[];
   /** GPU memory that is not chunks, until the next moment. */
   readonly nonModelBytes: number;
+  /** What it takes beside the other moments, in any unit. @default as much as each of them */
+  readonly work?: number;
 }
+
+/** Chunks whose values change on the GPU at a moment, or are of no use there behind it. */
+export const changedIn = ({ accesses, frees }: Moment): number[] => [
+  ...accesses.flatMap(({ chunk, mode }) => (mode === 'read' ? [] : [chunk])),
+  ...frees,
+];
 
 /** Chunks of one kind: ids `first` to `first + chunks - 1`. */
 export interface ChunkList {

@@ -254,7 +254,7 @@ export class Stepper {
     );
     const { onHost = update.known } = update;
     if (update.onHost !== undefined) {
-      executor.markDecision();
+      await executor.markDecision();
       assert(step.numbers, 'the numbers of a step that is submitted are on their way');
       executor.decide(step.numbers);
       await runUpdate(update.known, onHost);

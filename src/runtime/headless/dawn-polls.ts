@@ -25,10 +25,10 @@ export function withNaps(gpu: GPU): GPU {
     const requestDevice = adapter.requestDevice.bind(adapter);
     adapter.requestDevice = async (descriptor) => {
       const device = await requestDevice(descriptor);
-      const submit = device.queue.submit.bind(device.queue);
-      device.queue.submit = (buffers) => {
+      const { queue } = device;
+      queue.submit = (buffers) => {
         submitted = performance.now();
-        return submit(buffers);
+        return Object.getPrototypeOf(queue).submit.call(queue, buffers);
       };
       napUntil(device.lost);
       return device;

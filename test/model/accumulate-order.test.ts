@@ -80,7 +80,7 @@ describe.each(models)('%s', (_, model) => {
 
 /** Parameters weigh more than what is computed with them. */
 const WIDE = makeModel(
-  parseConfig({ model_type: 'gpt2', n_layer: 2, n_embd: 160, n_head: 4, n_positions: 4, vocab_size: 60 }, 'test'),
+  parseConfig({ model_type: 'gpt2', n_layer: 2, n_embd: 256, n_head: 4, n_positions: 4, vocab_size: 60 }, 'test'),
 );
 
 describe('in the middle of a run', () => {
@@ -104,7 +104,7 @@ describe('in the middle of a run', () => {
       const { fit } = trainer.session;
       const least = leastBudget(fit, limitsOf(device));
       const orderIn = (gpu: number) => refitMemory(fit, limitsOf(device), gpu).workload.order?.order;
-      const budgets = [0, 0.1, 0.2, 0.4, 0.6, 1].map((share) => Math.floor(least + share * (all - least)));
+      const budgets = [0, 0.05, 0.1, 0.2, 0.4, 0.6, 1].map((share) => Math.floor(least + share * (all - least)));
       const [byLayer, byBatch] = (['layer', 'batch'] as const).map((order) =>
         budgets.find((gpu) => orderIn(gpu) === order),
       );

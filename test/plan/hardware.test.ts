@@ -276,10 +276,13 @@ describe('a part of the blocks', () => {
     expect([whole.blocks, part.blocks]).toEqual([12, 8]);
     expect(part.resident.bytes / whole.resident.bytes).toBeCloseTo(1, 1);
     expect(part.resident.seconds / whole.resident.seconds).toBeCloseTo(1, 1);
-    for (const share of [0.1, 0.4]) {
+    // How many chunks there are grows in steps, other ones for other numbers of blocks: single budgets differ more than most.
+    const apart = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8].map((share) => {
       const budget = (of: Predictor) => Math.ceil(of.smallest + share * (of.resident.bytes - of.smallest));
       const [a, b] = [whole.at(budget(whole), 1e9), part.at(budget(part), 1e9)];
-      expect(Math.abs(b.seconds / a.seconds - 1)).toBeLessThan(0.1);
-    }
+      return Math.abs(b.seconds / a.seconds - 1);
+    });
+    expect(Math.max(...apart)).toBeLessThan(0.12);
+    expect(apart.toSorted((a, b) => a - b)[3]).toBeLessThan(0.05);
   });
 });

@@ -2,13 +2,12 @@
 // and keeps its record.
 
 import type { ChatTemplate } from '../data/records/chat-template.ts';
-import { flopsOf, isConfined } from '../engine/compile/pass-figures.ts';
 import { checkpointsOf } from '../formats/checkpoint.ts';
 import type { Device } from '../gpu/device.ts';
 import { writeReport } from '../report/run-report.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { trainRun } from '../train/run/run.ts';
-import type { ReadyRun, RunEvents, RunSummary } from '../train/run/run-events.ts';
+import type { ReadyRun, RunEvents } from '../train/run/run-events.ts';
 import type { RunSettings } from '../train/run/run-settings.ts';
 import type { SavedState } from '../train/run/saved-state.ts';
 import { deferred } from '../util/deferred.ts';
@@ -18,11 +17,7 @@ import { memoryOptions } from './memory-options.ts';
 import { Pictures } from './pictures.ts';
 import type { MemorySettings, RunEvent, RunRecord, StepPicture } from './protocol.ts';
 import type { Runs } from './runs.ts';
-import type { Speeds } from './speed.ts';
 import { Writer } from './writer.ts';
-
-/** Of a run whose speed is kept. */
-const LEAST_STEPS = 20;
 
 const KEYS = ['gpu', 'host', 'disk', 'recovery', 'policy'] as const satisfies (keyof MemorySettings)[];
 
@@ -31,7 +26,6 @@ type EventBody = RunEvent extends infer E ? (E extends RunEvent ? Omit<E, 'run'>
 export interface Dependencies {
   readonly host: BrowserHost;
   readonly runs: Runs;
-  readonly speeds: Speeds;
   readonly device: () => Promise<Device>;
   readonly emit: (event: RunEvent) => void;
   /** How its conversations are written down, where it has a way. */
@@ -43,8 +37,6 @@ export class ActiveRun {
   readonly gate = new Gate();
   readonly settings: RunSettings;
   #memory: MemorySettings;
-  /** Whether it had another budget at first. */
-  #hasOtherBudget = false;
   readonly #dependencies: Dependencies;
   readonly #abort = new AbortController();
   readonly #ended = deferred<void>();
@@ -84,8 +76,6 @@ export class ActiveRun {
         loss: summary.finalLoss,
       });
       this.#last = { type: 'ended', summary };
-      // Only an estimate is poorer without.
-      await this.#keepSpeed(summary).catch(() => {});
     } catch (error) {
       this.#last = this.#endedBy(error);
     }
@@ -140,7 +130,6 @@ export class ActiveRun {
       const only = KEYS.every((key) => others[key] === this.#memory[key]);
       if (!only || gpu === undefined || !trainer.fits(gpu)) return false;
       try {
-        this.#hasOtherBudget = true;
         await trainer.setBudget(gpu);
       } finally {
         // Where the GPU has not the memory it may be another one, also than before.
@@ -241,20 +230,6 @@ export class ActiveRun {
       this.#emit({ type: 'saved', step });
     },
   };
-
-  /** For estimates of other runs. One that has hardly begun says little; one within a budget speaks for that budget alone. */
-  async #keepSpeed({ steps, tokensPerSecond }: RunSummary): Promise<void> {
-    const { trainer, firstStep } = this.#ready as ReadyRun;
-    const { fit } = trainer.session;
-    // Part of it was in the budget before.
-    if (this.#hasOtherBudget || steps - firstStep < LEAST_STEPS) return;
-    const { batch, seq, accumulate } = this.settings;
-    const pass = fit.passes.step;
-    const seconds = (batch * seq * accumulate) / tokensPerSecond;
-    const timed = { dispatches: pass.operations.length, flops: flopsOf(pass), seconds };
-    const { speeds } = this.#dependencies;
-    await speeds.keep(trainer.device, this.settings, timed, isConfined(fit) ? this.#memory : undefined);
-  }
 
   /** A hundred times at most: the page has more to do. */
   #tellProgress(done: number, total: number): void {

@@ -8,7 +8,6 @@ import { flopsOf, isConfined } from '../engine/compile/pass-figures.ts';
 import { type PolicyName, schedule, slotsAt } from '../engine/compile/schedule.ts';
 import { type AdapterLimits, DEFAULT_LIMITS, type Workload } from '../engine/compile/workload.ts';
 import { machineOf } from '../engine/simulate/machine.ts';
-import { simulate } from '../engine/simulate/simulate.ts';
 import { MOST_CHECKPOINTS } from '../formats/checkpoint/save.ts';
 import { backwardPassesOf } from '../graph/operators/optimizer.ts';
 import { updatedOn } from '../memory/layout/chunk-map.ts';
@@ -19,6 +18,7 @@ import { makeModel } from '../nn/index.ts';
 import { type Model, optimizedOn, parameterCount, trainedCount, withStored } from '../nn/model.ts';
 import { traceGeneration } from '../train/inference/generation-workload.ts';
 import { compareActivations } from '../train/plan/activation-comparison.ts';
+import { simulatedSeconds } from '../train/plan/slowdown.ts';
 import { baseStorage } from '../train/run/base-dtype.ts';
 import { generates, modelOf, momentDtypeIn, type RunSettings } from '../train/run/run-settings.ts';
 import { chooseSplit } from '../train/step/optimizer-split.ts';
@@ -53,7 +53,7 @@ interface Known {
   readonly trained: number;
   readonly smallest: number;
   /** Of a step without a budget, on the simulated clock; absent until it is asked for. */
-  seconds?: number;
+  seconds?: number | undefined;
 }
 
 /**
@@ -96,25 +96,16 @@ export function estimateRun(
   }
 }
 
-/** By the rates that fits go by. Undefined where the host has no room for what is not on the GPU: of a disk nothing is known. */
+/** By the rates that fits go by. Undefined where the host has no room for what is not on the GPU. */
 function slowdownOf(
   fit: Fit<TrainingPasses>,
   run: Known,
   limits: AdapterLimits,
-  { host, policy = 'planned' }: MemorySettings,
+  memory: MemorySettings,
 ): number | undefined {
-  const secondsOf = (fit: Fit<TrainingPasses>, policy: PolicyName, hostBytes?: number) => {
-    const { step } = fit.passes;
-    const plan = schedule(step.trace, fit.slots, policy, step.extra);
-    return simulate(fit, step, plan, machineOf(limits), hostBytes, undefined, 1).seconds;
-  };
-  try {
-    run.seconds ??= secondsOf(run.whole, 'planned');
-    return secondsOf(fit, policy, host) / run.seconds;
-  } catch (error) {
-    if (error instanceof HoldfastError) return undefined;
-    throw error;
-  }
+  run.seconds ??= simulatedSeconds(run.whole, limits);
+  const seconds = simulatedSeconds(fit, limits, memory);
+  return seconds === undefined || run.seconds === undefined ? undefined : seconds / run.seconds;
 }
 
 /**

@@ -104,7 +104,6 @@ export class OpenRun {
     const active = new ActiveRun(record, {
       host: this.#host,
       runs: this.#runs,
-      speeds: this.#speeds,
       device: () => this.#device.open(),
       emit: (event) => this.#outbox.push(event),
       template: () => templateOf(this.#host.files, record, this.#runs.folder(record.id)),

@@ -8,6 +8,8 @@ import { refreshRates } from '../engine/observe/adapter-records.ts';
 import { measurePeak } from '../engine/observe/peak.ts';
 import { type Device, openDevice } from '../gpu/device.ts';
 import type { Host } from '../runtime/host.ts';
+import { measureStepCosts } from '../train/plan/step-probe.ts';
+import { keepStepCosts } from '../train/plan/step-times.ts';
 import { parseBytes } from '../util/bytes.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
 import { budgetTable, measureBudgets } from './bench/budgets.ts';
@@ -55,7 +57,7 @@ async function measureAll(host: Host, device: Device, seconds: number, json: boo
   };
   // The step first: its time to the first step must not find pipelines that the other figures compiled.
   show(`${device.adapter.name}, ${host.name}\n`);
-  const step = await measureStep(device, seconds);
+  const step = await measureStep(host, device, seconds);
   const peak = await measurePeak(device);
   show(`measured peak: ${digits(peak.gflops)} GFLOP/s multiply-add, ${digits(peak.gigabytesPerSecond)} GB/s copy\n`);
   show(stepText(step, peak));
@@ -67,6 +69,8 @@ async function measureAll(host: Host, device: Device, seconds: number, json: boo
   show(`\n${figureTable('attention (B x T x NH x HS)', attentions, peak)}`);
   const hostAdamW = measureHostAdamW();
   show(`\n${hostText(hostAdamW)}`);
+  const costs = await measureStepCosts(host, device);
+  if (costs) await keepStepCosts(host, device, costs);
   const rates = await refreshRates(host, device);
   if (rates) show(`\nkept, for plans and for runs within a budget: ${ratesText(rates)}\n`);
   if (json) {

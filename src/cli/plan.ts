@@ -10,6 +10,7 @@ import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { loadSolver } from '../memory/plan/bound.ts';
 import type { Host } from '../runtime/host.ts';
 import { SCALINGS } from '../train/plan/scaling.ts';
+import { knownSteps } from '../train/plan/step-times.ts';
 import { BASE_DTYPES } from '../train/run/base-dtype.ts';
 import { defaultSettings } from '../train/run/run-settings.ts';
 import { parseBytes } from '../util/bytes.ts';
@@ -177,8 +178,12 @@ export function planCommand(host: Host): Command {
         return;
       }
       const highs = await loadSolver();
-      if (flags.compare) printComparison(host, highs, flags.json ?? false, flags.optimizerState);
-      else planOne(host, highs, flags, await chosenAdapter(host));
+      if (flags.compare) {
+        printComparison(host, highs, flags.json ?? false, flags.optimizerState);
+        return;
+      }
+      const adapter = await chosenAdapter(host);
+      planOne(host, highs, flags, adapter, adapter ? await knownSteps(host, { adapter }) : { runs: {} });
     },
   );
 }

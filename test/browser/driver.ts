@@ -54,41 +54,25 @@ export async function newContext(
   await keepChoices(browser, site);
   const context = await browser.newContext(options);
   if (!KNOWN_CHOICES) return context;
+  const choices = choicesIn(KNOWN_CHOICES);
+  const known = Object.fromEntries(Object.keys(choices).map((adapter) => [adapter, { costs: COSTS, runs: {} }]));
   const page = await pageOf(context, site);
-  await page.evaluate(async (choices) => {
-    const root = await navigator.storage.getDirectory();
-    const files = await root.getDirectoryHandle('holdfast', { create: true });
-    const folder = await files.getDirectoryHandle('cache', { create: true });
-    const file = await folder.getFileHandle('kernel-choices.json', { create: true });
-    const writer = await file.createWritable();
-    await writer.write(JSON.stringify(choices));
-    await writer.close();
-  }, choicesIn(KNOWN_CHOICES));
-  if (costs) await keepCosts(page);
+  await page.evaluate(
+    async (caches) => {
+      const root = await navigator.storage.getDirectory();
+      const files = await root.getDirectoryHandle('holdfast', { create: true });
+      const folder = await files.getDirectoryHandle('cache', { create: true });
+      for (const [name, contents] of Object.entries(caches)) {
+        const file = await folder.getFileHandle(name, { create: true });
+        const writer = await file.createWritable();
+        await writer.write(JSON.stringify(contents));
+        await writer.close();
+      }
+    },
+    { 'kernel-choices.json': choices, ...(costs && { 'step-times.json': known }) },
+  );
   await page.close();
   return context;
-}
-
-/** As src/browser/speed.ts keeps them, of every adapter that choices are known of: behind the runtime's name. */
-async function keepCosts(page: Page): Promise<void> {
-  const adapters = Object.keys(choicesIn(KNOWN_CHOICES ?? '')).map((key) => key.replace(/^.*? \| /, ''));
-  await page.evaluate(
-    ({ adapters, costs }) =>
-      new Promise<void>((resolve, reject) => {
-        const request = indexedDB.open('holdfast-speeds');
-        request.onerror = () => reject(request.error);
-        request.onupgradeneeded = () => request.result.createObjectStore('runs');
-        request.onsuccess = () => {
-          const transaction = request.result.transaction('runs', 'readwrite');
-          for (const adapter of adapters) transaction.objectStore('runs').put({ costs, runs: {} }, adapter);
-          transaction.oncomplete = () => {
-            request.result.close();
-            resolve();
-          };
-        };
-      }),
-    { adapters, costs: COSTS },
-  );
 }
 
 /** Ends a browser, whose kernel choices later contexts have. */

@@ -5,13 +5,14 @@ import type { Browser, BrowserContext, Page } from 'playwright';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import type { Estimate, MemorySettings, RunEvent, RunSettings, StepPicture } from '../../src/browser/index.ts';
 import { decode, expand } from '../../src/engine/observe/chunk-codes.ts';
+import { median } from '../../src/util/median.ts';
 import { close, event, halted, launch, losses, newContext, open, SETTINGS, TEXT } from './driver.ts';
 import { type Site, serve } from './site.ts';
 
 let browser: Browser;
 let site: Site;
 let context: BrowserContext;
-/** An undisturbed run, its losses by step, what was estimated of it, and the budgets that it could have. */
+/** An undisturbed run, its losses by step, what was estimated of it and what most of its steps reached, and the budgets that it could have. */
 let first: string;
 let undisturbed: Map<number, number>;
 let speeds: { before: Estimate; after: Estimate; reached: number };
@@ -24,9 +25,9 @@ beforeAll(async () => {
   const speed = () => page.evaluate((s) => window.holdfast.trainer.estimate(s), SETTINGS);
   const before = await speed();
   first = await train(page, {});
-  const { summary } = await event(page, 'ended');
+  await event(page, 'ended');
   undisturbed = await losses(page);
-  speeds = { before, after: await speed(), reached: summary.tokensPerSecond };
+  speeds = { before, after: await speed(), reached: median(await stepSpeeds(page)) };
   budgets = await page.evaluate(async (settings) => {
     const { trainer } = window.holdfast;
     const { unlimited } = await trainer.estimate(settings);
@@ -40,6 +41,9 @@ afterAll(async () => {
   site.close();
 });
 afterEach(() => Promise.all(context.pages().map((page) => page.close())));
+
+const stepSpeeds = (page: Page) =>
+  page.evaluate(() => window.events.flatMap((e) => (e.type === 'step' ? [e.tokensPerSecond] : [])));
 
 async function train(page: Page, memory: MemorySettings, change: Partial<RunSettings> = {}): Promise<string> {
   return page.evaluate(

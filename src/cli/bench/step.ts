@@ -1,11 +1,15 @@
 // A training step of the model that all peers were measured on: time to the first one and of each, and where it goes.
 
+import { flopsOf } from '../../engine/compile/pass-figures.ts';
 import type { Peak } from '../../engine/observe/peak.ts';
 import { type Profile, profile } from '../../engine/observe/profile.ts';
 import { parseConfig } from '../../formats/config.ts';
 import type { Device } from '../../gpu/device.ts';
 import { makeModel } from '../../nn/index.ts';
 import { initialWeights } from '../../nn/initialise.ts';
+import type { Host } from '../../runtime/host.ts';
+import { keepStepTime, stepWayOf } from '../../train/plan/step-times.ts';
+import { defaultSettings } from '../../train/run/run-settings.ts';
 import { Trainer } from '../../train/step/trainer.ts';
 import { median } from '../../util/median.ts';
 import { Random } from '../../util/random.ts';
@@ -31,10 +35,12 @@ const WINDOWS = 5;
 /** Steps under way at once: the next is encoded while this one runs. */
 const IN_FLIGHT = 3;
 
-export async function measureStep(device: Device, seconds: number): Promise<StepFigures> {
+/** What such a step takes is kept, for what is expected of others. */
+export async function measureStep(host: Host, device: Device, seconds: number): Promise<StepFigures> {
   const { layers, width, heads, vocabulary, batch, seq } = PEERS;
   const fields = { vocab_size: vocabulary, n_positions: seq, n_embd: width, n_layer: layers, n_head: heads };
-  const model = makeModel(parseConfig({ model_type: 'gpt2', ...fields }, 'bench'));
+  const config = parseConfig({ model_type: 'gpt2', ...fields }, 'bench');
+  const model = makeModel(config);
   const random = new Random(1, 'bench');
   const tokens = Int32Array.from({ length: batch * seq + 1 }, () => random.below(vocabulary));
   const example = { ids: tokens.slice(0, -1), targets: tokens.slice(1), batch, seq };
@@ -61,6 +67,9 @@ export async function measureStep(device: Device, seconds: number): Promise<Step
     windows.push((performance.now() - start) / steps);
   }
   const millisecondsPerStep = median(windows);
+  const pass = trainer.session.fit.passes.step;
+  const timed = { dispatches: trainer.dispatches, flops: flopsOf(pass), seconds: millisecondsPerStep / 1000 };
+  await keepStepTime(host, device, stepWayOf(defaultSettings({ config, batch, seq })), timed);
   const before = trainer.session.executor.ledger.submits;
   await trainer.start([example]);
   const submits = trainer.session.executor.ledger.submits - before;
@@ -72,7 +81,7 @@ export async function measureStep(device: Device, seconds: number): Promise<Step
     tokensPerSecond: (batch * seq * 1000) / millisecondsPerStep,
     dispatches: trainer.dispatches,
     submits,
-    profile: await profile(trainer.session, trainer.session.fit.passes.step),
+    profile: await profile(trainer.session, pass),
   };
   await trainer.destroy();
   return figures;

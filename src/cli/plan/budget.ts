@@ -32,6 +32,7 @@ import { type Model, optimizedOn, parameterCount, trainedCount } from '../../nn/
 import { aliveWords } from '../../report/activation-words.ts';
 import type { Host } from '../../runtime/host.ts';
 import { traceGeneration } from '../../train/inference/generation-workload.ts';
+import type { KnownSteps } from '../../train/plan/step-times.ts';
 import { chooseSplit } from '../../train/step/optimizer-split.ts';
 import { traceStep } from '../../train/step/step-programs.ts';
 import { trainingWorkload } from '../../train/step/training-workload.ts';
@@ -43,6 +44,7 @@ import { describeSplit } from '../optimizer-split.ts';
 import { configOf, type PlanFlags, passesIn, plannedModel, plannedShape, writesIn } from './flags.ts';
 import { LISTINGS } from './listings.ts';
 import { describeRates, plannedLimits, ratesFacts } from './rates.ts';
+import { expectedStep, stepTimeLine } from './step-time.ts';
 import { describeUpdate, updateFacts } from './update.ts';
 
 const FATES: Readonly<Record<ActivationMode, string>> = {
@@ -88,7 +90,13 @@ function placesBelow(found: Fit, { hostMemory, disk, diskLimit }: PlanFlags): Re
 }
 
 /** Works it out, and prints it. */
-export function planOne(host: Host, highs: Highs, flags: PlanFlags, adapter: AdapterRecord | undefined): void {
+export function planOne(
+  host: Host,
+  highs: Highs,
+  flags: PlanFlags,
+  adapter: AdapterRecord | undefined,
+  known: KnownSteps,
+): void {
   const { write } = host.terminal;
   const limits = plannedLimits(adapter);
   const { optimizerDevice: device, activationDtype } = flags;
@@ -146,6 +154,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags, adapter: Ada
   const { plan, moved } = schedule(trace, slots, flags.policy, extra);
   const milliseconds = performance.now() - start;
   const room = slotsAt(trace, slots, extra);
+  const expected = adapter && expectedStep(flags, { model: plain, resident, found, budget, limits }, known);
   const cost = checkPlan(trace, plan, room);
   const linear = linearBound(highs, findGaps(trace, room)).chunks;
   const ratio = ratioTo(linear, cost);
@@ -206,6 +215,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags, adapter: Ada
         policy: flags.policy,
         below,
         bound: { lp: linear * trace.chunkBytes, ratio },
+        step: expected ?? null,
         rates: ratesFacts(adapter),
         planMilliseconds: milliseconds,
       })}\n`,
@@ -244,6 +254,7 @@ export function planOne(host: Host, highs: Highs, flags: PlanFlags, adapter: Ada
         : []),
       `  ${shown(cost.h2dBytes)}  of chunks up, ${formatBytes(cost.d2hBytes)} down${flags.policy === 'planned' ? '' : `, by ${flags.policy}`}: ${ratio.toFixed(3)} x the least of any schedule (linear bound ${formatBytes(linear * trace.chunkBytes)})`,
       `  ${(flops / 1e9).toPrecision(4)} GFLOP a step${full === undefined ? '' : `, ${(flops / full).toFixed(3)} x those of a step that trains all of it`}`,
+      ...(adapter && expected ? [stepTimeLine(expected, flags, adapter)] : []),
       `planned in ${milliseconds.toFixed(0)} ms: ${trace.moments.length} moments, ${cost.loads} loads, ${cost.stores} stores, ${describeRates(adapter)}`,
       ...(flags.print ?? []).flatMap((part) => ['', LISTINGS[part](found, plan)]),
       '',

@@ -1,7 +1,6 @@
 // Caches of what was learned of adapters on this machine: a file each, in the host's cache folder. A cache that cannot be read
 // or written, or is of another format, counts as empty: only time is lost with it.
 
-import type { Device } from '../../gpu/device.ts';
 import { type Host, join } from '../../runtime/host.ts';
 import { readJSON } from '../../runtime/read-whole.ts';
 import { accept, type Schema } from '../../util/json.ts';
@@ -9,7 +8,7 @@ import { accept, type Schema } from '../../util/json.ts';
 /** The runtime, whose WebGPU may choose otherwise than another one's: its name without the lesser parts of its version. */
 export const runtimeKey = ({ name }: Pick<Host, 'name'>): string => name.split('.')[0] ?? name;
 
-export const adapterKey = (host: Host, { adapter }: Pick<Device, 'adapter'>): string =>
+export const adapterKey = (host: Host, { adapter }: { readonly adapter: { readonly name: string } }): string =>
   `${runtimeKey(host)} | ${adapter.name}`;
 
 /** Undefined where there is none. */

@@ -23,6 +23,7 @@ import type { StepMetrics, Trainer } from '../step/trainer.ts';
 import { Callbacks, EarlyStopping } from './callbacks.ts';
 import { Epochs } from './epochs.ts';
 import { RunLog } from './huggingface-state.ts';
+import { keepTime } from './kept-time.ts';
 import { memoryBound } from './memory-bound.ts';
 import { type MemoryRecord, memoryRecord } from './memory-record.ts';
 import { type RankRecord, rankRecord } from './rank-record.ts';
@@ -81,6 +82,8 @@ class RunPart {
   #isBestOwed = false;
   /** On any rank: an interrupt comes to each at another step. */
   #isAborted = false;
+  /** The first step of this part, and how all lay in memory then. */
+  readonly #first;
   /** Of the run's last step, where its report shows it. */
   #lastStep: Recording | undefined;
 
@@ -92,6 +95,7 @@ class RunPart {
     this.#setting = setting;
     this.#options = options;
     this.#beginning = beginning;
+    this.#first = { step: history.steps.length, fit: beginning.trainer.session.fit };
     this.#isFirst = ranks === undefined || ranks.rank === 0;
     this.#events = (this.#isFirst && options.events) || {};
     this.#callbacks = new Callbacks([
@@ -311,9 +315,19 @@ class RunPart {
     const others = (shared?.each ?? []).flatMap(({ rank, step }) => (step && rank > 0 ? [step] : []));
     if (this.#lastStep) await this.#events.lastStep?.(this.#lastStep, others);
     const summary = await this.#summary(validated, interrupted, stopped, shared);
+    await this.#keepTime();
     await this.#events.over?.(summary, await this.#checkpoints.state());
     await this.#callbacks.emit('onTrainEnd', this.#log.state);
     return summary;
+  }
+
+  /** Of one that had another budget on its way, or shares its steps with others, nothing is kept. */
+  async #keepTime(): Promise<void> {
+    const { host, settings } = this.#setting;
+    const { step, fit } = this.#first;
+    if (this.#options.ranks || this.#trainer.session.fit !== fit) return;
+    const speeds = this.#beginning.history.steps.slice(step).map(({ tokensPerSecond }) => tokensPerSecond);
+    await keepTime(host, this.#trainer, settings, speeds);
   }
 
   async #summary(

@@ -5,8 +5,27 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { estimateRun } from '../../src/browser/estimate.ts';
 import type { MemorySettings } from '../../src/browser/protocol.ts';
-import { costsOf, expectedSeconds, stepMs, stepTime, withRun } from '../../src/browser/speed.ts';
+import { stepMs } from '../../src/train/plan/step-probe.ts';
+import {
+  type Confined,
+  costsOf,
+  expectedSeconds,
+  type KnownSteps,
+  type StepCosts,
+  type StepMemory,
+  type StepSize,
+  stepTime,
+  stepWayOf,
+  type TimedStep,
+  withRun,
+} from '../../src/train/plan/step-times.ts';
 import { defaultSettings, type RunSettings } from '../../src/train/run/run-settings.ts';
+
+type Runs = KnownSteps['runs'];
+const withRunOf = (runs: Runs, settings: RunSettings, timed: TimedStep, memory?: StepMemory): Runs =>
+  withRun(runs, stepWayOf(settings), timed, memory);
+const timeOf = (settings: RunSettings, size: StepSize, runs: Runs, costs?: StepCosts, confined?: Confined) =>
+  stepTime(stepWayOf(settings), size, { runs, ...(costs && { costs }) }, confined);
 
 const sized = (dispatches: number, flops: number, cost: { dispatch: number; flop: number }) => {
   return { dispatches, flops, seconds: cost.dispatch * dispatches + cost.flop * flops };
@@ -59,20 +78,20 @@ test('a run tells of those of its way alone: its shape, and what it computes in,
   const all = [{}, ...ways].map((changes) => ({ ...settings, ...changes }));
   const larger = (one: RunSettings) => ({ ...one, batch: 2 * one.batch });
   for (const one of all) {
-    const runs = withRun({}, one, { ...size, seconds: 3 });
+    const runs = withRunOf({}, one, { ...size, seconds: 3 });
     for (const other of all) {
       const isSame = other === one;
-      expect(stepTime(other, size, runs, undefined)).toEqual(isSame ? { seconds: 3, from: 'run' } : undefined);
-      const twice = stepTime(larger(other), { dispatches: 100, flops: 2e9 }, runs, undefined);
+      expect(timeOf(other, size, runs, undefined)).toEqual(isSame ? { seconds: 3, from: 'run' } : undefined);
+      const twice = timeOf(larger(other), { dispatches: 100, flops: 2e9 }, runs, undefined);
       expect(twice).toEqual(isSame ? { seconds: 6, from: 'probe' } : undefined);
     }
   }
   // What is asked for by name is what there is without.
   const named = { ...settings, dtype: 'f32', optimizerDevice: 'gpu', update: 'at-end' } as const;
-  expect(stepTime(named, size, withRun({}, settings, { ...size, seconds: 3 }), undefined)?.from).toBe('run');
+  expect(timeOf(named, size, withRunOf({}, settings, { ...size, seconds: 3 }), undefined)?.from).toBe('run');
   // And however long a run is, and wherever it splits its optimizer.
   const long = { ...settings, steps: 9, optimizerSplit: 3 };
-  expect(stepTime(long, size, withRun({}, settings, { ...size, seconds: 3 }), undefined)?.from).toBe('run');
+  expect(timeOf(long, size, withRunOf({}, settings, { ...size, seconds: 3 }), undefined)?.from).toBe('run');
 });
 
 test('within a budget a step takes so many times as long, but where a run in the same one said how long', () => {
@@ -80,22 +99,22 @@ test('within a budget a step takes so many times as long, but where a run in the
   const size = { dispatches: 100, flops: 1e9 };
   const memory = { gpu: 5e6 };
   const confined = { memory, slowdown: 1.5 };
-  const resident = withRun({}, settings, { ...size, seconds: 2 });
-  expect(stepTime(settings, size, resident, undefined, confined)).toEqual({ seconds: 3, from: 'probe' });
-  expect(stepTime(settings, size, {}, { dispatch: 0, flop: 1e-9 }, confined)).toEqual({ seconds: 1.5, from: 'probe' });
+  const resident = withRunOf({}, settings, { ...size, seconds: 2 });
+  expect(timeOf(settings, size, resident, undefined, confined)).toEqual({ seconds: 3, from: 'probe' });
+  expect(timeOf(settings, size, {}, { dispatch: 0, flop: 1e-9 }, confined)).toEqual({ seconds: 1.5, from: 'probe' });
   // Nothing is said where nothing is known of how much is waited for.
-  expect(stepTime(settings, size, resident, undefined, { memory })).toBe(undefined);
-  const runs = withRun(resident, settings, { ...size, seconds: 7 }, memory);
-  expect(stepTime(settings, size, runs, undefined, confined)).toEqual({ seconds: 7, from: 'run' });
+  expect(timeOf(settings, size, resident, undefined, { memory })).toBe(undefined);
+  const runs = withRunOf(resident, settings, { ...size, seconds: 7 }, memory);
+  expect(timeOf(settings, size, runs, undefined, confined)).toEqual({ seconds: 7, from: 'run' });
   // It says nothing of another budget, of none, and of other sizes.
   for (const other of [{ gpu: 4e6 }, { gpu: 5e6, host: 1e6 }, { gpu: 5e6, policy: 'LRU' } as const])
-    expect(stepTime(settings, size, runs, undefined, { memory: other, slowdown: 2 })).toEqual({
+    expect(timeOf(settings, size, runs, undefined, { memory: other, slowdown: 2 })).toEqual({
       seconds: 4,
       from: 'probe',
     });
-  expect(stepTime(settings, size, runs, undefined)).toEqual({ seconds: 2, from: 'run' });
+  expect(timeOf(settings, size, runs, undefined)).toEqual({ seconds: 2, from: 'run' });
   const larger = { ...settings, batch: 2 * settings.batch };
-  expect(stepTime(larger, { ...size, flops: 2e9 }, runs, undefined)).toEqual({ seconds: 4, from: 'probe' });
+  expect(timeOf(larger, { ...size, flops: 2e9 }, runs, undefined)).toEqual({ seconds: 4, from: 'probe' });
 });
 
 test('an estimate says how many times as long a step takes within a budget: the longer the smaller it is', () => {

@@ -1,0 +1,58 @@
+// Time of a step on the adapter that runs here, as `holdfast plan` says it: as runs and `bench` have found steps to take there.
+
+import type { Fit } from '../../engine/compile/fitted.ts';
+import { flopsOf, isConfined } from '../../engine/compile/pass-figures.ts';
+import type { AdapterLimits } from '../../engine/compile/workload.ts';
+import type { AdapterRecord } from '../../engine/observe/adapter-records.ts';
+import type { Model } from '../../nn/model.ts';
+import { simulatedSeconds } from '../../train/plan/slowdown.ts';
+import { type ExpectedStep, type KnownSteps, type StepWay, stepTime } from '../../train/plan/step-times.ts';
+import type { TrainingPasses } from '../../train/step/training-workload.ts';
+import { type PlanFlags, passesIn } from './flags.ts';
+import { count, duration } from './words.ts';
+
+interface Planned {
+  readonly model: Model;
+  /** Without a budget, and within the one that is planned, in bytes. */
+  readonly resident: Fit<TrainingPasses>;
+  readonly found: Fit<TrainingPasses>;
+  readonly budget: number;
+  readonly limits: AdapterLimits;
+}
+
+/** Undefined where nothing of the adapter is known, or what is waited for is not: of a disk. */
+export function expectedStep(
+  flags: PlanFlags,
+  { model, resident, found, budget, limits }: Planned,
+  known: KnownSteps,
+): ExpectedStep | undefined {
+  const { batch, context: seq, accumulate, dtype, optimizerState: momentDtype, activationDtype } = flags;
+  const { optimizerDevice, update, baseDtype = 'f32', hostMemory: host, disk, recovery, policy } = flags;
+  const { activations, accumulateOrder, prefetch } = flags;
+  const way: StepWay = {
+    ...{ model, batch, seq, accumulate, dtype, momentDtype, activationDtype, baseDtype },
+    ...{ optimizerDevice, update, passes: passesIn(flags), packed: false },
+  };
+  const { operations } = resident.passes.step;
+  const size = { dispatches: operations.length, flops: flopsOf(resident.passes.step) };
+  if (!isConfined(found)) return stepTime(way, size, known);
+  const memory = {
+    ...{ gpu: budget, recovery, policy, activations, accumulateOrder, prefetch },
+    ...(host !== undefined && { host }),
+    ...(disk !== undefined && { disk }),
+  };
+  const whole = simulatedSeconds(resident, limits);
+  const within = whole && simulatedSeconds(found, limits, { host, policy });
+  return stepTime(way, size, known, { memory, slowdown: whole && within && within / whole });
+}
+
+const FROM = {
+  run: 'as the steps of such a run took there',
+  probe: 'by the times of other steps there',
+} as const satisfies Record<ExpectedStep['from'], string>;
+
+/** `71 ms  a step, 7,200 tokens/s on SwiftShader, as the steps of such a run took there`. */
+export function stepTimeLine({ seconds, from }: ExpectedStep, flags: PlanFlags, { name }: AdapterRecord): string {
+  const tokens = flags.batch * flags.context * flags.accumulate;
+  return `  ${duration(seconds).padStart(8)}  a step, ${count(tokens / seconds)} tokens/s on ${name}, ${FROM[from]}`;
+}

@@ -1,0 +1,236 @@
+// Times of training steps on an adapter, kept of the runs that took them, and what they say of the steps of other runs: a
+// step takes as long as one of the same shape did there, or else by the time of two small real steps (what a dispatch costs,
+// and what arithmetic does), held against runs that were. Kept in the host's cache folder, for the command line and for pages.
+//
+// Times are those between steps of which several are under way, as in a run: a browser that tells late that the GPU is
+// done is not taken for a slow device, nor is one that something else needed for a moment.
+
+import { adapterKey, readCache, writeCache } from '../../engine/compile/adapter-cache.ts';
+import type { PolicyName } from '../../engine/compile/schedule.ts';
+import type { Device } from '../../gpu/device.ts';
+import type { ActivationMode } from '../../graph/activations.ts';
+import type { AccumulateOrder } from '../../graph/layer-major.ts';
+import type { ActivationDtype } from '../../graph/narrow-activations.ts';
+import {
+  type BackwardPasses,
+  backwardPassesOf,
+  type OptimizerDeviceChoice,
+  type Update,
+} from '../../graph/operators/optimizer.ts';
+import type { MadeElement } from '../../kernels/stored.ts';
+import type { MomentDtype, TrainingDtype } from '../../memory/layout/kinds.ts';
+import { type Model, parameterCount, trainedCount } from '../../nn/model.ts';
+import type { Host } from '../../runtime/host.ts';
+import { namesTo, number, object, optional, text } from '../../util/json.ts';
+import { realNumber } from '../../util/range.ts';
+import { dtypeOf, modelOf, momentDtypeIn, type RunSettings } from '../run/run-settings.ts';
+
+/** What of a step its time depends on. */
+export interface StepSize {
+  readonly dispatches: number;
+  readonly flops: number;
+}
+
+/** A step that was timed. */
+export interface TimedStep extends StepSize {
+  readonly seconds: number;
+}
+
+/** What a run's arithmetic is done on, in and where, and when it updates. */
+export interface StepWay {
+  readonly model: Model;
+  readonly batch: number;
+  readonly seq: number;
+  readonly accumulate: number;
+  readonly dtype: TrainingDtype;
+  readonly momentDtype: MomentDtype;
+  readonly activationDtype: ActivationDtype;
+  readonly baseDtype: MadeElement;
+  readonly optimizerDevice: OptimizerDeviceChoice;
+  readonly update: Update;
+  /** Where the update is in them. */
+  readonly passes: BackwardPasses | undefined;
+  readonly packed: boolean;
+}
+
+/** Within what it is done, of a run that does not fit into its budget whole. */
+export interface StepMemory {
+  readonly gpu?: number | 'auto';
+  readonly host?: number;
+  readonly disk?: unknown;
+  readonly recovery?: 'step' | 'checkpoint';
+  readonly policy?: PolicyName;
+  readonly activations?: ActivationMode | 'auto';
+  readonly accumulateOrder?: AccumulateOrder | 'auto';
+  readonly prefetch?: boolean;
+}
+
+/** A budget that a run does not fit into whole, and how many times as long a step is expected to take within it. */
+export interface Confined {
+  readonly memory: StepMemory;
+  /** Absent where it is not known. */
+  readonly slowdown?: number | undefined;
+}
+
+/** What a dispatch takes by itself, and a floating-point operation, in seconds. */
+export interface StepCosts {
+  readonly dispatch: number;
+  readonly flop: number;
+}
+
+/** What is known of an adapter. */
+export interface KnownSteps {
+  readonly costs?: StepCosts;
+  /** By the shape of the run, the latest last; `way`: how it computes, which says more of its time than its size. */
+  readonly runs: Readonly<Record<string, TimedStep & { readonly way: string }>>;
+}
+
+/** Seconds, and whether they are those of a run of the same shape in the same memory, or reckoned from others. */
+export interface ExpectedStep {
+  readonly seconds: number;
+  readonly from: 'run' | 'probe';
+}
+
+/** How a run of these settings computes. */
+export function stepWayOf(settings: RunSettings): StepWay {
+  const { batch, seq, accumulate, activationDtype = 'f32', optimizerDevice = 'gpu', update = 'at-end' } = settings;
+  return {
+    model: modelOf(settings),
+    ...{ batch, seq, accumulate, activationDtype, optimizerDevice, update },
+    dtype: dtypeOf(settings),
+    momentDtype: momentDtypeIn(settings),
+    baseDtype: settings.lora?.baseDtype ?? 'f32',
+    passes: backwardPassesOf(update, settings),
+    packed: settings.records?.pack === 'yes',
+  };
+}
+
+/** In another way the same operations take another time. */
+function wayKey(way: StepWay, memory?: StepMemory): string {
+  const { dtype, momentDtype, activationDtype, baseDtype, optimizerDevice, update, passes, packed } = way;
+  return JSON.stringify([
+    ...[dtype, momentDtype, activationDtype, baseDtype, optimizerDevice, update, passes, packed],
+    ...(memory ? memoryKey(memory) : []),
+  ]);
+}
+
+const memoryKey = ({
+  gpu,
+  host,
+  disk,
+  recovery = 'step',
+  policy = 'planned',
+  activations = 'auto',
+  accumulateOrder = 'auto',
+  prefetch = true,
+}: StepMemory): unknown[] => [
+  ...[gpu, host, disk !== undefined, recovery, policy, activations],
+  ...[accumulateOrder, prefetch],
+];
+
+/** Runs of one shape take the same time, however long they are and whatever they learn from; within a budget those in the same one. */
+function shapeKey(way: StepWay, memory?: StepMemory): string {
+  const { model, batch, seq, accumulate } = way;
+  const counts = [parameterCount(model), trainedCount(model)];
+  return JSON.stringify([model.shape, counts, batch, seq, accumulate, wayKey(way, memory)]);
+}
+
+const MOST_RUNS = 20;
+
+/** `runs` with one more whose steps took so long; the oldest of many are forgotten. `memory`: that it did not fit into whole. */
+export function withRun(
+  runs: KnownSteps['runs'],
+  way: StepWay,
+  timed: TimedStep,
+  memory?: StepMemory,
+): KnownSteps['runs'] {
+  const shape = shapeKey(way, memory);
+  const { [shape]: _, ...others } = runs;
+  const latest = { ...timed, way: wayKey(way, memory) };
+  return Object.fromEntries([...Object.entries(others), [shape, latest] as const].slice(-MOST_RUNS));
+}
+
+/**
+ * A step of such a run: as long as a run of the same shape took, or else as is expected by those of the same way, so many times as
+ * long within a budget. `size`: without one. Undefined where nothing is known.
+ */
+export function stepTime(
+  way: StepWay,
+  size: StepSize,
+  { runs, costs }: KnownSteps,
+  confined?: Confined,
+): ExpectedStep | undefined {
+  const same = runs[shapeKey(way, confined?.memory)];
+  if (same) return { seconds: same.seconds, from: 'run' };
+  const slowdown = confined ? confined.slowdown : 1;
+  if (slowdown === undefined) return undefined;
+  const alike = Object.values(runs).filter((run) => run.way === wayKey(way));
+  const seconds = runs[shapeKey(way)]?.seconds ?? expectedSeconds(size, alike, costs);
+  return seconds === undefined ? undefined : { seconds: slowdown * seconds, from: 'probe' };
+}
+
+/** The costs that explain both times; neither is negative. */
+export function costsOf([small, large]: readonly [TimedStep, TimedStep]): StepCosts {
+  const flop =
+    (large.seconds * small.dispatches - small.seconds * large.dispatches) /
+    (large.flops * small.dispatches - small.flops * large.dispatches);
+  const dispatch = (small.seconds - flop * small.flops) / small.dispatches;
+  if (flop > 0 && dispatch >= 0) return { dispatch, flop };
+  return flop > 0
+    ? { dispatch: 0, flop: large.seconds / large.flops }
+    : { dispatch: 0, flop: small.seconds / small.flops };
+}
+
+/** By the costs, set right by the run that is nearest in arithmetic; by that alone where there are none. */
+export function expectedSeconds(
+  size: StepSize,
+  runs: readonly TimedStep[],
+  costs: StepCosts | undefined,
+): number | undefined {
+  const byCosts = ({ dispatches, flops }: StepSize) =>
+    costs ? costs.dispatch * dispatches + costs.flop * flops : flops;
+  const distance = ({ flops }: TimedStep) => Math.abs(Math.log(flops / size.flops));
+  const nearest = runs.toSorted((a, b) => distance(a) - distance(b))[0];
+  if (nearest) return (byCosts(size) * nearest.seconds) / byCosts(nearest);
+  return costs && byCosts(size);
+}
+
+const FILE = 'step-times.json';
+const POSITIVE = number(realNumber(Number.MIN_VALUE, Number.MAX_VALUE));
+const COST = number(realNumber(0, Number.MAX_VALUE));
+/** By the adapter's key. */
+const KNOWN = namesTo(
+  object({
+    costs: optional(object({ dispatch: COST, flop: POSITIVE })),
+    runs: namesTo(object({ dispatches: POSITIVE, flops: POSITIVE, seconds: POSITIVE, way: text })),
+  }),
+);
+
+/** What is known of an adapter of this runtime; nothing before a run, or a measurement. */
+export async function knownSteps(
+  host: Host,
+  { adapter }: { readonly adapter: { readonly name: string } },
+): Promise<KnownSteps> {
+  const all = (await readCache(host, FILE, KNOWN)) ?? {};
+  const key = adapterKey(host, { adapter });
+  return (Object.hasOwn(all, key) ? all[key] : undefined) ?? { runs: {} };
+}
+
+/** Keeps what `change` makes of what is known of a device's adapter. */
+async function changeKnown(host: Host, device: Device, change: (known: KnownSteps) => KnownSteps): Promise<void> {
+  const all = (await readCache(host, FILE, KNOWN)) ?? {};
+  const known = change(await knownSteps(host, device));
+  await writeCache(host, FILE, { ...all, [adapterKey(host, device)]: known });
+}
+
+/** Keeps that steps of such a run took so long; `memory`: the budget that it did not fit into whole, if there was one. */
+export const keepStepTime = (
+  host: Host,
+  device: Device,
+  way: StepWay,
+  timed: TimedStep,
+  memory?: StepMemory,
+): Promise<void> => changeKnown(host, device, (known) => ({ ...known, runs: withRun(known.runs, way, timed, memory) }));
+
+export const keepStepCosts = (host: Host, device: Device, costs: StepCosts): Promise<void> =>
+  changeKnown(host, device, (known) => ({ ...known, costs }));

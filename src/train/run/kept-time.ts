@@ -1,0 +1,32 @@
+// The time of a run's steps, kept for what is expected of other runs on this adapter.
+
+import { flopsOf, isConfined } from '../../engine/compile/pass-figures.ts';
+import type { Host } from '../../runtime/host.ts';
+import { median } from '../../util/median.ts';
+import { keepStepTime, stepWayOf } from '../plan/step-times.ts';
+import type { Trainer } from '../step/trainer.ts';
+import type { RunSettings } from './run-settings.ts';
+
+/** Of a run whose time is kept: one that has hardly begun says little. */
+const LEAST_STEPS = 20;
+
+/**
+ * Keeps the time that most steps took, of a run that trained in one memory throughout: within a budget it speaks for that budget
+ * alone. `speeds`: tokens per second, by the step.
+ */
+export async function keepTime(
+  host: Host,
+  { device, session: { fit, memory } }: Trainer,
+  settings: RunSettings,
+  speeds: readonly number[],
+): Promise<void> {
+  const { policy, ...within } = memory;
+  // An order of one's own has no name.
+  if (speeds.length < LEAST_STEPS || (policy !== undefined && typeof policy !== 'string')) return;
+  const { batch, seq, accumulate } = settings;
+  const pass = fit.passes.step;
+  const seconds = (batch * seq * accumulate) / median(speeds);
+  const timed = { dispatches: pass.operations.length, flops: flopsOf(pass), seconds };
+  const confined = isConfined(fit) ? { ...within, ...(policy && { policy }) } : undefined;
+  await keepStepTime(host, device, stepWayOf(settings), timed, confined);
+}

@@ -36,7 +36,7 @@ export interface Estimate {
   readonly flopsPerStep: number;
   /** Dispatches of one training step without a budget. */
   readonly dispatchesPerStep: number;
-  /** What this device reaches within the budget: in a run of this shape, or by what it took for steps of other models and `fit.slowdown`. */
+  /** What this device reaches within the budget: in a run of this shape, or by what it took for steps of other models and what is then waited for and made again. */
   readonly tokensPerSecond?: { readonly value: number; readonly from: 'run' | 'probe' };
   /** Room for files. */
   readonly room: DiskRoom;

@@ -18,7 +18,8 @@ import { makeModel } from '../nn/index.ts';
 import { type Model, optimizedOn, parameterCount, trainedCount, withStored } from '../nn/model.ts';
 import { traceGeneration } from '../train/inference/generation-workload.ts';
 import { compareActivations } from '../train/plan/activation-comparison.ts';
-import { simulatedSeconds } from '../train/plan/slowdown.ts';
+import { secondsWithin, simulatedSeconds } from '../train/plan/simulated-seconds.ts';
+import type { Confined } from '../train/plan/step-times.ts';
 import { baseStorage } from '../train/run/base-dtype.ts';
 import { generates, modelOf, momentDtypeIn, type RunSettings } from '../train/run/run-settings.ts';
 import { chooseSplit } from '../train/step/optimizer-split.ts';
@@ -56,6 +57,12 @@ interface Known {
   seconds?: number | undefined;
 }
 
+/** What settings and budget alone say. */
+type RunEstimate = Omit<Estimate, 'room' | 'tokensPerSecond'> & {
+  /** There where it does not fit into the budget whole: see there. */
+  readonly secondsWithin?: Confined['seconds'];
+};
+
 /**
  * `stored`: how the files of a model hold what a low-rank update freezes. @default as f32. `known`: what estimates before this one
  * have worked out. @default nothing. Errors: HoldfastError for settings that make no model.
@@ -66,7 +73,7 @@ export function estimateRun(
   limits: AdapterLimits = DEFAULT_LIMITS,
   stored?: StoredWeights,
   known = new KnownRuns(),
-): Omit<Estimate, 'room' | 'tokensPerSecond'> {
+): RunEstimate {
   const run = knownOf(
     known,
     withSplit(known, settings, memory, limits, stored),
@@ -88,8 +95,13 @@ export function estimateRun(
       memory.gpu === undefined ? whole : fitMemory(workload, limits, memory.gpu, { recovery: memory.recovery });
     const { peak, nonModel, map, slots } = found;
     const fit = { peak, activations: nonModel.arenas, chunkBytes: map.chunkBytes, slots, chunks: map.count };
-    const slowdown = isConfined(found) ? slowdownOf(found, run, limits, memory) : 1;
-    return { ...figures, fit: { ...fit, ...(slowdown !== undefined && { slowdown }) } };
+    if (!isConfined(found)) return { ...figures, fit: { ...fit, slowdown: 1 } };
+    const slowdown = slowdownOf(found, run, limits, memory);
+    return {
+      ...figures,
+      fit: { ...fit, ...(slowdown !== undefined && { slowdown }) },
+      secondsWithin: (resident, link) => secondsWithin(found, whole, resident, limits, { ...memory, link }),
+    };
   } catch (error) {
     if (!(error instanceof HoldfastError)) throw error;
     return { ...figures, problem: error.message };

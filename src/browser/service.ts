@@ -109,10 +109,15 @@ export class TrainerService {
     const wanted = readSettings(settings);
     const inFiles = stored ?? (await this.#stored.of(wanted));
     const within = readMemory(memory);
-    const found = estimateRun(wanted, within, await this.#limits(), inFiles, this.#known);
+    const { secondsWithin: seconds, ...found } = estimateRun(
+      wanted,
+      within,
+      await this.#limits(),
+      inFiles,
+      this.#known,
+    );
     const size = { dispatches: found.dispatchesPerStep, flops: found.flopsPerStep };
-    const slowdown = found.fit?.slowdown;
-    const confined = found.fit && slowdown !== 1 ? { memory: within, slowdown } : undefined;
+    const confined = seconds && { memory: within, seconds };
     const isQuiet = this.#open.active !== undefined;
     const speed = device && (await this.#speeds.of(device, wanted, size, isQuiet, confined));
     const room = await this.#host.room();

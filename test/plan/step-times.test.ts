@@ -98,17 +98,21 @@ test('within a budget a step takes so many times as long, but where a run in the
   const settings = defaultSettings();
   const size = { dispatches: 100, flops: 1e9 };
   const memory = { gpu: 5e6 };
-  const confined = { memory, slowdown: 1.5 };
+  const within = (memory: StepMemory, times?: number): Confined => ({
+    memory,
+    seconds: (resident) => times && times * resident,
+  });
+  const confined = within(memory, 1.5);
   const resident = withRunOf({}, settings, { ...size, seconds: 2 });
   expect(timeOf(settings, size, resident, undefined, confined)).toEqual({ seconds: 3, from: 'probe' });
   expect(timeOf(settings, size, {}, { dispatch: 0, flop: 1e-9 }, confined)).toEqual({ seconds: 1.5, from: 'probe' });
   // Nothing is said where nothing is known of how much is waited for.
-  expect(timeOf(settings, size, resident, undefined, { memory })).toBe(undefined);
+  expect(timeOf(settings, size, resident, undefined, within(memory))).toBe(undefined);
   const runs = withRunOf(resident, settings, { ...size, seconds: 7 }, memory);
   expect(timeOf(settings, size, runs, undefined, confined)).toEqual({ seconds: 7, from: 'run' });
   // It says nothing of another budget, of none, and of other sizes.
   for (const other of [{ gpu: 4e6 }, { gpu: 5e6, host: 1e6 }, { gpu: 5e6, policy: 'LRU' } as const])
-    expect(timeOf(settings, size, runs, undefined, { memory: other, slowdown: 2 })).toEqual({
+    expect(timeOf(settings, size, runs, undefined, within(other, 2))).toEqual({
       seconds: 4,
       from: 'probe',
     });

@@ -5,7 +5,7 @@ import { flopsOf, isConfined } from '../../engine/compile/pass-figures.ts';
 import type { AdapterLimits } from '../../engine/compile/workload.ts';
 import type { AdapterRecord } from '../../engine/observe/adapter-records.ts';
 import type { Model } from '../../nn/model.ts';
-import { simulatedSeconds } from '../../train/plan/slowdown.ts';
+import { secondsWithin } from '../../train/plan/simulated-seconds.ts';
 import { type ExpectedStep, type KnownSteps, type StepWay, stepTime } from '../../train/plan/step-times.ts';
 import type { TrainingPasses } from '../../train/step/training-workload.ts';
 import { type PlanFlags, passesIn } from './flags.ts';
@@ -41,9 +41,10 @@ export function expectedStep(
     ...(host !== undefined && { host }),
     ...(disk !== undefined && { disk }),
   };
-  const whole = simulatedSeconds(resident, limits);
-  const within = whole && simulatedSeconds(found, limits, { host, policy });
-  return stepTime(way, size, known, { memory, slowdown: whole && within && within / whole });
+  return stepTime(way, size, known, {
+    memory,
+    seconds: (all, link) => secondsWithin(found, resident, all, limits, { host, policy, link }),
+  });
 }
 
 const FROM = {

@@ -26,6 +26,9 @@ export interface Rates {
   readonly copies?: 'serial' | 'duplex';
 }
 
+/** What a link does, as it is measured. */
+export type LinkRates = Pick<Rates, 'upBytes' | 'downBytes' | 'copies' | 'answerSeconds'>;
+
 const GPU_RATES: Rates = {
   flops: 5e12,
   upBytes: 10e9,
@@ -54,15 +57,21 @@ export const linkBytesOf = ({ upBytes, downBytes }: Rates): number => 2 / (1 / u
 
 const rate = number(realNumber(1, 1e24));
 
-/** Rates from outside: of a cache, of a run's files. */
-export const ratesSchema: Schema<Rates> = object({
-  flops: rate,
+const linkFields = {
   upBytes: rate,
   downBytes: rate,
-  launchSeconds: number(realNumber(0, 1)),
   answerSeconds: optional(number(realNumber(0, 1))),
+  copies: optional(oneOf(['serial', 'duplex'])),
+};
+
+export const linkRatesSchema: Schema<LinkRates> = object(linkFields);
+
+/** Rates from outside: of a cache, of a run's files. */
+export const ratesSchema: Schema<Rates> = object({
+  ...linkFields,
+  flops: rate,
+  launchSeconds: number(realNumber(0, 1)),
   copySeconds: optional(number(realNumber(0, 1))),
   memoryBytes: optional(rate),
   hostBytes: optional(rate),
-  copies: optional(oneOf(['serial', 'duplex'])),
 });

@@ -8,7 +8,7 @@ import type { MatmulProblem } from '../../kernels/matmul-problem.ts';
 import type { Threads } from '../../runtime/host.ts';
 import { assert } from '../../util/errors.ts';
 import { Trial } from '../compile/choices.ts';
-import type { Rates } from '../compile/rates.ts';
+import type { LinkRates, Rates } from '../compile/rates.ts';
 import type { AdapterLimits } from '../compile/workload.ts';
 import { limitsOf, type MemoryOptions } from '../run/arrangement.ts';
 import { measureHostMemory, measureLink } from './bandwidths.ts';
@@ -58,9 +58,8 @@ export async function withHostRate(rates: Rates, threads: Threads | undefined): 
   return { ...rates, hostBytes };
 }
 
-async function measureLinkRates(
-  device: Device,
-): Promise<Pick<Rates, 'upBytes' | 'downBytes' | 'copies' | 'answerSeconds'>> {
+/** Those of its link: some milliseconds. */
+export async function measureLinkRates(device: Device): Promise<LinkRates> {
   const link = await measureLink(device, LINK_BYTES);
   const { upBytesPerSecond: upBytes, downBytesPerSecond: downBytes, copies, answerSeconds = 0 } = link;
   return { upBytes, downBytes, copies, answerSeconds };

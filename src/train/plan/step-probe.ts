@@ -1,9 +1,10 @@
 // A measurement of what steps cost on a device: two small real steps, one whose time is mostly that of its dispatches, and one
-// that computes.
+// that computes; and what its link does.
 
 import { RandomWindows } from '../../data/batches.ts';
 import { loadChoices } from '../../engine/compile/choices.ts';
 import { flopsOf } from '../../engine/compile/pass-figures.ts';
+import { measureLinkRates } from '../../engine/observe/device-rates.ts';
 import { parseConfig } from '../../formats/config.ts';
 import type { Device } from '../../gpu/device.ts';
 import { makeModel } from '../../nn/index.ts';
@@ -35,7 +36,7 @@ export async function measureStepCosts(
     if (!found) return undefined;
     timed.push(found);
   }
-  return costsOf(timed as [TimedStep, TimedStep]);
+  return { ...costsOf(timed as [TimedStep, TimedStep]), link: await measureLinkRates(device) };
 }
 
 /**

@@ -6,6 +6,7 @@
 // done is not taken for a slow device, nor is one that something else needed for a moment.
 
 import { adapterKey, readCache, writeCache } from '../../engine/compile/adapter-cache.ts';
+import { type LinkRates, linkRatesSchema } from '../../engine/compile/rates.ts';
 import type { PolicyName } from '../../engine/compile/schedule.ts';
 import type { Device } from '../../gpu/device.ts';
 import type { ActivationMode } from '../../graph/activations.ts';
@@ -65,17 +66,18 @@ export interface StepMemory {
   readonly prefetch?: boolean;
 }
 
-/** A budget that a run does not fit into whole, and how many times as long a step is expected to take within it. */
+/** A budget that a run does not fit into whole. */
 export interface Confined {
   readonly memory: StepMemory;
-  /** Absent where it is not known. */
-  readonly slowdown?: number | undefined;
+  /** Seconds of a step within it that takes `resident` without it, where the link is as it was measured; undefined where that is not known. */
+  readonly seconds: (resident: number, link: LinkRates | undefined) => number | undefined;
 }
 
-/** What a dispatch takes by itself, and a floating-point operation, in seconds. */
+/** What a dispatch takes by itself, and a floating-point operation, in seconds; what the link does. */
 export interface StepCosts {
   readonly dispatch: number;
   readonly flop: number;
+  readonly link?: LinkRates;
 }
 
 /** What is known of an adapter. */
@@ -151,8 +153,8 @@ export function withRun(
 }
 
 /**
- * A step of such a run: as long as a run of the same shape took, or else as is expected by those of the same way, so many times as
- * long within a budget. `size`: without one. Undefined where nothing is known.
+ * A step of such a run: as long as a run of the same shape took, or else as is expected by those of the same way, and within a budget
+ * by what is waited for and made again. `size`: without one. Undefined where nothing is known.
  */
 export function stepTime(
   way: StepWay,
@@ -162,11 +164,10 @@ export function stepTime(
 ): ExpectedStep | undefined {
   const same = runs[shapeKey(way, confined?.memory)];
   if (same) return { seconds: same.seconds, from: 'run' };
-  const slowdown = confined ? confined.slowdown : 1;
-  if (slowdown === undefined) return undefined;
   const alike = Object.values(runs).filter((run) => run.way === wayKey(way));
-  const seconds = runs[shapeKey(way)]?.seconds ?? expectedSeconds(size, alike, costs);
-  return seconds === undefined ? undefined : { seconds: slowdown * seconds, from: 'probe' };
+  const resident = runs[shapeKey(way)]?.seconds ?? expectedSeconds(size, alike, costs);
+  const seconds = confined && resident !== undefined ? confined.seconds(resident, costs?.link) : resident;
+  return seconds === undefined ? undefined : { seconds, from: 'probe' };
 }
 
 /** The costs that explain both times; neither is negative. */
@@ -201,7 +202,7 @@ const COST = number(realNumber(0, Number.MAX_VALUE));
 /** By the adapter's key. */
 const KNOWN = namesTo(
   object({
-    costs: optional(object({ dispatch: COST, flop: POSITIVE })),
+    costs: optional(object({ dispatch: COST, flop: POSITIVE, link: optional(linkRatesSchema) })),
     runs: namesTo(object({ dispatches: POSITIVE, flops: POSITIVE, seconds: POSITIVE, way: text })),
   }),
 );

@@ -1,6 +1,7 @@
-// Seconds of a step on the simulated clock, by the rates that fits go by: how many times as long one within a budget takes.
+// Seconds of a step on the simulated clock of an adapter: by the rates that fits go by, or set right by what was measured.
 
 import type { Fit } from '../../engine/compile/fitted.ts';
+import type { LinkRates, Rates } from '../../engine/compile/rates.ts';
 import { type PolicyName, schedule } from '../../engine/compile/schedule.ts';
 import type { AdapterLimits } from '../../engine/compile/workload.ts';
 import { machineOf } from '../../engine/simulate/machine.ts';
@@ -30,4 +31,27 @@ export function simulatedSeconds(
     if (error instanceof HoldfastError) return undefined;
     throw error;
   }
+}
+
+/**
+ * Seconds of a step within `fit` that takes `resident` where everything is on the GPU (`whole`): by a clock whose arithmetic is as fast as
+ * that says, and whose link as it was measured. Undefined as above.
+ */
+export function secondsWithin(
+  fit: Fit<TrainingPasses>,
+  whole: Fit<TrainingPasses>,
+  resident: number,
+  limits: AdapterLimits,
+  below: Below & { readonly link?: LinkRates | undefined },
+): number | undefined {
+  const linked = { ...limits.rates, ...below.link };
+  const plain = simulatedSeconds(whole, { ...limits, rates: linked });
+  if (plain === undefined) return undefined;
+  const times = resident / plain;
+  const { flops, launchSeconds, memoryBytes } = linked;
+  const rates: Rates = {
+    ...{ ...linked, flops: flops / times, launchSeconds: times * launchSeconds },
+    ...(memoryBytes !== undefined && { memoryBytes: memoryBytes / times }),
+  };
+  return simulatedSeconds(fit, { ...limits, rates }, below);
 }

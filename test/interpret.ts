@@ -28,11 +28,12 @@ export class Memory {
     this.of(tensor).set(values);
   }
 
-  /** What the trainer writes before a micro-batch: tokens, their index, position 0, the loss's scale. */
-  setInputs(model: Model, { inputs, scalars }: StepPrograms, batch: Batch, lossScale: number): void {
+  /** What the trainer writes before a micro-batch: tokens, their index, position 0, the loss's scale, a key of dropout. */
+  setInputs(model: Model, { inputs, scalars, dropoutKey }: StepPrograms, batch: Batch, lossScale: number): void {
     for (const [tensor, values] of inputs.values(batch)) this.set(tensor, values);
     if (model.shape.vocabulary > 0) this.set(inputs.tokens('ids').position, [0]);
     this.set(scalars.lossScale, [lossScale]);
+    if (dropoutKey) this.set(dropoutKey, [3, 5]);
   }
 
   /** Executes a program of one rank, what goes chunk by chunk apart. */

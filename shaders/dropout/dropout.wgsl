@@ -1,8 +1,8 @@
 // needs: WORKGROUP, splitmix32
 // Dropout, one invocation per element. Which elements go is a hash of the key, the stream and the index: the same in
-// every pass over them, whatever the grid, with nothing kept in between.
+// every pass over them, whatever the grid, with nothing kept in between. x has the columns from `first` on of rows of `whole`.
 
-struct Params { size: u32, stream: u32, threshold: u32, scale: f32, accumulate: u32 }
+struct Params { size: u32, stream: u32, threshold: u32, scale: f32, accumulate: u32, columns: u32, whole: u32, first: u32 }
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;       // (size)
@@ -14,7 +14,8 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
         @builtin(local_invocation_index) lane: u32) {
   let i = (group.y * groups.x + group.x) * WORKGROUP + lane;
   if (i >= p.size) { return; }
-  let word = splitmix32(splitmix32(splitmix32(key[0] ^ p.stream) ^ i) ^ key[1]);
+  let at = i / p.columns * p.whole + p.first + i % p.columns;
+  let word = splitmix32(splitmix32(splitmix32(key[0] ^ p.stream) ^ at) ^ key[1]);
   let kept = select(0.0, p.scale * x[i], word >= p.threshold);
   y[i] = select(kept, y[i] + kept, p.accumulate != 0u);
 }

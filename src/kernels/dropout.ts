@@ -1,7 +1,8 @@
 // Dropout: each element goes with a probability, and what stays is scaled so that the mean stays. Forward and backward
 // are one kernel, on x and on dy: which elements go follows from the key, which is data, and from where they lie.
 //
-// Invariant: no state. The same key, stream and size drop the same elements in a pass that is repeated or made again.
+// Invariants: no state: the same key, stream and size drop the same elements in a pass that is repeated or made again. Of columns of
+// something, those go that go of the whole.
 
 import shader from '../../shaders/dropout/dropout.wgsl?raw';
 import words from '../../shaders/shared/splitmix32.wgsl?raw';
@@ -17,6 +18,8 @@ export interface DropoutProblem {
   stream: number;
   /** Adds to y. */
   accumulate: boolean;
+  /** Columns of x, of which a row has more, and the first of them. @default x is whole */
+  part?: { columns: number; whole: number; first: number } | undefined;
 }
 
 /** Words of a key. */
@@ -24,6 +27,9 @@ export const KEY_WORDS = 2;
 
 /** Words from here on stay. */
 const thresholdOf = (rate: number): number => Math.floor(rate * 2 ** 32);
+
+/** Where the rows of x lie in what is dropped of. */
+const partOf = ({ size, part }: DropoutProblem) => part ?? { columns: size, whole: size, first: 0 };
 
 /** x (size), key (2) u32 -> y (size). */
 export const dropout: Kernel<DropoutProblem> = {
@@ -33,20 +39,25 @@ export const dropout: Kernel<DropoutProblem> = {
     key: read(KEY_WORDS, 'u32'),
     y: accumulate ? update(size) : write(size),
   }),
-  affectsSpeed: { size: true, rate: false, stream: false, accumulate: false },
+  affectsSpeed: { size: true, rate: false, stream: false, accumulate: false, part: false },
   variants: perItem(
     shader + words,
     ({ size }) => size,
-    ({ size, rate, stream, accumulate }) => ({
-      ...{ size, stream, threshold: thresholdOf(rate), scale: 1 / (1 - rate), accumulate: Number(accumulate) },
-    }),
+    (problem) => {
+      const { size, rate, stream, accumulate } = problem;
+      const scale = 1 / (1 - rate);
+      return { size, stream, threshold: thresholdOf(rate), scale, accumulate: Number(accumulate), ...partOf(problem) };
+    },
   ),
   flops: ({ size }) => 16 * size,
-  reference({ size, rate, stream, accumulate }, { x, key, y }: Arrays<'x' | 'key' | 'y'>) {
+  reference(problem, { x, key, y }: Arrays<'x' | 'key' | 'y'>) {
+    const { size, rate, stream, accumulate } = problem;
+    const { columns, whole, first } = partOf(problem);
     const start = splitmix32(key[0]! ^ stream);
     const threshold = thresholdOf(rate);
     for (let i = 0; i < size; i++) {
-      const word = splitmix32(splitmix32(start ^ i) ^ key[1]!);
+      const at = Math.floor(i / columns) * whole + first + (i % columns);
+      const word = splitmix32(splitmix32(start ^ at) ^ key[1]!);
       const kept = word >= threshold ? x[i]! / (1 - rate) : 0;
       y[i] = accumulate ? y[i]! + kept : kept;
     }

@@ -13,7 +13,7 @@ import { ROW_BLOCK } from '../kernels/layernorm.ts';
 import { at } from '../util/at.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import { STORED_BLOCKS } from '../values/stored-elements.ts';
-import { PIECE_ELEMENTS, type TensorSource } from '../values/tensor-source.ts';
+import { type PackedTensor, PIECE_ELEMENTS, type TensorSource } from '../values/tensor-source.ts';
 import { linearsOf } from './lora.ts';
 import type { Model, Parameter, ParameterSplit } from './model.ts';
 
@@ -35,13 +35,6 @@ export function splitModel(model: Model, { rank, size: ranks }: GridPlace): Mode
   const refuse = (problem: string): never => {
     throw new HoldfastError(`--tensor-parallel ${ranks}: ${problem}`);
   };
-  if (adapters.some(({ options }) => options.dropout > 0))
-    refuse(
-      'dropout of a low-rank update (--lora-dropout) would differ from that of one rank; use data parallel ranks, or none',
-    );
-  const inBlocks = model.parameters.find(({ stored = 'f32' }) => STORED_BLOCKS[stored].elements > 1);
-  if (inBlocks)
-    refuse(`frozen weights in blocks (--base-dtype ${inBlocks.stored}) cannot be dealt out yet; give bf16, f16 or f32`);
   const linears = linearsOf(model);
   const evenly = Array.from({ length: shape.kvHeads }, (_, i) => i + 1).filter((count) => {
     return [shape.heads, shape.kvHeads, ...linears.flatMap((linear) => sectionsOf(linear, layout))].every(
@@ -83,6 +76,19 @@ export function splitModel(model: Model, { rank, size: ranks }: GridPlace): Mode
     } as const;
     for (const name of [stored.embedding, stored.head, stored.headBias])
       if (name !== undefined) splits.set(name, split);
+  }
+  const cutsBlock = (ranks: number) =>
+    model.parameters.find((parameter) => {
+      const split = splits.get(parameter.name);
+      return split !== undefined && !hasWholeBlocks(parameter, { ...split, ranks });
+    });
+  const cut = cutsBlock(ranks);
+  if (cut) {
+    const { stored: element = 'f32' } = cut;
+    const works = [...evenly.slice(1).filter((count) => !cutsBlock(count)), '--base-dtype bf16'];
+    refuse(
+      `${cut.name} is in blocks of ${STORED_BLOCKS[element].elements} (${element}), of which each rank cannot have whole ones; give ${works.join(' or ')}`,
+    );
   }
   const parameters = model.parameters.map((parameter): Parameter => {
     const split = splits.get(parameter.name);
@@ -135,10 +141,22 @@ function sectionsOf({ module, inputs, outputs }: Linear, layout: LinearLayout): 
   return Array.from({ length: count }, () => size / count);
 }
 
+const product = (sizes: readonly number[]): number => sizes.reduce((a, b) => a * b, 1);
+
+/** Whether what each rank has of a tensor, be it of a part's shape or of all, begins and ends with a block. */
+function hasWholeBlocks({ shape, stored = 'f32' }: Parameter, { axis, sections, ranks }: ParameterSplit): boolean {
+  const inner = product(shape.slice(axis + 1));
+  return sections.every((section) => {
+    const each = Math.ceil(section / ranks);
+    const last = section - (ranks - 1) * each;
+    return [each, last].every((size) => (size * inner) % STORED_BLOCKS[stored].elements === 0);
+  });
+}
+
 /** A split tensor in the order of its elements: of each run, which rank has it and how long it is. */
 function* runsOf({ shape }: Parameter, { axis, sections, ranks }: ParameterSplit) {
-  const outer = shape.slice(0, axis).reduce((a, b) => a * b, 1);
-  const inner = shape.slice(axis + 1).reduce((a, b) => a * b, 1);
+  const outer = product(shape.slice(0, axis));
+  const inner = product(shape.slice(axis + 1));
   for (let i = 0; i < outer; i++) {
     for (const section of sections) {
       const each = Math.ceil(section / ranks);
@@ -148,8 +166,8 @@ function* runsOf({ shape }: Parameter, { axis, sections, ranks }: ParameterSplit
 }
 
 /**
- * The parts of whole tensors that the rank has to which this part of a model belongs. A piece may be read until the
- * next is asked for.
+ * The parts of whole tensors that the rank has to which this part of a model belongs, also as they are stored. A piece may be
+ * read until the next is asked for.
  */
 export function partsOf({ parameters }: Pick<Model, 'parameters'>, source: TensorSource): TensorSource {
   const byName = new Map(parameters.map((parameter) => [parameter.name, parameter]));
@@ -161,15 +179,45 @@ export function partsOf({ parameters }: Pick<Model, 'parameters'>, source: Tenso
         yield* source.read(name);
         return;
       }
-      const whole = new Elements(source.read(name));
-      for (const run of runsOf(parameter, parameter.split)) {
-        for await (const piece of whole.take(run.size)) if (run.rank === parameter.split.rank) yield piece;
-      }
+      yield* partOf(parameter, parameter.split, source.read(name), 1);
       const { unused = 0 } = parameter.split;
-      if (unused > 0) yield new Float32Array(parameter.shape.slice(1).reduce((a, b) => a * b, unused));
+      if (unused > 0) yield new Float32Array(unused * product(parameter.shape.slice(1)));
     },
-    packed: (name) => (byName.get(name)?.split ? undefined : source.packed?.(name)),
+    packed(name) {
+      const parameter = byName.get(name);
+      const whole = source.packed?.(name);
+      if (!parameter?.split || !whole) return whole;
+      return parameter.stored === whole.element ? packedPart(parameter, parameter.split, whole) : undefined;
+    },
     reader: (name, element) => (byName.get(name)?.split ? undefined : source.reader?.(name, element)),
+  };
+}
+
+/** `each`: of what comes, for an element. */
+async function* partOf<T extends Floats | Bytes>(
+  parameter: Parameter,
+  split: ParameterSplit,
+  whole: AsyncIterable<T>,
+  each: number,
+): AsyncGenerator<T, void> {
+  const taken = new Taken(whole);
+  for (const run of runsOf(parameter, split)) {
+    for await (const piece of taken.take(run.size * each)) if (run.rank === split.rank) yield piece;
+  }
+}
+
+/** A part is of whole blocks, in memory of its own: where it begins in that of the whole is no place to read words. */
+function packedPart(parameter: Parameter, split: ParameterSplit, { element, read }: PackedTensor): PackedTensor {
+  const { elements, bytes } = STORED_BLOCKS[element];
+  const { unused = 0 } = split;
+  const sizeOf = (count: number): number => (count / elements) * bytes;
+  return {
+    element,
+    async *read() {
+      const size = Math.min(product(parameter.shape), PIECE_ELEMENTS);
+      yield* refilled(new Uint8Array(sizeOf(size)), partOf(parameter, split, read(), bytes / elements));
+      if (unused > 0) yield new Uint8Array(sizeOf(unused * product(parameter.shape.slice(1))));
+    },
   };
 }
 
@@ -181,51 +229,61 @@ export function wholeOf({ parameters }: Pick<Model, 'parameters'>, sources: read
     names: own.names,
     async *read(name) {
       const parameter = byName.get(name);
-      if (!parameter?.split) {
+      const split = parameter?.split;
+      if (!split) {
         yield* own.read(name);
         return;
       }
-      const parts = sources.map((source) => new Elements(source.read(name)));
-      const size = parameter.shape.reduce((a, b) => a * b, parameter.split.ranks);
-      const piece = new Float32Array(Math.min(size, PIECE_ELEMENTS));
-      let filled = 0;
-      for (const run of runsOf(parameter, parameter.split)) {
-        for await (const part of at(parts, run.rank).take(run.size)) {
-          for (let from = 0; from < part.length; ) {
-            const count = Math.min(part.length - from, piece.length - filled);
-            piece.set(part.subarray(from, from + count), filled);
-            from += count;
-            filled += count;
-            if (filled < piece.length) continue;
-            yield piece;
-            filled = 0;
-          }
-        }
-      }
-      if (filled > 0) yield piece.subarray(0, filled);
+      const parts = sources.map((source) => new Taken(source.read(name)));
+      const runs = async function* () {
+        for (const run of runsOf(parameter, split)) yield* at(parts, run.rank).take(run.size);
+      };
+      const size = product(parameter.shape) * split.ranks;
+      yield* refilled(new Float32Array(Math.min(size, PIECE_ELEMENTS)), runs());
     },
   };
 }
 
-/** The elements of a tensor, so many at a time. */
-class Elements {
-  readonly #pieces: AsyncIterator<Float32Array<ArrayBuffer>>;
-  #rest = new Float32Array(0);
+type Floats = Float32Array<ArrayBuffer>;
+type Bytes = Uint8Array<ArrayBuffer>;
 
-  constructor(pieces: AsyncIterable<Float32Array<ArrayBuffer>>) {
+/** What `parts` bring, in this memory, each time that it is full. */
+async function* refilled<T extends Floats | Bytes>(memory: T, parts: AsyncIterable<T>): AsyncGenerator<T, void> {
+  let filled = 0;
+  for await (const part of parts) {
+    for (let from = 0; from < part.length; ) {
+      const count = Math.min(part.length - from, memory.length - filled);
+      memory.set(part.subarray(from, from + count), filled);
+      from += count;
+      filled += count;
+      if (filled < memory.length) continue;
+      yield memory;
+      filled = 0;
+    }
+  }
+  if (filled > 0) yield memory.subarray(0, filled) as T;
+}
+
+/** What pieces bring, so much at a time. */
+class Taken<T extends Floats | Bytes> {
+  readonly #pieces: AsyncIterator<T>;
+  #rest: T | undefined;
+
+  constructor(pieces: AsyncIterable<T>) {
     this.#pieces = pieces[Symbol.asyncIterator]();
   }
 
-  async *take(count: number): AsyncGenerator<Float32Array<ArrayBuffer>, void> {
+  async *take(count: number): AsyncGenerator<T, void> {
     for (let left = count; left > 0; ) {
-      if (this.#rest.length === 0) {
+      const rest = this.#rest;
+      if (!rest || rest.length === 0) {
         const next = await this.#pieces.next();
         assert(!next.done, 'a tensor has as many elements as its shape says');
         this.#rest = next.value;
         continue;
       }
-      const piece = this.#rest.subarray(0, left);
-      this.#rest = this.#rest.subarray(piece.length);
+      const piece = rest.subarray(0, left) as T;
+      this.#rest = rest.subarray(piece.length) as T;
       left -= piece.length;
       yield piece;
     }

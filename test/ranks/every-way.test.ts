@@ -7,6 +7,7 @@ import { smallestBudget } from '../../src/engine/compile/least.ts';
 import { ZERO_STAGES, type ZeroStage } from '../../src/engine/ranks/sharding.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
+import { ACTIVATION_MODES } from '../../src/graph/activations.ts';
 import { computedIn } from '../../src/nn/model.ts';
 import { splitModel } from '../../src/nn/tensor-parallel.ts';
 import type { ReferenceCase } from '../../src/parity/reference-case.ts';
@@ -63,5 +64,16 @@ it.each(EVERY_CASE ? WAYS : WAYS.filter(({ tensor, dtype }) => tensor === 2 && d
         expect(outcome, `ZeRO ${stage}, ${memory === tight ? 'within a budget' : 'without one'}`).toEqual(whole);
       }
     }
+  },
+);
+
+it.each(EVERY_CASE ? ACTIVATION_MODES : (['spill', 'slice'] as const))(
+  'has the same bits with ZeRO 3 whatever becomes of activations: %s',
+  async (activations) => {
+    const reference = { ...(await caseOf('gpt2-accum4')), gradients: new Map() };
+    const { choices, ...whole } = await trainOnRanks(device, reference, 2, 0, { steps: STEPS });
+    const how = { choices, steps: STEPS, memory: () => ({ activations }) };
+    const { choices: _, ...outcome } = await trainOnRanks(device, reference, 2, 3, how);
+    expect(outcome).toEqual(whole);
   },
 );

@@ -109,3 +109,17 @@ it.each(['f32', 'bf16', 'q8_0', 'nf4'] as const)(
     expect(shared.exchangedBytes / 4 / shared.bound).toBeLessThan(1.1);
   },
 );
+
+it('is gathered in chunks that suit all that is dealt out, of which no rank has much more than another', () => {
+  const wide = { model_type: 'gpt2', n_layer: 4, n_embd: 256, n_head: 4, n_positions: 64, vocab_size: 120 };
+  const lora = withLora(makeModel(parseConfig(wide, 'wide')), { rank: 2 });
+  const model = withStored(lora, (name) => (name.includes('lora_') ? 'f32' : 'bf16'));
+  const step = { batch: 1, context: 12, accumulate: 1, activations: 'keep', size: 2 } as const;
+  const planned = (stage: ZeroStage) => planRanks(model, { ...step, stage }, (it) => it.comfortable);
+  // Of what trains alone, where that alone is dealt out.
+  const [small, { chunkBytes, ranks }] = [planned(2).chunkBytes, planned(3)];
+  expect(chunkBytes).toBeGreaterThan(4 * small);
+  const bytes = ranks.map(({ held }) => Object.values(held).reduce((a, b) => a + b, 0));
+  const mean = bytes.reduce((a, b) => a + b, 0) / bytes.length;
+  expect(Math.max(...bytes) - Math.min(...bytes)).toBeLessThanOrEqual(mean / 4);
+});

@@ -1,5 +1,9 @@
 // What a process knows of its launcher, from the variables that those of MPICH, Open MPI and Slurm set.
 
+import { once } from 'node:events';
+import { readdirSync, readlinkSync } from 'node:fs';
+import { createServer } from 'node:net';
+import process from 'node:process';
 import { expect, it } from 'vitest';
 import { launchOf } from '../../src/runtime/headless/mpi/launcher.ts';
 
@@ -19,6 +23,22 @@ it('names what came between it and its launcher, where they need to talk', () =>
   const closed = () => false;
   expect(() => launchOf({ PMI_SIZE: '2', PMI_FD: '6' }, closed)).toThrow(/npx closes .* mpiexec -pmi-port/);
   expect(launchOf({ PMI_SIZE: '1', PMI_FD: '6' }, closed)).toEqual({ size: 1, isOpenMpi: false });
+});
+
+it.runIf(process.platform === 'linux')('sees by itself whether its socket is open, in any runtime', async () => {
+  const server = createServer().listen(0);
+  await once(server, 'listening');
+  const isSocket = (descriptor: string): boolean => {
+    try {
+      return readlinkSync(`/proc/self/fd/${descriptor}`).startsWith('socket:');
+    } catch {
+      return false;
+    }
+  };
+  const PMI_FD = readdirSync('/proc/self/fd').find(isSocket);
+  expect(launchOf({ PMI_SIZE: '2', PMI_FD })).toEqual({ size: 2, isOpenMpi: false });
+  expect(() => launchOf({ PMI_SIZE: '2', PMI_FD: '99999' })).toThrow('npx closes');
+  server.close();
 });
 
 it('knows the processes of srun: over PMIx, and without it that there are others', () => {

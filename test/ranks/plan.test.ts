@@ -216,6 +216,44 @@ describe('the plan of every rank', () => {
     }
   });
 
+  // In f32, of 16 bytes a parameter: those that all ranks have, and those that are dealt out (Rajbhandari et al. 2020).
+  const DEALT = [
+    [1, 8, 8],
+    [2, 4, 12],
+    [3, 0, 16],
+  ] as const;
+  it.each(EVERY_CASE ? DEALT : DEALT.slice(2))(
+    'with ZeRO %i counts %i bytes a parameter on each rank, and %i over their number',
+    async (stage, all, dealt) => {
+      const config = { model_type: 'gpt2', n_layer: 8, n_embd: 64, n_head: 4, n_positions: SEQ, vocab_size: 300 };
+      const model = makeModel(parseConfig(config, 'deep'));
+      const elements = (part: string): number =>
+        model.parameters
+          .filter(({ name }) => name.includes(part))
+          .reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
+      const schedule = { decay: 'constant', peak: 1e-3, min: 1e-3, warmup: 0, steps: 1 } as const;
+      const device = await testDevice();
+      for (const size of EVERY_CASE ? [2, 4, 8] : [2, 4]) {
+        const trainers: Trainer[] = [];
+        for (const ranks of ranksInProcess(size, stage)) {
+          const before = device.allocator.bytes;
+          const shared = { ...ranks, chunkBytes: trainers[0]?.session.map.chunkBytes };
+          const options = { batch: BATCH, seq: SEQ, accumulate: 1, schedule, ranks: shared };
+          const trainer = await Trainer.create(device, model, { ...options, memory: { activations: 'keep' } });
+          trainers.push(trainer);
+          const { map, fit } = trainer.session;
+          const counted = device.allocator.bytes - before - fit.nonModel.arenas - fit.nonModel.persistent;
+          const more = counted - elements('') * (all + dealt / size);
+          // It may own a chunk of each kind more or less than others; staging both ways; a block's parameters and gradients.
+          const [kinds, staging, used] = [4 * map.chunkBytes, 2 * map.chunkBytes, 8 * elements('h.0.')];
+          expect(more, `rank ${ranks.rank} of ${size}`).toBeGreaterThan(-kinds);
+          expect(more, `rank ${ranks.rank} of ${size}`).toBeLessThanOrEqual(kinds + staging + used);
+        }
+        for (const trainer of trainers) await trainer.destroy();
+      }
+    },
+  );
+
   it('with AdamW on the host has what the optimizer alone uses below, also where all else is on the GPU', () => {
     const onHost = { ...stepOf(4, 2), optimizerDevice: 'cpu' } as const;
     const { ranks } = planRanks(wide, onHost, (it) => it.comfortable);

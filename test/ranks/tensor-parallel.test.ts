@@ -60,6 +60,7 @@ const workloadOf = (model: Model, activations: ActivationMode | 'auto' = 'auto',
 const SHARED = Object.entries(MODELS).filter(([, { adapters = [] }]) => adapters.length === 0);
 const ADAPTED: [string, Model][] = [
   ['qwen2, low-rank updates', withLora(MODELS['qwen2, biases'], { rank: 3 })],
+  ['qwen2, low-rank updates, dropout', withLora(MODELS['qwen2, biases'], { rank: 3, dropout: 0.3 })],
   ['gpt2, low-rank updates of some', withLora(MODELS['gpt2, tied'], { rank: 2, targets: ['c_attn', 'mlp.c_proj'] })],
 ];
 /** As many heads as any number of ranks here. */
@@ -257,10 +258,11 @@ describe('the layouts of the families', () => {
     expect(() => splitModel(llama, { rank: 0, size: 3 })).toThrow(
       '--tensor-parallel 3: 4 heads, 2 of keys and values, and a width of 80 inside are not all divisible by it; give 2',
     );
-    const lora = withLora(llama, { rank: 2, dropout: 0.1 });
-    expect(() => splitModel(lora, { rank: 0, size: 2 })).toThrow('--tensor-parallel 2: dropout of a low-rank update');
-    const blocks = withStored(llama, (name) => (name.includes('q_proj') ? 'q8_0' : 'f32'));
-    expect(() => splitModel(blocks, { rank: 0, size: 2 })).toThrow('(--base-dtype q8_0) cannot be dealt out yet');
+    // Each of 2 ranks has 20 of the 40 inputs of a row.
+    const blocks = withStored(llama, (name) => (name.includes('o_proj') ? 'q8_0' : 'f32'));
+    expect(() => splitModel(blocks, { rank: 0, size: 2 })).toThrow(
+      /--tensor-parallel 2: .*o_proj\.weight is in blocks of 32 \(q8_0\), of which each rank cannot have whole ones; give --base-dtype bf16$/,
+    );
     const [, bert] = at(ENCODERS, 0);
     expect(() => checkRows(splitModel(bert, { rank: 0, size: 2 }), 128, 2)).toThrow(
       '--sequence-parallel: BERT begins and ends in rows that every rank has; leave it out',

@@ -52,7 +52,7 @@ export function adapterForward(
   const [r, K] = a.shape as [number, number];
   const [N] = b.shape as [number, number];
   const input = dropout ? g.activation(`${a.name} dropout`, x.shape, [x]) : x;
-  if (dropout) drop(g, x, input, dropout, false, a.name);
+  if (dropout) drop(g, x, input, dropout, false, a);
   // Of rows of A, this rank's part of the sum: y is summed over ranks as a whole.
   const { split: _, ...product } = g.activation(a.name, [M, r], [x, a]);
   g.emit(matmul, { layout: 'NT', M, N: r, K, epilogue: 'scale', scale }, { a: input, b: a, c: product }, a.name);
@@ -108,7 +108,7 @@ export function adapterInputGradient(
   }
   const whole = g.activation(`d ${a.name} dropout`, [M, K]);
   g.emit(matmul, problem, { a: dlow, b: a, c: whole }, a.name);
-  drop(g, whole, gradient, dropout, accumulate, a.name);
+  drop(g, whole, gradient, dropout, accumulate, a);
 }
 
 /** The gradient of a weight (out, in) (+)= dy^T x, of these columns of dy. */
@@ -121,13 +121,10 @@ export function outerProduct(g: Graph, dy: Tensor, x: Tensor, weight: Tensor, { 
   g.emit(matmul, { layout: 'TN', ...problem }, { a: dy, b: x, c: gradient }, weight.name);
 }
 
-function drop(
-  g: Graph,
-  x: Tensor,
-  y: Tensor,
-  { rate, stream, key }: Dropout,
-  accumulate: boolean,
-  label: string,
-): void {
-  g.emit(dropoutKernel, { size: x.size, rate, stream, accumulate }, { x, key, y }, label);
+/** Of columns of x, where A has those of one of several ranks, what goes of all. */
+function drop(g: Graph, x: Tensor, y: Tensor, { rate, stream, key }: Dropout, accumulate: boolean, a: Tensor): void {
+  const { split } = a;
+  const columns = at(a.shape, 1);
+  const part = split && { columns, whole: split.ranks * columns, first: split.rank * columns };
+  g.emit(dropoutKernel, { size: x.size, rate, stream, accumulate, part }, { x, key, y }, a.name);
 }

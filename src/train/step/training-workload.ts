@@ -205,8 +205,13 @@ function chunkLimitsOf(
   const fixed = stages ? { isFixed: true, holds: stages.leastChunk } : {};
   if (chunkBytes !== undefined) return { leastChunk: chunkBytes, mostChunk: chunkBytes, ...fixed };
   const trained = parameters.filter(({ trainable }) => trainable !== false);
-  const together = indicesTogether(trainedKindsOf(trained));
-  const mostChunk = mostChunkFor(bytesHeld(trained), sharding, together);
+  const frozen = parameters.filter(({ trainable }) => trainable === false);
+  const kinds = trainedKindsOf(trained);
+  // A rank may own a chunk of each list more than others do: of all lists together, where the frozen ones are dealt out, too.
+  const lists = kinds.length + new Set(frozen.map(({ stored = 'f32' }) => stored)).size;
+  const mean = (kinds.length * bytesHeld(trained) + bytesHeld(frozen)) / lists;
+  const shared = sharding.stage === 3 ? Math.max(bytesHeld(trained), mean) : bytesHeld(trained);
+  const mostChunk = mostChunkFor(shared, sharding, indicesTogether(kinds));
   // The chunks of one stage are those of all.
   return { mostChunk, ...fixed, ...(stages && { leastChunk: stages.leastChunk }) };
 }

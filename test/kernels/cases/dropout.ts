@@ -15,6 +15,7 @@ export const cases = [
       { size, rate: 0.3, stream, accumulate: false },
       { size, rate: 0.3, stream, accumulate: true },
       { size, rate: 0, stream, accumulate: false },
+      { size, rate: 0.3, stream, accumulate: false, part: { columns: 3, whole: 12, first: 9 } },
     ]),
     inputs: (_problem, random) => ({ key: Uint32Array.from(random.integers(KEY_WORDS, 0, 2 ** 31 - 1)) }),
     // Two roundings of a product whose factor is rounded, and a sum. What goes is the same, or all of it would be off.

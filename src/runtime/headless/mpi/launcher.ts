@@ -1,7 +1,7 @@
 // Facts that a launcher (mpiexec, srun) tells a process of the job that it is a part of, by variables of the
 // environment. Without a launcher no library is looked for.
 
-import { fstatSync } from 'node:fs';
+import { fstatSync, readlinkSync } from 'node:fs';
 import process from 'node:process';
 import { HoldfastError } from '../../../util/errors.ts';
 
@@ -43,9 +43,11 @@ export function launchOf(environment: Environment = process.env, isSocket = isOp
   );
 }
 
+/** Deno's fstat knows no descriptor that its process was started with; Linux does. */
 function isOpenSocket(descriptor: number): boolean {
   try {
-    return fstatSync(descriptor).isSocket();
+    if (!('Deno' in globalThis)) return fstatSync(descriptor).isSocket();
+    return process.platform !== 'linux' || readlinkSync(`/proc/self/fd/${descriptor}`).startsWith('socket:');
   } catch {
     return false;
   }

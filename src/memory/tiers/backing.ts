@@ -62,6 +62,8 @@ export class Backing {
   readonly #reads: PendingReads;
   readonly #puts: Puts;
   readonly #roomWatch = new StopWatch();
+  /** Chunks of host memory within its limit that no value needs; 0 where there is no limit: what nobody gave is not used. */
+  readonly spare: number;
   #closing: Promise<void> | undefined;
   /** Ends when the update before has its room. */
   #updateRoom: Promise<void> = Promise.resolve();
@@ -74,6 +76,7 @@ export class Backing {
     const blocks = disk ? Math.floor(Math.min(disk.bytes, options.diskLimit ?? disk.bytes) / chunkBytes) : 0;
     checkLimits(options, slots, blocks, largestPut);
     this.chunks = chunks;
+    this.spare = Number.isFinite(slots) ? Math.max(0, slots - held - largestPut) : 0;
     this.#chunkBytes = chunkBytes;
     this.#largestPut = slots < held ? largestPut : Number.POSITIVE_INFINITY;
     this.#host = new HostTier(slots, chunkBytes, () => this.#queue.advance(), options.allocate);
@@ -240,8 +243,9 @@ export class Backing {
   }
 
   /**
-   * Host memory of a chunk that holds no value, to make one in: a put of just these bytes then copies nothing. Undefined where
-   * there is none without a value giving way. What has it asks for no other room until it is put, alone, or given back.
+   * Host memory of a chunk that holds no value, to make one in: a put of such bytes alone then copies nothing. Undefined where
+   * there is none without a value giving way. What has it asks for no other room until it is put or given back, but for as many
+   * as are to `spare`.
    */
   takeRoom(): Uint8Array<ArrayBuffer> | undefined {
     return this.#puts.takeRoom();

@@ -22,7 +22,7 @@ import { HostTier, NO_OWNER, type Slot } from './host-tier.ts';
 import { PendingReads } from './pending-reads.ts';
 import { type ChunkValue, type NewValue, Puts, type Puttable } from './puts.ts';
 import { StopWatch } from './stop-watch.ts';
-import { type BackingOptions, checkLimits, LARGEST_PUT } from './tier-limits.ts';
+import { type BackingOptions, checkLimits, LARGEST_PUT, sparedSlots } from './tier-limits.ts';
 import { WaitQueue } from './wait-queue.ts';
 
 export interface Ledger {
@@ -62,7 +62,7 @@ export class Backing {
   readonly #reads: PendingReads;
   readonly #puts: Puts;
   readonly #roomWatch = new StopWatch();
-  /** Chunks of host memory within its limit that no value needs; 0 where there is no limit: what nobody gave is not used. */
+  /** Slots for values that are made beside the old ones: see `sparedSlots`. */
   readonly spare: number;
   #closing: Promise<void> | undefined;
   /** Ends when the update before has its room. */
@@ -76,7 +76,7 @@ export class Backing {
     const blocks = disk ? Math.floor(Math.min(disk.bytes, options.diskLimit ?? disk.bytes) / chunkBytes) : 0;
     checkLimits(options, slots, blocks, largestPut);
     this.chunks = chunks;
-    this.spare = Number.isFinite(slots) ? Math.max(0, slots - held - largestPut) : 0;
+    this.spare = sparedSlots(slots, held, largestPut);
     this.#chunkBytes = chunkBytes;
     this.#largestPut = slots < held ? largestPut : Number.POSITIVE_INFINITY;
     this.#host = new HostTier(slots, chunkBytes, () => this.#queue.advance(), options.allocate);

@@ -64,7 +64,9 @@ export async function makeDeviceState(
       const bindings = await Bindings.make(device, storage, slots, choices, operations, besideSlots);
       below.stashes.place(map.count, stashes);
       const copies = new ChunkCopies(slots, below, map.count + stashes.length, durable);
-      const aside = { ...options, updatesAside: updatesAside(fit), updatesAhead: updatesAhead(fit) && durable };
+      // A software adapter computes on the same processor: there nothing is gained before the step is decided.
+      const ahead = updatesAhead(fit) && durable && !device.adapter.software;
+      const aside = { ...options, updatesAside: updatesAside(fit), updatesAhead: ahead };
       const executor = new Executor(device, map, storage, slots, copies, bindings, staging, below, aside);
       return { device, storage, executor, ring, release };
     });

@@ -170,6 +170,8 @@ export class Backing {
     const run = async () => {
       try {
         await before;
+        // Side by side: what leaves for one of them is written while another is read. What goes wrong does so again below.
+        for (const record of records) if (!record.slot) this.#load(record).catch(() => {});
         for (const record of records) {
           assert(!record.updating, `chunk ${record.id} is updated twice at once`);
           const slot = await this.#slotAlone(record);

@@ -38,6 +38,14 @@ export interface HostValues {
   readonly into?: NewHostValues | undefined;
 }
 
+/** Computes AdamW over values in host memory, here or in threads. */
+export interface HostUpdater {
+  /** Changes all but the gradient in place, or beside. */
+  update(values: HostValues, extent: HostExtent, scalars: HostScalars): Promise<void> | void;
+  /** Frees what it has. */
+  end?(): Promise<void>;
+}
+
 /** Of HostValues, what an update changes. */
 export type NewHostValues = Pick<HostValues, ChangedOperand>;
 

@@ -7,7 +7,7 @@
 // chunks are updated inside the backward pass, or by several ranks, before its own gradient does.
 
 import { bytesOf, type Tensor } from '../../graph/program.ts';
-import type { HostExtent, HostScalars, HostValues, HostWidths } from '../../kernels/host-adamw.ts';
+import type { HostExtent, HostScalars, HostUpdater, HostValues, HostWidths } from '../../kernels/host-adamw.ts';
 import { HYPER, STATE, unclippedState } from '../../kernels/step-control.ts';
 import { at } from '../../util/at.ts';
 import { type HostOperation, isOnHost } from '../compile/operations.ts';
@@ -19,14 +19,6 @@ import { type AheadParts, UpdatesAhead } from './updates-ahead.ts';
 
 /** Updates that are under way: one computes while the next gets its values. */
 const AT_ONCE = 2;
-
-/** Computes AdamW over values in host memory, here or in threads. */
-export interface HostUpdater {
-  /** Changes all but the gradient in place. */
-  update(values: HostValues, extent: HostExtent, scalars: HostScalars): Promise<void> | void;
-  /** Frees what it has. */
-  end?(): Promise<void>;
-}
 
 export interface HostUpdating {
   /** Updates chunks below the GPU. */

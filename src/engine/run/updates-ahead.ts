@@ -5,14 +5,20 @@
 //
 // Invariant: of what is below nothing has changed before the step is decided, and then only by the numbers that were decided.
 
-import type { HostExtent, HostScalars, HostValues, HostWidths, NewHostValues } from '../../kernels/host-adamw.ts';
+import type {
+  HostExtent,
+  HostScalars,
+  HostUpdater,
+  HostValues,
+  HostWidths,
+  NewHostValues,
+} from '../../kernels/host-adamw.ts';
 import { isSameUpdate } from '../../kernels/step-control.ts';
 import { indicesIn, MOMENT_KINDS, PARAMETER_KINDS } from '../../memory/layout/kinds.ts';
 import type { PlacedValue } from '../../memory/tiers/below.ts';
 import { at } from '../../util/at.ts';
 import type { HostOperation } from '../compile/operations.ts';
 import type { ChunkCopies } from './copies.ts';
-import type { HostUpdater } from './host-optimizer.ts';
 
 type Role = keyof NewHostValues;
 type Room = Uint8Array<ArrayBuffer>;

@@ -35,7 +35,7 @@ export function leastHostChunks(chunks: number, hasDisk: boolean, updates = 0): 
   return hasDisk ? Math.min(chunks, updates + 2) : chunks;
 }
 
-/** Of so many slots, those that no value needs, nor a put; none where there is no limit: what nobody gave is not used. */
+/** Of so many slots, those that no value needs, nor a put; none where memory has no limit, of which nothing more than is needed is taken. */
 export const sparedSlots = (slots: number, held: number, largestPut: number): number =>
   Number.isFinite(slots) ? Math.max(0, slots - held - largestPut) : 0;
 

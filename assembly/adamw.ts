@@ -14,8 +14,9 @@ type Rounded = u16;
 
 /**
  * `count` elements at these addresses, kept in one of WAYS (src/kernels/host-adamw.ts): of all but the first a multiple of 4.
- * `beside`: the lower halves, or the copy. `decays`: whether weight decay is theirs. For moments that are rounded: the words of
- * the step's key, the number of the first element among all that train, and below which size moments become zero.
+ * `beside`: the lower halves, or the copy. New values go to the addresses of the same names, which may be those of the old ones.
+ * `decays`: whether weight decay is theirs. For moments that are rounded: the words of the step's key, the number of the first
+ * element among all that train, and below which size moments become zero.
  */
 export function adamw(
   way: i32,
@@ -24,6 +25,10 @@ export function adamw(
   m: usize,
   v: usize,
   gradient: usize,
+  newParameter: usize,
+  newBeside: usize,
+  newM: usize,
+  newV: usize,
   count: usize,
   decays: bool,
   learningRate: f32,
@@ -44,38 +49,38 @@ export function adamw(
   switch (way) {
     case 0:
       updateFours<Floats, Floats>(
-        parameter, beside, m, v, gradient, whole, decays, learningRate, rest1, rest2, epsilon, decay, coefficient, correction1,
-        correction2, keyFirst, keyLast, element, least,
+        parameter, beside, m, v, gradient, newParameter, newBeside, newM, newV, whole, decays, learningRate, rest1, rest2, epsilon,
+        decay, coefficient, correction1, correction2, keyFirst, keyLast, element, least,
       );
       break;
     case 1:
       updateFours<Floats, Rounded>(
-        parameter, beside, m, v, gradient, whole, decays, learningRate, rest1, rest2, epsilon, decay, coefficient, correction1,
-        correction2, keyFirst, keyLast, element, least,
+        parameter, beside, m, v, gradient, newParameter, newBeside, newM, newV, whole, decays, learningRate, rest1, rest2, epsilon,
+        decay, coefficient, correction1, correction2, keyFirst, keyLast, element, least,
       );
       return;
     case 2:
       updateFours<Halves, Floats>(
-        parameter, beside, m, v, gradient, whole, decays, learningRate, rest1, rest2, epsilon, decay, coefficient, correction1,
-        correction2, keyFirst, keyLast, element, least,
+        parameter, beside, m, v, gradient, newParameter, newBeside, newM, newV, whole, decays, learningRate, rest1, rest2, epsilon,
+        decay, coefficient, correction1, correction2, keyFirst, keyLast, element, least,
       );
       return;
     case 3:
       updateFours<Halves, Rounded>(
-        parameter, beside, m, v, gradient, whole, decays, learningRate, rest1, rest2, epsilon, decay, coefficient, correction1,
-        correction2, keyFirst, keyLast, element, least,
+        parameter, beside, m, v, gradient, newParameter, newBeside, newM, newV, whole, decays, learningRate, rest1, rest2, epsilon,
+        decay, coefficient, correction1, correction2, keyFirst, keyLast, element, least,
       );
       return;
     case 4:
       updateFours<WithCopy, Floats>(
-        parameter, beside, m, v, gradient, whole, decays, learningRate, rest1, rest2, epsilon, decay, coefficient, correction1,
-        correction2, keyFirst, keyLast, element, least,
+        parameter, beside, m, v, gradient, newParameter, newBeside, newM, newV, whole, decays, learningRate, rest1, rest2, epsilon,
+        decay, coefficient, correction1, correction2, keyFirst, keyLast, element, least,
       );
       return;
     case 5:
       updateFours<WithCopy, Rounded>(
-        parameter, beside, m, v, gradient, whole, decays, learningRate, rest1, rest2, epsilon, decay, coefficient, correction1,
-        correction2, keyFirst, keyLast, element, least,
+        parameter, beside, m, v, gradient, newParameter, newBeside, newM, newV, whole, decays, learningRate, rest1, rest2, epsilon,
+        decay, coefficient, correction1, correction2, keyFirst, keyLast, element, least,
       );
       return;
     default:
@@ -88,13 +93,13 @@ export function adamw(
     const vOld = load<f32>(v + at);
     const first: f32 = mOld + rest1 * (g - mOld);
     const second: f32 = vOld + rest2 * (g * g - vOld);
-    store<f32>(m + at, first);
-    store<f32>(v + at, second);
+    store<f32>(newM + at, first);
+    store<f32>(newV + at, second);
     const value = load<f32>(parameter + at);
     const decayed: f32 = decays ? decay * value : 0;
     const denominator: f32 = sqrt<f32>(second / correction2) + epsilon;
     const step: f32 = denominator > 0 ? (learningRate * (first / correction1)) / denominator : 0;
-    store<f32>(parameter + at, value - (decayed + step));
+    store<f32>(newParameter + at, value - (decayed + step));
   }
 }
 
@@ -107,6 +112,10 @@ function updateFours<Parameter, Moment>(
   m: usize,
   v: usize,
   gradient: usize,
+  newParameter: usize,
+  newBeside: usize,
+  newM: usize,
+  newV: usize,
   end: usize,
   decays: bool,
   learningRate: f32,
@@ -141,12 +150,12 @@ function updateFours<Parameter, Moment>(
     const second = towards(moments<Moment>(v, at), f32x4.mul(g, g), rest24);
     if (sizeof<Moment>() == 2) {
       const chance = splitmix32(v128.xor(splitmix32(v128.xor(start, elements)), keyLast4));
-      storeRounded(m + (at >> 1), swept(first, least4), v128.and(chance, i32x4.splat(0xffff)));
-      storeRounded(v + (at >> 1), swept(second, least4), i32x4.shr_u(chance, 16));
+      storeRounded(newM + (at >> 1), swept(first, least4), v128.and(chance, i32x4.splat(0xffff)));
+      storeRounded(newV + (at >> 1), swept(second, least4), i32x4.shr_u(chance, 16));
       elements = i32x4.add(elements, i32x4.splat(4));
     } else {
-      v128.store(m + at, first);
-      v128.store(v + at, second);
+      v128.store(newM + at, first);
+      v128.store(newV + at, second);
     }
     const root = f32x4.sqrt(f32x4.div(second, correction24));
     const rate = f32x4.mul(lr4, f32x4.div(first, correction14));
@@ -154,7 +163,7 @@ function updateFours<Parameter, Moment>(
     const value = parameters<Parameter>(parameter, beside, at);
     const decayed = v128.and(f32x4.mul(decay4, value), decayMask);
     const step = v128.and(f32x4.div(rate, denominator), f32x4.gt(denominator, f32x4.splat(0)));
-    storeParameters<Parameter>(parameter, beside, at, f32x4.sub(value, f32x4.add(decayed, step)));
+    storeParameters<Parameter>(newParameter, newBeside, at, f32x4.sub(value, f32x4.add(decayed, step)));
   }
 }
 

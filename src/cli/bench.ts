@@ -7,12 +7,13 @@ import type { Rates } from '../engine/compile/rates.ts';
 import { refreshRates } from '../engine/observe/adapter-records.ts';
 import { measurePeak } from '../engine/observe/peak.ts';
 import { type Device, openDevice } from '../gpu/device.ts';
-import type { Host } from '../runtime/host.ts';
+import { type Host, join } from '../runtime/host.ts';
 import { measureStepCosts } from '../train/plan/step-probe.ts';
 import { keepStepCosts } from '../train/plan/step-times.ts';
 import { parseBytes } from '../util/bytes.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
 import { budgetTable, measureBudgets } from './bench/budgets.ts';
+import { diskStatesText, measureDiskStates } from './bench/disk-states.ts';
 import { hostText, measureHostAdamW } from './bench/host-adamw.ts';
 import { figureTable, measureAttentions, measureMatmuls } from './bench/kernels.ts';
 import { shareMachine } from './bench/share.ts';
@@ -71,10 +72,12 @@ async function measureAll(host: Host, device: Device, seconds: number, json: boo
   show(`\n${hostText(hostAdamW)}`);
   const costs = await measureStepCosts(host, device);
   if (costs) await keepStepCosts(host, device, costs);
+  const diskStates = await measureDiskStates(host, join(host.cacheFolder, 'bench'));
+  show(diskStatesText(diskStates));
   const rates = await refreshRates(host, device);
   if (rates) show(`\nkept, for plans and for runs within a budget: ${ratesText(rates)}\n`);
   if (json) {
-    const figures = { peak, step, budgets, matmuls, attentions, hostAdamW };
+    const figures = { peak, step, budgets, matmuls, attentions, hostAdamW, diskStates };
     const report = { adapter: device.adapter, runtime: host.name, ...figures };
     host.terminal.write(`${JSON.stringify(report)}\n`);
   }

@@ -53,7 +53,11 @@ export function addBudgetOptions(command: Command): Command {
   return addTierOptions(
     command
       .option('--gpu-memory <bytes>', 'the most GPU memory to use, as 64MB or 1.5GiB, or auto', checked(bytesOrAuto))
-      .option('--host-memory <bytes>', 'the most host memory for what is not on the GPU', checked(parseBytes)),
+      .option(
+        '--host-memory <bytes>',
+        'the most host memory for what is not on the GPU; what it leaves lets AdamW there begin early',
+        checked(parseBytes),
+      ),
   );
 }
 

@@ -34,7 +34,20 @@ export interface HostValues {
   readonly moment1: Uint8Array;
   readonly moment2: Uint8Array;
   readonly beside?: Uint8Array | undefined;
+  /** Where the new values go, of the same kinds. @default in place of the old ones */
+  readonly into?: NewHostValues | undefined;
 }
+
+/** Computes AdamW over values in host memory, here or in threads. */
+export interface HostUpdater {
+  /** Changes all but the gradient in place, or beside. */
+  update(values: HostValues, extent: HostExtent, scalars: HostScalars): Promise<void> | void;
+  /** Frees what it has. */
+  end?(): Promise<void>;
+}
+
+/** Of HostValues, what an update changes. */
+export type NewHostValues = Pick<HostValues, ChangedOperand>;
 
 /** Elements of the values, and the bit of decayMask that is their first block's. */
 export interface HostExtent {
@@ -54,6 +67,9 @@ const WIDE: HostWidths = { dtype: 'f32', momentDtype: 'f32' };
 /** In the order in which the module takes them. Its second is there for sixteen bits alone. */
 const OPERANDS = ['parameter', 'beside', 'moment1', 'moment2', 'gradient'] as const satisfies (keyof HostValues)[];
 type HostOperand = (typeof OPERANDS)[number];
+type ChangedOperand = Exclude<HostOperand, 'gradient'>;
+/** Of these, in the same order, those that an update changes. */
+const CHANGED = ['parameter', 'beside', 'moment1', 'moment2'] as const satisfies readonly ChangedOperand[];
 
 /** Bytes of an element. */
 function widthOf(operand: HostOperand, { dtype, momentDtype }: HostWidths): number {
@@ -72,16 +88,19 @@ function widthOf(operand: HostOperand, { dtype, momentDtype }: HostWidths): numb
   }
 }
 
-/** In the order of OPERANDS, those that there are. */
-export const bytesIn = (values: HostValues): Uint8Array[] =>
-  OPERANDS.flatMap((operand) => {
-    const bytes = values[operand];
-    return bytes ? [bytes] : [];
-  });
+/** In the order of OPERANDS, those that there are; behind them, in the same order, where the new ones go that go elsewhere. */
+export const bytesIn = (values: HostValues): Uint8Array[] => [
+  ...OPERANDS.flatMap((operand) => values[operand] ?? []),
+  ...CHANGED.flatMap((operand) => values.into?.[operand] ?? []),
+];
 
 /** The operands that there are, in that order. */
 const operandsIn = ({ dtype }: HostWidths): readonly HostOperand[] =>
   OPERANDS.filter((operand) => dtype !== 'f32' || operand !== 'beside');
+
+/** Of these, in that order, those that an update changes. */
+const changedIn = (widths: HostWidths): readonly ChangedOperand[] =>
+  CHANGED.filter((operand) => operandsIn(widths).includes(operand));
 
 /** In bytes, of the first element of an operand. */
 const startIn = (operand: HostOperand, { first = 0, firstNarrow = 0, widths = WIDE }: HostExtent): number => {
@@ -117,7 +136,7 @@ export class HostAdamW {
     this.#heap = heap;
   }
 
-  /** Changes all but the gradient in place. */
+  /** Changes all but the gradient, in place or beside. */
   update(values: HostValues, extent: HostExtent, scalars: HostScalars): void {
     // A copy in f16 of what stays as it is may have been given up.
     if (at(scalars.state, STATE.skip) !== 0 && !values.beside) return;
@@ -138,20 +157,23 @@ export class HostAdamW {
     const { size, firstBlock, widths = WIDE } = extent;
     const operands = operandsIn(widths);
     const all = bytesIn(values);
+    const news = values.into ? bytesIn({ ...values, ...values.into }) : all;
     const offsets = operands.map((_, i) => at(arrays, i).byteOffset);
     for (let done = 0; done < size; done += WINDOW) {
       const count = Math.min(WINDOW, size - done);
-      const parts = operands.map((operand, i) => {
+      const partOf = (some: readonly Uint8Array[], operand: HostOperand, i: number) => {
         const width = widthOf(operand, widths);
         const start = startIn(operand, extent) + width * done;
-        return at(all, i).subarray(start, start + width * count);
-      });
-      parts.forEach((part, i) => {
-        at(arrays, i).set(part);
+        return at(some, i).subarray(start, start + width * count);
+      };
+      operands.forEach((operand, i) => {
+        at(arrays, i).set(partOf(all, operand, i));
       });
       call(exports, callsOf(offsets, { size: count, firstBlock: firstBlock + done / BLOCK, widths }, scalars));
       operands.forEach((operand, i) => {
-        if (operand !== 'gradient') at(parts, i).set(at(arrays, i).subarray(0, at(parts, i).length));
+        if (operand === 'gradient') return;
+        const part = partOf(news, operand, i);
+        part.set(at(arrays, i).subarray(0, part.length));
       });
     }
   }
@@ -167,13 +189,21 @@ const WAYS = {
   f16: { f32: 4, bf16: 5 },
 } as const satisfies Record<HostWidths['dtype'], Record<HostWidths['momentDtype'], number>>;
 
-/** What updates values at byte offsets of a memory: of those of `bytesIn`. */
+/** What updates values at byte offsets of a memory: of those of `bytesIn`. A step that is skipped changes nothing in place alone. */
 export function callsOf(offsets: readonly number[], extent: HostExtent, scalars: HostScalars): Call[] {
   const { hyper, state } = scalars;
   const { size, firstBlock, widths = WIDE } = extent;
   const operands = operandsIn(widths);
+  const changed = changedIn(widths);
+  const offsetIn = (operand: HostOperand, element: number) =>
+    startIn(operand, extent) + widthOf(operand, widths) * element;
   const placeOf = (operand: HostOperand, element = 0) =>
-    at(offsets, operands.indexOf(operand)) + startIn(operand, extent) + widthOf(operand, widths) * element;
+    at(offsets, operands.indexOf(operand)) + offsetIn(operand, element);
+  const isInPlace = offsets.length === operands.length;
+  const newPlaceOf = (operand: ChangedOperand, element = 0) =>
+    isInPlace
+      ? placeOf(operand, element)
+      : at(offsets, operands.length + changed.indexOf(operand)) + offsetIn(operand, element);
   if (at(state, STATE.skip) !== 0) {
     return widths.dtype === 'f16' ? [['copyNarrowed', placeOf('parameter'), placeOf('beside'), size]] : [];
   }
@@ -192,12 +222,13 @@ export function callsOf(offsets: readonly number[], extent: HostExtent, scalars:
   const calls: Call[] = [];
   for (const { start, end, decays, element } of runsOf(scalars, firstBlock, size)) {
     const places = OPERANDS.map((operand) => (operands.includes(operand) ? placeOf(operand, start) : 0));
+    const newPlaces = CHANGED.map((operand) => (changed.includes(operand) ? newPlaceOf(operand, start) : 0));
     const rounding = isRounded ? [...keyIn(hyper), element, least ?? 0] : [0, 0, 0, 0];
     const way = WAYS[widths.dtype][widths.momentDtype];
-    calls.push(['adamw', way, ...places, end - start, Number(decays), ...numbers, ...rounding]);
+    calls.push(['adamw', way, ...places, ...newPlaces, end - start, Number(decays), ...numbers, ...rounding]);
     if (isRounded || least === undefined) continue;
     for (const moment of ['moment1', 'moment2'] as const) {
-      calls.push(['sweep', placeOf(moment, start), end - start, least]);
+      calls.push(['sweep', newPlaceOf(moment, start), end - start, least]);
     }
   }
   return calls;

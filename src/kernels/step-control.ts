@@ -115,6 +115,29 @@ export const stepControl: Kernel<StepControlProblem> = {
   },
 };
 
+/**
+ * The numbers behind a step that is neither skipped nor clipped, by those before it. `fuses`: of a GPU that rounds a product and
+ * its sum once, which WGSL leaves to it.
+ */
+export function unclippedState(before: Float32Array, hyper: Float32Array, fuses: boolean): Float32Array<ArrayBuffer> {
+  const r = Math.fround;
+  const state = Float32Array.from(before);
+  const advanced = (correction: number, rest: number) => {
+    const product = rest * r(1 - correction);
+    return correction + (fuses ? product : r(product));
+  };
+  state[STATE.skip] = 0;
+  state[STATE.updates]! += 1;
+  state[STATE.correction1] = advanced(before[STATE.correction1]!, hyper[HYPER.oneMinusBeta1]!);
+  state[STATE.correction2] = advanced(before[STATE.correction2]!, hyper[HYPER.oneMinusBeta2]!);
+  state[STATE.coefficient] = 1 / (before[SCALER.gradientScale] ?? 1);
+  return state;
+}
+
+/** Whether AdamW goes by the same numbers. */
+export const isSameUpdate = (a: Float32Array, b: Float32Array): boolean =>
+  [STATE.skip, STATE.updates, STATE.correction1, STATE.correction2, STATE.coefficient].every((i) => a[i] === b[i]);
+
 /** normSquared (1) -> the norm in state: where the step was decided before it was known, and nothing is clipped. */
 export const recordNorm: Kernel<StepControlProblem> = {
   name: 'recordNorm',

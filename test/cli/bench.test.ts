@@ -4,6 +4,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { expect, onTestFinished, test, vi } from 'vitest';
+import { measureDiskStates } from '../../src/cli/bench/disk-states.ts';
 import { measureHostAdamW } from '../../src/cli/bench/host-adamw.ts';
 import { run } from '../../src/cli/run.ts';
 import type { AdapterRecord } from '../../src/engine/observe/adapter-records.ts';
@@ -12,6 +13,7 @@ import { Device } from '../../src/gpu/device.ts';
 import { instantiate } from '../../src/kernels/wasm-heap.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { ADAPTER, testHost } from '../host.ts';
+import { MemoryBlockFile } from '../memory-files.ts';
 
 test('AdamW on the host has a figure, and what it is measured by leaves all values', () => {
   for (const figure of Object.values(measureHostAdamW())) expect(figure).toBeGreaterThan(0);
@@ -20,6 +22,44 @@ test('AdamW on the host has a figure, and what it is measured by leaves all valu
   new Float32Array(memory.buffer).set(values);
   instantiate(memory).traffic(0, 1600, 3200, 4800, 400);
   expect(new Float32Array(memory.buffer)).toEqual(values);
+});
+
+test('AdamW on values that lie on disk has a figure, over bytes that its host memory has no room for, and leaves nothing there', async () => {
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-bench-'));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const figure = await measureDiskStates(testHost, folder);
+  for (const value of Object.values(figure)) expect(value).toBeGreaterThan(0);
+  expect(readdirSync(folder)).toEqual([]);
+});
+
+/** A disk of so many bytes a second, one move after the other: both ways side by side, or one at a time. */
+function diskOf(bytesPerSecond: number, isDuplex: boolean): typeof testHost.openBlockFile {
+  return async (_, size) => {
+    const file = new MemoryBlockFile('/tier', size);
+    const free = { read: 0, write: 0 };
+    const taking = async (way: 'read' | 'write', bytes: number) => {
+      const now = performance.now();
+      const line = isDuplex ? way : 'read';
+      free[line] = Math.max(now, free[line]) + (1000 * bytes) / bytesPerSecond;
+      await new Promise((resolve) => setTimeout(resolve, free[line] - now));
+      return bytes;
+    };
+    return {
+      ...{ path: file.path, bytes: size, remove: () => file.remove() },
+      read: async (offset, into) => taking('read', await file.read(offset, into)),
+      write: async (offset, from) => taking('write', await file.write(offset, from)),
+    };
+  };
+}
+
+test.each([
+  ['reads and writes in turn', false],
+  ['reads beside writes', true],
+])('reading, updating and writing hide behind each other on a slow disk that %s', async (_, isDuplex) => {
+  const slow = { ...testHost, openBlockFile: diskOf(200e6, isDuplex) };
+  const figure = await measureDiskStates(slow, '/nowhere');
+  // Loads one after the other, as they were, reach 0.58 of a disk that does both at once.
+  expect(figure.ofDisk).toBeGreaterThan(isDuplex ? 0.65 : 0.8);
 });
 
 test('a device that was opened is closed where the measurement fails', async () => {

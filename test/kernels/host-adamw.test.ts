@@ -16,6 +16,7 @@ import { keyNumbers, roundMoments } from '../../src/kernels/moments.ts';
 import { HYPER, ROUNDING, STATE } from '../../src/kernels/step-control.ts';
 import { BLOCK } from '../../src/kernels/sum-squares.ts';
 import { WasmHeap } from '../../src/kernels/wasm-heap.ts';
+import { MOMENT_DTYPES, TRAINING_DTYPES } from '../../src/memory/layout/kinds.ts';
 import { at } from '../../src/util/at.ts';
 import { Random } from '../../src/util/random.ts';
 import { narrowFloats, widen } from '../../src/values/floats.ts';
@@ -415,4 +416,46 @@ describe('AdamW on the host with moments in bf16', () => {
       }
     }
   });
+});
+
+const EVERY_WIDTH = TRAINING_DTYPES.flatMap((dtype) =>
+  MOMENT_DTYPES.map((momentDtype) => ({ dtype, momentDtype }) satisfies HostWidths),
+);
+
+test.each(EVERY_WIDTH)('new values beside the old ones are those in place, which stay: %o', (widths) => {
+  const size = 41 * BLOCK;
+  const random = new Random(9, 'beside');
+  const { scalars } = narrowCase(size, 0, 9, 64);
+  const heap = WasmHeap.make();
+  for (const where of [undefined, heap]) {
+    // Behind what begins the chunk of another index, of sixteen bits.
+    const part = (bytes: number) => where?.allocate(bytes) ?? new Uint8Array(bytes);
+    const floats = () => new Uint8Array(someValues(random, size).buffer).slice();
+    const halves = () =>
+      new Uint8Array(Uint16Array.from({ length: size + 64 }, () => 0x3c00 + random.below(512)).buffer);
+    const kept = (isNarrow: boolean) => (isNarrow ? halves() : floats());
+    const drawn = {
+      parameter: kept(widths.dtype === 'bf16'),
+      gradient: kept(widths.dtype !== 'f32'),
+      moment1: kept(widths.momentDtype === 'bf16'),
+      moment2: kept(widths.momentDtype === 'bf16').map((byte, i) => (i % 2 === 1 ? byte & 0x7f : byte)),
+      ...(widths.dtype !== 'f32' && { beside: halves() }),
+    };
+    const copy = (): HostValues =>
+      Object.fromEntries(
+        Object.entries(drawn).map(([operand, bytes]) => {
+          const own = part(bytes.length);
+          own.set(bytes);
+          return [operand, own];
+        }),
+      ) as unknown as HostValues;
+    const [inPlace, old, into] = [copy(), copy(), copy()];
+    const host = new HostAdamW(where);
+    const extent = { size, firstBlock: 0, firstNarrow: 64, widths };
+    host.update(inPlace, extent, scalars);
+    host.update({ ...old, into }, extent, scalars);
+    expect(into).toEqual(inPlace);
+    expect({ ...old }).toEqual(copy());
+    expect(same(inPlace.moment1, old.moment1)).toBe(false);
+  }
 });

@@ -5,10 +5,13 @@ import { describe, expect, it } from 'vitest';
 import { needBelow } from '../../src/engine/compile/candidate.ts';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { type FitOptions, smallestBudget } from '../../src/engine/compile/least.ts';
+import type { HostOperation } from '../../src/engine/compile/operations.ts';
+import type { Pass } from '../../src/engine/compile/pass.ts';
 import { flopsOf, offloadedBytes } from '../../src/engine/compile/pass-figures.ts';
 import { schedule } from '../../src/engine/compile/schedule.ts';
-import { computeSeconds, type Machine, machineLimits } from '../../src/engine/simulate/machine.ts';
-import { simulate } from '../../src/engine/simulate/simulate.ts';
+import { computeSeconds, hostSecondsOn, type Machine, machineLimits } from '../../src/engine/simulate/machine.ts';
+import { STEPS, simulate } from '../../src/engine/simulate/simulate.ts';
+import { type SimulatedPart, Simulation } from '../../src/engine/simulate/simulation.ts';
 import type { SimulatedStep } from '../../src/engine/simulate/step.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { ActivationMode } from '../../src/graph/activations.ts';
@@ -17,6 +20,7 @@ import { makeModel } from '../../src/nn/index.ts';
 import { optimizedOn } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step/step-programs.ts';
 import { trainingWorkload } from '../../src/train/step/training-workload.ts';
+import { at } from '../../src/util/at.ts';
 import { MACHINE } from './a-machine.ts';
 
 const gpt2 = (fields: Record<string, number>) => makeModel(parseConfig({ model_type: 'gpt2', ...fields }, 'gpt2'));
@@ -58,6 +62,15 @@ function stepOf(share: number, machine: Machine, of: Case = {}, hostShare?: numb
   const values = bytesBelow(needBelow(fit));
   return simulate(fit, pass, plan, machine, hostShare === undefined ? undefined : hostShare * values);
 }
+
+function followed(part: SimulatedPart, machine: Machine): SimulatedStep {
+  const { steps } = part.schedule.plan;
+  const { value } = new Simulation(part, machine).follow(STEPS * steps).next();
+  return value ?? expect.fail('one rank waits for no other stage');
+}
+
+const secondsAt = (machine: Machine, { operations }: Pass, moment: number): number =>
+  hostSecondsOn(machine, at(operations, moment) as HostOperation);
 
 const withLink = (factor: number): Machine => {
   const { upBytesPerSecond: up, downBytesPerSecond: down, copies } = MACHINE.link;
@@ -147,6 +160,27 @@ describe('with AdamW on the host', () => {
         expect(computeSeconds + waited).toBeCloseTo(seconds, 12);
       }
     }
+  });
+
+  it('within host memory that is left, updates begin behind their own gradients, in as many as it holds', () => {
+    const { fit, pass, plan } = fitOf(0.3, MACHINE, ON_HOST);
+    const machine = withMemory(0.3);
+    const stepIn = (chunks: number, hostIsLimited: boolean) =>
+      followed({ fit, pass, schedule: plan, hostBytes: chunks * fit.map.chunkBytes, hostIsLimited }, machine);
+    const { held, largestPut, beside = 0 } = needBelow(fit);
+    const onHost = pass.operations.flatMap((operation, m) =>
+      operation.op === 'host' ? [secondsAt(machine, pass, m)] : [],
+    );
+    const all = onHost.reduce((a, b) => a + b, 0);
+    const waiting = stepIn(held + largestPut, true);
+    const some = stepIn(held + largestPut + beside, true);
+    const most = stepIn(held + largestPut + 2 * beside, true);
+    expect(stepIn(held + largestPut + 2 * beside, false)).toEqual(waiting);
+    expect(some.seconds).toBeLessThan(waiting.seconds);
+    expect(most.seconds).toBeLessThan(some.seconds);
+    // One processor does all of them in any order.
+    expect(most.seconds).toBeGreaterThanOrEqual(all);
+    for (const { bytes } of [some, most]) expect(bytes).toEqual(waiting.bytes);
   });
 
   it('moments that host memory has no room for come from disk and go back there', () => {

@@ -32,7 +32,7 @@ export function measureHostAdamW(): HostAdamWFigure {
   const places = [parameter, 0, ...others];
   const time = (update: boolean): number => {
     const start = performance.now();
-    if (update) exports.adamw(0, ...places, ELEMENTS, ...SCALARS);
+    if (update) exports.adamw(0, ...places, ...places.slice(0, -1), ELEMENTS, ...SCALARS);
     else exports.traffic(...places, ELEMENTS);
     return (performance.now() - start) / 1000;
   };

@@ -79,12 +79,12 @@ function besides(room: readonly number[], slots: number): string {
 function placesBelow(found: Fit, { hostMemory, disk, diskLimit }: PlanFlags): Record<'host' | 'disk', number> {
   const enough = Number.POSITIVE_INFINITY;
   const limit = diskLimit ?? enough;
-  const { hostSlots, homes } = divideBelow(found, disk === undefined ? undefined : limit, hostMemory ?? enough);
+  const { hostSlots, beside, homes } = divideBelow(found, disk === undefined ? undefined : limit, hostMemory ?? enough);
   const { held, largestPut, chunkBytes } = needBelow(found);
   // What is in host memory may have a copy on disk as well, and what is written lies beside what it replaces.
   const chunksOnDisk = hostSlots < held ? held + largestPut : 0;
   return {
-    host: hostSlots * chunkBytes + homes.onHost + homes.readers * homes.readerBytes,
+    host: (hostSlots + beside) * chunkBytes + homes.onHost + homes.readers * homes.readerBytes,
     disk: Math.min(limit, chunksOnDisk * chunkBytes + homes.onDisk),
   };
 }

@@ -142,6 +142,7 @@ export function oneDevice({ optimizerDevice: device }: PlanFlags): OptimizerDevi
 export const scenarioOf = ({ ranks: size, zero: stage = DEFAULT_STAGE, ...flags }: PlanFlags): Scenario => ({
   ...flags,
   optimizerDevice: oneDevice(flags),
+  hostIsLimited: flags.hostMemory !== undefined,
   ...(size !== undefined && {
     ranks: {
       size,

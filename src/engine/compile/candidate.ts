@@ -5,7 +5,7 @@ import { UNIFORM_STRIDE } from '../../gpu/dispatch.ts';
 import { liveBytes, type Placement, place } from '../../graph/liveness.ts';
 import { bytesOf, type Program } from '../../graph/program.ts';
 import { type ChunkMap, trainedKindsOf } from '../../memory/layout/chunk-map.ts';
-import { optimizerKinds } from '../../memory/layout/kinds.ts';
+import { lastingKinds, optimizerKinds } from '../../memory/layout/kinds.ts';
 import { mostHeld, mostHeldAnywhere } from '../../memory/plan/trace.ts';
 import type { NeedBelow } from '../../memory/tiers/shares.ts';
 import { mapOf } from './chunk-sizes.ts';
@@ -229,13 +229,18 @@ export const isAllOnGPU = ({
 /** Whether updates on the host may wait while the GPU goes on: below the GPU there is room for all values at once. */
 export const updatesAside = ({ map, held }: Pick<Measured, 'map' | 'held'>): boolean => held === map.count;
 
+/** Whether the host may begin updates before their step is decided, beside the values that they are of. */
+export const updatesAhead = ({ workload }: Pick<Measured, 'workload'>): boolean =>
+  updatesOnHost(workload) && !workload.inBackward && !workload.isShared;
+
 /** What a fit needs below the GPU. */
-export const needBelow = ({
-  map,
-  workload,
-  held,
-  stashes,
-}: Pick<Measured, 'map' | 'workload' | 'held' | 'stashes'>): NeedBelow => ({
-  ...{ chunks: map.count, held, chunkBytes: map.chunkBytes, largestPut: map.largestPut },
-  ...{ updates: heldByUpdate(workload), stashes },
-});
+export function needBelow(fit: Pick<Measured, 'map' | 'workload' | 'held' | 'stashes'>): NeedBelow {
+  const { map, workload, held, stashes } = fit;
+  const { dtype, momentDtype, hostIndex } = map;
+  const onHost = map.indices.filter((index) => index >= hostIndex).length;
+  const beside = updatesAhead(fit) ? onHost * lastingKinds(dtype, momentDtype).length : 0;
+  return {
+    ...{ chunks: map.count, held, chunkBytes: map.chunkBytes, largestPut: map.largestPut },
+    ...{ updates: heldByUpdate(workload), stashes, ...(beside > 0 && { beside }) },
+  };
+}

@@ -4,12 +4,12 @@
 import { GPUBufferUsage, GPUMapMode } from '../../gpu/constants.ts';
 import type { Device } from '../../gpu/device.ts';
 import { mapBuffer } from '../../gpu/mapping.ts';
+import type { HostUpdater } from '../../kernels/host-adamw.ts';
 import { HostAdamW } from '../../kernels/host-adamw.ts';
 import { HYPER, STATE } from '../../kernels/step-control.ts';
 import { BLOCK } from '../../kernels/sum-squares.ts';
 import { WasmHeap } from '../../kernels/wasm-heap.ts';
 import type { Threads } from '../../runtime/host.ts';
-import type { HostUpdater } from '../run/host-optimizer.ts';
 import { HostThreads } from '../run/host-threads.ts';
 import type { MachineHostMemory, MachineLink } from '../simulate/machine.ts';
 

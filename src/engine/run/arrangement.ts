@@ -39,7 +39,10 @@ export interface MemoryOptions {
    * within the budget. Changes no bit. @default 'auto'
    */
   readonly accumulateOrder?: AccumulateOrder | 'auto';
-  /** Bytes of host memory for chunks. @default no limit */
+  /**
+   * Bytes of host memory for chunks. Beside a GPU, what it leaves lets updates on the host begin while the backward pass runs: as many
+   * as it has room for new values of. @default no limit, and nothing more than is needed is taken
+   */
   readonly host?: number;
   /** The slow tier. @default none */
   readonly disk?: { readonly open: (bytes: number) => Promise<BlockFile>; readonly limit?: number };

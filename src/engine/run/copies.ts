@@ -11,8 +11,8 @@ import { assert } from '../../util/errors.ts';
 import type { Slots } from './slots.ts';
 
 /** What it asks of all that lies below the GPU. */
-type ValuesBelow = Pick<Backing, 'where' | 'setZero' | 'discard' | 'update' | 'check' | 'takeRoom' | 'giveRoomBack'> &
-  Pick<Below, 'putAll'>;
+type ValuesBelow = Pick<Below, 'putAll'> &
+  Pick<Backing, 'where' | 'setZero' | 'discard' | 'update' | 'check' | 'spare' | 'takeRoom' | 'giveRoomBack'>;
 
 export class ChunkCopies {
   readonly #slots: Slots;
@@ -118,6 +118,16 @@ export class ChunkCopies {
     for (const chunk of chunks) this.#goingDown[chunk] = at(this.#goingDown, chunk) - 1;
   }
 
+  /** Values that may be made beside those that there are: see `Backing.spare`. */
+  get spare(): number {
+    return this.#below.spare;
+  }
+
+  /** Whether the newest values lie in host memory, whatever is to change them there. */
+  areInHostMemory(chunks: readonly number[]): boolean {
+    return chunks.every((chunk) => ['host', 'both', 'zero'].includes(this.placeBelow(chunk)));
+  }
+
   /** Where a value may be made that replaces one: see `Backing.takeRoom`. */
   takeRoom(): Uint8Array<ArrayBuffer> | undefined {
     return this.#below.takeRoom();
@@ -158,6 +168,30 @@ export class ChunkCopies {
       work,
     );
     this.#countChanges(all, -1);
+  }
+
+  /** As `update`, of values that stay as they are: `work` reads their bytes, which nothing changes until it is done. */
+  look(chunks: readonly number[], work: (bytes: readonly Uint8Array<ArrayBuffer>[]) => Promise<void> | void) {
+    return this.#below.update(
+      chunks.map((chunk) => ({ chunk, kept: true })),
+      work,
+    );
+  }
+
+  /**
+   * In place of `update`: values that were made in rooms take the places of the old ones. Of `parts`, those of a part of their chunk,
+   * `copy` gets the bytes of the chunks and changes them in place.
+   */
+  async replaceBelow(
+    read: number,
+    news: readonly PlacedValue[],
+    parts: readonly number[],
+    copy: (bytes: readonly Uint8Array<ArrayBuffer>[]) => void,
+  ): Promise<void> {
+    const inPlace = parts.map((chunk) => ({ chunk, kept: false }));
+    if (parts.length > 0) await this.#below.update(inPlace, copy);
+    if (news.length > 0) await this.#below.putAll(news);
+    this.#countChanges([read, ...news.map(({ chunk }) => chunk), ...parts], -1);
   }
 
   #countChanges(chunks: readonly number[], by: 1 | -1): void {

@@ -5,7 +5,7 @@ import type { Device } from '../../gpu/device.ts';
 import { ReadbackRing } from '../../gpu/readback.ts';
 import type { Below } from '../../memory/tiers/below.ts';
 import { at } from '../../util/at.ts';
-import { arenaSizes, updatesAside } from '../compile/candidate.ts';
+import { arenaSizes, updatesAhead, updatesAside } from '../compile/candidate.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import type { Fit } from '../compile/fitted.ts';
 import { isOnHost, isTransfer } from '../compile/operations.ts';
@@ -33,7 +33,7 @@ export async function makeDeviceState(
   fit: Fit,
   choices: KernelChoices,
   below: Below,
-  options: Omit<ExecutorOptions, 'updatesAside'>,
+  options: Omit<ExecutorOptions, 'updatesAside' | 'updatesAhead'>,
 ): Promise<DeviceState> {
   const { map, passes, placements, slots: count, extra, staging: size, workload, durable, stashes } = fit;
   const made: { destroy(): void }[] = [];
@@ -64,7 +64,9 @@ export async function makeDeviceState(
       const bindings = await Bindings.make(device, storage, slots, choices, operations, besideSlots);
       below.stashes.place(map.count, stashes);
       const copies = new ChunkCopies(slots, below, map.count + stashes.length, durable);
-      const aside = { ...options, updatesAside: updatesAside(fit) };
+      // A software adapter computes on the same processor: there nothing is gained before the step is decided.
+      const ahead = updatesAhead(fit) && durable && !device.adapter.software;
+      const aside = { ...options, updatesAside: updatesAside(fit), updatesAhead: ahead };
       const executor = new Executor(device, map, storage, slots, copies, bindings, staging, below, aside);
       return { device, storage, executor, ring, release };
     });

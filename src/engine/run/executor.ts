@@ -121,7 +121,7 @@ export class Executor {
     this.check();
     this.#pass = pass;
     this.#schedule = schedule;
-    this.#hostOptimizer.begin();
+    this.#hostOptimizer.begin(pass);
     await this.#exchanges.begin(pass.operations);
     this.updated = undefined;
     this.#round = this.#nextRounds.get(schedule) ?? 0;
@@ -215,6 +215,11 @@ export class Executor {
     await this.#keep(this.#keeps.fitting(this.#roomDown), moment);
   }
 
+  /** What is to be called when the gradients in these chunks, of the pass under way, lie below, complete. */
+  gradientsSent(chunks: readonly number[]): () => void {
+    return this.#hostOptimizer.gradientsSent(chunks);
+  }
+
   /** Submits what is encoded. The step is decided: what the host updates of it waits for what is on its way down by now. */
   async markDecision(): Promise<void> {
     await this.#keep(this.#keeps.all(), 0);
@@ -260,8 +265,9 @@ export class Executor {
   }
 
   /** Waits until nothing on its way down is under way, arrived or lost. */
-  abandon(): Promise<void> {
-    return this.#link.abandon();
+  async abandon(): Promise<void> {
+    await this.#link.abandon();
+    await this.#hostOptimizer.abandon();
   }
 
   /** Brings a chunk whose whole value is given. */

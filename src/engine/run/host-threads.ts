@@ -4,6 +4,7 @@
 // Invariant: elements do not depend on each other, so neither do results on the number of threads.
 
 import type { ThreadReply, ThreadWork } from '../../kernels/adamw-thread.ts';
+import type { HostUpdater } from '../../kernels/host-adamw.ts';
 import {
   bytesIn,
   callsOf,
@@ -19,7 +20,6 @@ import type { Thread, Threads } from '../../runtime/host.ts';
 import { at } from '../../util/at.ts';
 import { type Deferred, deferred } from '../../util/deferred.ts';
 import { HoldfastError, messageOf } from '../../util/errors.ts';
-import type { HostUpdater } from './host-optimizer.ts';
 
 /** More of them wait for memory rather than for arithmetic. */
 const MOST_THREADS = 8;

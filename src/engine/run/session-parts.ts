@@ -2,6 +2,7 @@
 // tiers below with what is zero at the start, and the optimizer's threads. All of it is made, or nothing is left of it.
 
 import { type Device, OutOfMemory } from '../../gpu/device.ts';
+import type { HostUpdater } from '../../kernels/host-adamw.ts';
 import { HostAdamW } from '../../kernels/host-adamw.ts';
 import { WasmHeap } from '../../kernels/wasm-heap.ts';
 import { ALL_KINDS, KINDS } from '../../memory/layout/kinds.ts';
@@ -18,7 +19,6 @@ import { heldByUpdate, updatesOnHost, type Workload } from '../compile/workload.
 import type { Ranks } from '../ranks/ranks.ts';
 import { arrange, autoBudget, checkMemory, limitsOf, type MemoryOptions, optionsOf, SHRINK } from './arrangement.ts';
 import { makeDeviceState } from './device-state.ts';
-import type { HostUpdater } from './host-optimizer.ts';
 import { HostThreads } from './host-threads.ts';
 import { emptyLedger, type LinkLedger } from './link.ts';
 import { insteadOf, type SessionState } from './state-builder.ts';

@@ -8,6 +8,7 @@
 import type { Device } from '../../gpu/device.ts';
 import type { ReadbackRing } from '../../gpu/readback.ts';
 import type { Tensor, TensorElements } from '../../graph/program.ts';
+import type { HostUpdater } from '../../kernels/host-adamw.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import type { Ledger } from '../../memory/tiers/backing.ts';
 import type { Below } from '../../memory/tiers/below.ts';
@@ -23,7 +24,6 @@ import type { Ranks } from '../ranks/ranks.ts';
 import { type Arrangement, checkMemory, type MemoryOptions } from './arrangement.ts';
 import { DeviceMutex, type Kept, Replaced } from './device-mutex.ts';
 import type { Executor } from './executor.ts';
-import type { HostUpdater } from './host-optimizer.ts';
 import type { LinkLedger } from './link.ts';
 import { ModelValues } from './model-values.ts';
 import { openParts, type SessionParts } from './session-parts.ts';

@@ -3,6 +3,7 @@
 
 import type { Device } from '../../gpu/device.ts';
 import type { Tensor, TensorElements } from '../../graph/program.ts';
+import type { HostUpdater } from '../../kernels/host-adamw.ts';
 import type { Below } from '../../memory/tiers/below.ts';
 import { roomForStashes } from '../../memory/tiers/shares.ts';
 import { HoldfastError } from '../../util/errors.ts';
@@ -14,7 +15,6 @@ import type { Passes } from '../compile/pass.ts';
 import type { Ranks } from '../ranks/ranks.ts';
 import { type Arrangement, arrange, limitsOf, SHRINK } from './arrangement.ts';
 import { type DeviceState, makeDeviceState } from './device-state.ts';
-import type { HostUpdater } from './host-optimizer.ts';
 import type { LinkLedger } from './link.ts';
 
 /** Everything that a move replaces: as a whole, or not at all. */

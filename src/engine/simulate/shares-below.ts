@@ -2,7 +2,7 @@
 // division that a run makes (memory/tiers/shares.ts), of a machine that need not be there.
 
 import { bytesBelow, type StashHomes, sharesOf, stashHomes } from '../../memory/tiers/shares.ts';
-import { leastDiskChunks, leastHostChunks } from '../../memory/tiers/tier-limits.ts';
+import { leastDiskChunks, leastHostChunks, sparedSlots } from '../../memory/tiers/tier-limits.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { isAllOnGPU, needBelow } from '../compile/candidate.ts';
@@ -12,6 +12,8 @@ import type { Machine } from './machine.ts';
 interface SharesBelow {
   /** Chunks that host memory holds. */
   readonly hostSlots: number;
+  /** Chunks of new values that may lie in it beside them. */
+  readonly beside: number;
   readonly homes: StashHomes;
 }
 
@@ -19,7 +21,7 @@ interface SharesBelow {
 export function sharesBelow(fit: Fit, { disk }: Machine, hostBytes: number): SharesBelow {
   if (!isAllOnGPU(fit)) return divideBelow(fit, disk?.bytes, hostBytes);
   const homes = { offsets: [], onHost: 0, onDisk: 0, readers: 0, readerBytes: 0 };
-  return { hostSlots: Math.max(needBelow(fit).held, 1), homes };
+  return { hostSlots: Math.max(needBelow(fit).held, 1), beside: 0, homes };
 }
 
 /** Where all lies that a run has below the GPU, copies too. Errors: HoldfastError where host memory and disk are too small, with what would do. */
@@ -29,7 +31,8 @@ export function divideBelow(fit: Fit, diskBytes: number | undefined, hostBytes: 
   const count = Math.max(need.held, 1);
   const shares = sharesOf(need, { host: hostBytes, disk: diskBytes ?? 0 });
   const homes = stashHomes(stashes, shares?.stashes ?? { host: 0, disk: 0 });
-  const held = Math.min(count, Math.floor((shares?.chunks.host ?? 0) / map.chunkBytes));
+  const slots = Math.floor((shares?.chunks.host ?? 0) / map.chunkBytes);
+  const held = Math.min(count, slots);
   const blocks = Math.floor((shares?.chunks.disk ?? 0) / map.chunkBytes);
   const hasDisk = diskBytes !== undefined;
   if (
@@ -46,5 +49,5 @@ export function divideBelow(fit: Fit, diskBytes: number | undefined, hostBytes: 
         `--host-memory ${Math.ceil(all / 1e6)}MB would do`,
     );
   }
-  return { hostSlots: held, homes };
+  return { hostSlots: held, beside: sparedSlots(slots, need.held, need.largestPut), homes };
 }

@@ -12,7 +12,7 @@ import { NO_CHANGES } from '../../memory/plan/extra-slots.ts';
 import { changedIn } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
-import { needBelow, updatesAside } from '../compile/candidate.ts';
+import { needBelow, updatesAhead, updatesAside } from '../compile/candidate.ts';
 import type { Fit } from '../compile/fitted.ts';
 import { type Keep, KeepQueue } from '../compile/keep-queue.ts';
 import { movesAt } from '../compile/moves.ts';
@@ -44,6 +44,8 @@ export interface SimulatedPart {
   readonly ranks?: SimulatedRanks | undefined;
   /** Whether the disk is read ahead of what is needed. @default true */
   readonly prefetch?: boolean | undefined;
+  /** Whether `hostBytes` is a limit of the run's, within which updates there may begin before a step is decided. @default false */
+  readonly hostIsLimited?: boolean | undefined;
 }
 
 /** A pass on one rank, from step to step. */
@@ -80,7 +82,7 @@ export class Simulation {
   readonly #left: (Command | undefined)[] = [];
 
   constructor(
-    { fit, pass, schedule, hostBytes, ranks, prefetch = true }: SimulatedPart,
+    { fit, pass, schedule, hostBytes, ranks, prefetch = true, hostIsLimited = false }: SimulatedPart,
     machine: Machine,
     pipeline?: SimulatedPipeline,
   ) {
@@ -91,12 +93,11 @@ export class Simulation {
     this.#pass = pass;
     this.#schedule = schedule;
     this.#machine = machine;
-    const { hostSlots, homes } = sharesBelow(fit, machine, hostBytes);
+    const { hostSlots, beside, homes } = sharesBelow(fit, machine, hostBytes);
     const chunksBelow = new SimulatedTiers(hostSlots, (id) => this.#sizeOf(id), machine.disk);
     chunksBelow.nextUse = (id) => this.#nextUse(id);
     this.#tiers = new SimulatedBelow(chunksBelow, new SimulatedStashes(homes, fit.stashes, machine.disk), map.count);
     this.#link = new SimulatedLink(machine, staging, (id, behind, bytes) => this.#tiers.put(id, behind, bytes));
-    this.#host = new SimulatedHostOptimizer(this.#link, this.#tiers, updatesAside(fit));
     this.#exchanges = new SimulatedExchanges(this.#link, machine, map.chunkBytes, ranks, pipeline);
     this.#slots = new SimulatedSlots(
       new SlotTable(
@@ -110,6 +111,9 @@ export class Simulation {
       if (isOnHost(operation)) return hostSecondsOn(machine, operation, owned);
       return arithmetic * secondsOn(machine, operation, owned);
     });
+    const room = hostIsLimited && durable && updatesAhead(fit) ? beside : 0;
+    const onHost = { aside: updatesAside(fit), operations: pass.operations, seconds: this.#seconds, room };
+    this.#host = new SimulatedHostOptimizer(this.#link, this.#tiers, onHost);
     const { update } = pass;
     this.#completions = new Map(durable ? update?.completions.map((found) => [found.moment, found]) : []);
     this.#loads = [...schedule.loadsOf]
@@ -159,7 +163,7 @@ export class Simulation {
     const round = this.#step++ % plan.steps;
     this.#base = round * trace.moments.length;
     this.#places.restart();
-    this.#host.begin();
+    this.#host.restart();
     this.#exchanges.begin(this.#pass.operations, this.#resident);
     const expected = at(starts, round);
     const strangers = this.#slots.chunks.filter((chunk) => !expected.has(chunk));
@@ -246,7 +250,7 @@ export class Simulation {
     if (!isCommit) this.#discard(frees);
     this.#recovery += ids.length * this.#map.chunkBytes;
     const sequence = 2 * this.#step + Number(isCommit);
-    const arrived = isCommit ? () => this.#discard(frees) : undefined;
+    const arrived = isCommit ? () => this.#discard(frees) : () => this.#host.gradientsBelow(ids);
     this.#keeps.add({ chunks: ids, options: { sequence, arrived } });
     this.#keep(this.#keeps.fitting(this.#roomDown));
   }
@@ -303,7 +307,7 @@ export class Simulation {
     this.#fetchAhead(moment);
     const changed = Object.values(updated);
     for (const chunk of changed) if (this.#slots.has(chunk)) this.#slots.release(chunk);
-    this.#host.update(gradient, changed, at(this.#seconds, moment));
+    this.#host.update(gradient, changed, moment);
   }
 
   // ---- Between ranks ----------------------------------------------------------------------------------

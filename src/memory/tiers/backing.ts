@@ -22,7 +22,7 @@ import { HostTier, NO_OWNER, type Slot } from './host-tier.ts';
 import { PendingReads } from './pending-reads.ts';
 import { type ChunkValue, type NewValue, Puts, type Puttable } from './puts.ts';
 import { StopWatch } from './stop-watch.ts';
-import { type BackingOptions, checkLimits, LARGEST_PUT } from './tier-limits.ts';
+import { type BackingOptions, checkLimits, LARGEST_PUT, sparedSlots } from './tier-limits.ts';
 import { WaitQueue } from './wait-queue.ts';
 
 export interface Ledger {
@@ -62,6 +62,8 @@ export class Backing {
   readonly #reads: PendingReads;
   readonly #puts: Puts;
   readonly #roomWatch = new StopWatch();
+  /** Slots for values that are made beside the old ones: see `sparedSlots`. */
+  readonly spare: number;
   #closing: Promise<void> | undefined;
   /** Ends when the update before has its room. */
   #updateRoom: Promise<void> = Promise.resolve();
@@ -74,6 +76,7 @@ export class Backing {
     const blocks = disk ? Math.floor(Math.min(disk.bytes, options.diskLimit ?? disk.bytes) / chunkBytes) : 0;
     checkLimits(options, slots, blocks, largestPut);
     this.chunks = chunks;
+    this.spare = sparedSlots(slots, held, largestPut);
     this.#chunkBytes = chunkBytes;
     this.#largestPut = slots < held ? largestPut : Number.POSITIVE_INFINITY;
     this.#host = new HostTier(slots, chunkBytes, () => this.#queue.advance(), options.allocate);
@@ -167,6 +170,8 @@ export class Backing {
     const run = async () => {
       try {
         await before;
+        // Side by side: what leaves for one of them is written while another is read. What goes wrong does so again below.
+        for (const record of records) if (!record.slot) this.#load(record).catch(() => {});
         for (const record of records) {
           assert(!record.updating, `chunk ${record.id} is updated twice at once`);
           const slot = await this.#slotAlone(record);
@@ -240,8 +245,9 @@ export class Backing {
   }
 
   /**
-   * Host memory of a chunk that holds no value, to make one in: a put of just these bytes then copies nothing. Undefined where
-   * there is none without a value giving way. What has it asks for no other room until it is put, alone, or given back.
+   * Host memory of a chunk that holds no value, to make one in: a put of such bytes alone then copies nothing. Undefined where
+   * there is none without a value giving way. What has it asks for no other room until it is put or given back, but for as many
+   * as are to `spare`.
    */
   takeRoom(): Uint8Array<ArrayBuffer> | undefined {
     return this.#puts.takeRoom();

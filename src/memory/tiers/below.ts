@@ -92,6 +92,11 @@ export class Below {
     }
   }
 
+  /** See `Backing.spare`. */
+  get spare(): number {
+    return this.chunks.spare;
+  }
+
   /** See `Backing.takeRoom`. */
   takeRoom(): Uint8Array<ArrayBuffer> | undefined {
     return this.chunks.takeRoom();

@@ -87,9 +87,11 @@ export class Puts {
 
   /** New values for chunks, each named once and of one whole chunk: see `Backing.putAll`. */
   async put(values: readonly NewValue[]): Promise<void> {
-    const [first] = values;
-    if (first && values.length === 1 && this.#rooms.has(first.bytes)) {
-      this.#commit(values, [{ slot: this.#leaveRoom(first.bytes) }]);
+    if (values.every(({ bytes }) => this.#rooms.has(bytes))) {
+      this.#commit(
+        values,
+        values.map(({ bytes }) => ({ slot: this.#leaveRoom(bytes) })),
+      );
       this.#queue.advance();
       return;
     }

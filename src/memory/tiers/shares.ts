@@ -19,6 +19,8 @@ export interface NeedBelow {
   readonly largestPut: number;
   /** Chunks that an update there holds; 0 where nothing is updated there. */
   readonly updates: number;
+  /** Chunks of new values that may be made there beside the old ones, where memory is left; nothing needs them. @default none */
+  readonly beside?: number;
   /** Of each piece of an activation. */
   readonly stashes: readonly number[];
 }
@@ -63,6 +65,9 @@ const READERS_SHARE = 0.05;
  */
 const PIECES_PART = 0.7;
 
+/** The part of what is left that new values may have. */
+const BESIDE_PART = 0.5;
+
 const sum = (sizes: readonly number[]): number => sizes.reduce((a, b) => a + b, 0);
 const largest = (sizes: readonly number[]): number => sizes.reduce((a, b) => Math.max(a, b), 0);
 
@@ -103,12 +108,13 @@ export function leastHostBytes(need: NeedBelow, hasDisk: boolean): number {
 
 /** How the two divide what there is; undefined where it is too little. Without pieces chunks have it all. */
 export function sharesOf(need: NeedBelow, { host, disk }: TierBytes): Shares | undefined {
-  const { held, chunkBytes, largestPut, stashes } = need;
+  const { held, chunkBytes, largestPut, beside = 0, stashes } = need;
   const all = sum(stashes);
   const blocks = (held + largestPut) * chunkBytes;
   if (host >= bytesBelow(need)) {
-    // What both leave is for activations that are planned otherwise later.
-    const ofChunks = host === Number.POSITIVE_INFINITY ? host : Math.min(host - all, blocks);
+    // What both leave is for new values, and for activations that are planned otherwise later.
+    const ofNew = Math.min(beside * chunkBytes, Math.max(0, BESIDE_PART * (host - all - blocks)));
+    const ofChunks = host === Number.POSITIVE_INFINITY ? host : Math.min(host - all, blocks + Math.floor(ofNew));
     return {
       chunks: { host: ofChunks, disk: Math.min(disk, blocks) },
       stashes: { host: host === Number.POSITIVE_INFINITY ? host : host - ofChunks, disk: 0 },

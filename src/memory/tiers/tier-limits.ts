@@ -35,6 +35,10 @@ export function leastHostChunks(chunks: number, hasDisk: boolean, updates = 0): 
   return hasDisk ? Math.min(chunks, updates + 2) : chunks;
 }
 
+/** Of so many slots, those that no value needs, nor a put; none where memory has no limit, of which nothing more than is needed is taken. */
+export const sparedSlots = (slots: number, held: number, largestPut: number): number =>
+  Number.isFinite(slots) ? Math.max(0, slots - held - largestPut) : 0;
+
 /** Blocks without which they cannot run, with so many slots. Never more than chunks + largestPut for long. */
 export function leastDiskChunks(chunks: number, hostChunks: number, largestPut = LARGEST_PUT): number {
   return hostChunks >= chunks ? 0 : chunks + largestPut - hostChunks;

@@ -63,6 +63,8 @@ export interface Scenario extends Changes {
   readonly policy?: PolicyName | undefined;
   /** Whether the disk is read ahead of what is needed. @default true */
   readonly prefetch?: boolean | undefined;
+  /** Whether host memory is a limit of the run's: see SimulatedPart. @default false */
+  readonly hostIsLimited?: boolean | undefined;
   /** Backward passes of a step that updates within one. @default it updates at its end */
   readonly passes?: BackwardPasses | undefined;
 }

@@ -299,7 +299,8 @@ export class Stepper {
       done = moment + 1;
       if (moment >= update.decided) await this.#commit(step, completion);
       else {
-        await executor.keepBelow(completion.chunks, moment, { sequence: sequenceOf(step, 'gradients') });
+        const arrived = executor.gradientsSent(completion.chunks);
+        await executor.keepBelow(completion.chunks, moment, { sequence: sequenceOf(step, 'gradients'), arrived });
         // What they were rounded from.
         for (const chunk of completion.frees) this.#session.forget(chunk);
       }

@@ -1,9 +1,10 @@
-// The MPI library of the machine, through koffi: the few calls that move messages without blocking, in the two ABIs that
+// The MPI library of the machine (foreign.ts): the few calls that move messages without blocking, in the two ABIs that
 // there are, MPICH's (handles are numbers) and Open MPI's (handles are addresses). Never a dependency: it is looked for
 // under a launcher alone, and which one it is shows in its symbols.
 
 import process from 'node:process';
-import { HoldfastError, messageOf } from '../../../util/errors.ts';
+import { HoldfastError } from '../../../util/errors.ts';
+import { type ForeignFunction, type ForeignLibrary, openForeign } from './foreign.ts';
 
 /** A message under way: memory that MPI has written its handle to. */
 export type MpiRequest = Uint8Array<ArrayBuffer>;
@@ -42,65 +43,47 @@ const UCX = {
 
 /** The library, begun. Errors: HoldfastError where there is none. */
 export async function beginMpi(isOpenMpi: boolean): Promise<MpiLibrary> {
-  const koffi = await import('koffi').catch((error: unknown) => {
-    throw new HoldfastError(
-      `several ranks: npm package "koffi" cannot be loaded (${messageOf(error)}); run npm install koffi`,
-    );
-  });
   for (const [name, value] of Object.entries(UCX)) process.env[name] ??= value;
   const names = isOpenMpi ? [...OPEN_MPI, ...MPICH] : [...MPICH, ...OPEN_MPI];
-  for (const name of names) {
-    let library: ReturnType<typeof koffi.default.load>;
-    try {
-      library = koffi.default.load(name);
-    } catch {
-      continue;
-    }
-    return begin(library);
-  }
+  const library = await openForeign(names);
+  if (library) return begin(library);
   throw new HoldfastError(
     `several ranks: no MPI library is found (${names.join(', ')}); install MPICH or Open MPI, or start without mpiexec`,
   );
 }
 
-type Library = ReturnType<typeof import('koffi').load>;
-
 interface Abi {
   /** C's type of a handle. */
-  readonly handle: 'int' | 'void *';
+  readonly handle: 'int' | 'address';
   readonly world: number | bigint;
   readonly byte: number | bigint;
   readonly ignoredStatus: bigint;
 }
 
-function abiOf(library: Library): Abi {
-  const addressOf = (symbol: string) => library.symbol(symbol) as unknown as bigint;
-  try {
-    const world = addressOf('ompi_mpi_comm_world');
-    return { handle: 'void *', world, byte: addressOf('ompi_mpi_byte'), ignoredStatus: 0n };
-  } catch {
-    return { handle: 'int', world: 0x44000000, byte: 0x4c00010d, ignoredStatus: 1n };
-  }
+function abiOf(library: ForeignLibrary): Abi {
+  const [world, byte] = ['ompi_mpi_comm_world', 'ompi_mpi_byte'].map((symbol) => library.addressOf(symbol));
+  if (world !== undefined && byte !== undefined) return { handle: 'address', world, byte, ignoredStatus: 0n };
+  return { handle: 'int', world: 0x44000000, byte: 0x4c00010d, ignoredStatus: 1n };
 }
 
-function begin(library: Library): MpiLibrary {
+function begin(library: ForeignLibrary): MpiLibrary {
   const { handle, world, byte, ignoredStatus } = abiOf(library);
-  const messageArguments = `void *, int, ${handle}, int, int, ${handle}, void *`;
-  const isend = library.func(`int MPI_Isend(${messageArguments})`);
-  const irecv = library.func(`int MPI_Irecv(${messageArguments})`);
-  const test = library.func('int MPI_Test(void *, void *, void *)');
-  const abort = library.func(`int MPI_Abort(${handle}, int)`);
-  const finalize = library.func('int MPI_Finalize()');
+  const ofMessages = ['memory', 'int', handle, 'int', 'int', handle, 'memory'] as const;
+  const isend = library.func('MPI_Isend', ofMessages);
+  const irecv = library.func('MPI_Irecv', ofMessages);
+  const test = library.func('MPI_Test', ['memory', 'memory', 'address']);
+  const abort = library.func('MPI_Abort', [handle, 'int']);
+  const finalize = library.func('MPI_Finalize', []);
   const word = new Int32Array(new ArrayBuffer(4));
   const read = (name: 'MPI_Comm_rank' | 'MPI_Comm_size'): number => {
-    library.func(`int ${name}(${handle}, void *)`)(world, word);
+    library.func(name, [handle, 'memory'])(world, word);
     return word[0] ?? 0;
   };
-  library.func('int MPI_Init_thread(void *, void *, int, void *)')(null, null, FUNNELED, word);
+  library.func('MPI_Init_thread', ['address', 'address', 'int', 'memory'])(null, null, FUNNELED, word);
   const text = new Uint8Array(new ArrayBuffer(8192));
-  library.func('int MPI_Get_library_version(void *, void *)')(text, word);
+  library.func('MPI_Get_library_version', ['memory', 'memory'])(text, word);
   const version = new TextDecoder().decode(text.subarray(0, word[0] ?? 0));
-  const start = (call: typeof isend, bytes: Uint8Array<ArrayBuffer>, other: number, tag: number): MpiRequest => {
+  const start = (call: ForeignFunction, bytes: Uint8Array<ArrayBuffer>, other: number, tag: number): MpiRequest => {
     const request = new Uint8Array(new ArrayBuffer(8));
     call(bytes, bytes.length, byte, other, tag, world, request);
     return request;

@@ -11,8 +11,8 @@ import {
   type StepCosts,
   type StepSize,
   stepTime,
-  stepWayOf,
 } from '../train/plan/step-times.ts';
+import { stepWayOf } from '../train/run/kept-time.ts';
 import type { RunSettings } from '../train/run/run-settings.ts';
 import type { Estimate } from './estimate-types.ts';
 

@@ -15,10 +15,10 @@ import {
   type StepMemory,
   type StepSize,
   stepTime,
-  stepWayOf,
   type TimedStep,
   withRun,
 } from '../../src/train/plan/step-times.ts';
+import { stepWayOf } from '../../src/train/run/kept-time.ts';
 import { defaultSettings, type RunSettings } from '../../src/train/run/run-settings.ts';
 
 type Runs = KnownSteps['runs'];

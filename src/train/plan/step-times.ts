@@ -12,19 +12,13 @@ import type { Device } from '../../gpu/device.ts';
 import type { ActivationMode } from '../../graph/activations.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import type { ActivationDtype } from '../../graph/narrow-activations.ts';
-import {
-  type BackwardPasses,
-  backwardPassesOf,
-  type OptimizerDeviceChoice,
-  type Update,
-} from '../../graph/operators/optimizer.ts';
+import type { BackwardPasses, OptimizerDeviceChoice, Update } from '../../graph/operators/optimizer.ts';
 import type { MadeElement } from '../../kernels/stored.ts';
 import type { MomentDtype, TrainingDtype } from '../../memory/layout/kinds.ts';
 import { type Model, parameterCount, trainedCount } from '../../nn/model.ts';
 import type { Host } from '../../runtime/host.ts';
 import { namesTo, number, object, optional, text } from '../../util/json.ts';
 import { realNumber } from '../../util/range.ts';
-import { dtypeOf, modelOf, momentDtypeIn, type RunSettings } from '../run/run-settings.ts';
 
 /** What of a step its time depends on. */
 export interface StepSize {
@@ -91,20 +85,6 @@ export interface KnownSteps {
 export interface ExpectedStep {
   readonly seconds: number;
   readonly from: 'run' | 'probe';
-}
-
-/** How a run of these settings computes. */
-export function stepWayOf(settings: RunSettings): StepWay {
-  const { batch, seq, accumulate, activationDtype = 'f32', optimizerDevice = 'gpu', update = 'at-end' } = settings;
-  return {
-    model: modelOf(settings),
-    ...{ batch, seq, accumulate, activationDtype, optimizerDevice, update },
-    dtype: dtypeOf(settings),
-    momentDtype: momentDtypeIn(settings),
-    baseDtype: settings.lora?.baseDtype ?? 'f32',
-    passes: backwardPassesOf(update, settings),
-    packed: settings.records?.pack === 'yes',
-  };
 }
 
 /** In another way the same operations take another time. */

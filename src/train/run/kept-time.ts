@@ -1,11 +1,26 @@
 // The time of a run's steps, kept for what is expected of other runs on this adapter.
 
 import { flopsOf, isConfined } from '../../engine/compile/pass-figures.ts';
+import { backwardPassesOf } from '../../graph/operators/optimizer.ts';
 import type { Host } from '../../runtime/host.ts';
 import { median } from '../../util/median.ts';
-import { keepStepTime, stepWayOf } from '../plan/step-times.ts';
+import { keepStepTime, type StepWay } from '../plan/step-times.ts';
 import type { Trainer } from '../step/trainer.ts';
-import type { RunSettings } from './run-settings.ts';
+import { dtypeOf, modelOf, momentDtypeIn, type RunSettings } from './run-settings.ts';
+
+/** How a run of these settings computes. */
+export function stepWayOf(settings: RunSettings): StepWay {
+  const { batch, seq, accumulate, activationDtype = 'f32', optimizerDevice = 'gpu', update = 'at-end' } = settings;
+  return {
+    model: modelOf(settings),
+    ...{ batch, seq, accumulate, activationDtype, optimizerDevice, update },
+    dtype: dtypeOf(settings),
+    momentDtype: momentDtypeIn(settings),
+    baseDtype: settings.lora?.baseDtype ?? 'f32',
+    passes: backwardPassesOf(update, settings),
+    packed: settings.records?.pack === 'yes',
+  };
+}
 
 /** Of a run whose time is kept: one that has hardly begun says little. */
 const LEAST_STEPS = 20;

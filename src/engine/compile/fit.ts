@@ -63,8 +63,6 @@ export function fitMemory<P extends Passes>(
         `budget that works, ${formatBytes(least.activations)} of it for activations; give that much, or use a smaller batch or context`,
     );
   }
-  const whole = measured(workload, wholeMapOf(workload, limits), placeAll(workload, limits, false), durable);
-  if (fitsAll(whole, budget) && fitsBelow(whole, options.below)) return sized(whole, budget);
   // Where gradients are used up as soon as they are complete, larger chunks of them would be held at once.
   const fits = (tried: Workload<P>, tight: boolean, moreThan = 0) =>
     moreThan > 0 && tried.inBackward
@@ -133,6 +131,8 @@ function fitOne<P extends Passes>(
 ): Fit<P> | undefined {
   const placements = placeAll(workload, limits, tight);
   if (arenaBytes(placements) > budget) return undefined;
+  const whole = measured(workload, wholeMapOf(workload, limits), placements, durable);
+  if (whole.map.chunkBytes > moreThan && fitsAll(whole, budget) && fitsBelow(whole, below)) return sized(whole, budget);
   const sizes = chunkSizes(workload, limits);
   const candidates = moreThan > 0 ? sizes.filter((bytes) => mapOf(workload, bytes).chunkBytes > moreThan) : sizes;
   const withChunks = (bytes: number) => candidate(workload, placements, bytes, durable);

@@ -131,8 +131,6 @@ function fitOne<P extends Passes>(
 ): Fit<P> | undefined {
   const placements = placeAll(workload, limits, tight);
   if (arenaBytes(placements) > budget) return undefined;
-  const whole = measured(workload, wholeMapOf(workload, limits), placements, durable);
-  if (whole.map.chunkBytes > moreThan && fitsAll(whole, budget) && fitsBelow(whole, below)) return sized(whole, budget);
   const sizes = chunkSizes(workload, limits);
   const candidates = moreThan > 0 ? sizes.filter((bytes) => mapOf(workload, bytes).chunkBytes > moreThan) : sizes;
   const withChunks = (bytes: number) => candidate(workload, placements, bytes, durable);
@@ -225,22 +223,17 @@ export function refitMemory<P extends Passes>(
 /** Chunks for which a budget has room, in slots and in staging. */
 const roomFor = ({ other, map }: FitCandidate, budget: number): number => Math.floor((budget - other) / map.chunkBytes);
 
-/** Whether there are slots for all chunks that are ever on the GPU. */
-const fitsAll = (found: FitCandidate, budget: number): boolean => {
-  const { down, up } = leastStaging(found);
-  return found.residents + down + up <= roomFor(found, budget);
-};
-
 /** Deals the room that a budget leaves for chunks to slots and staging. `wanted`: of what moves. @default by the slots */
 function sized<P extends Passes>(found: FitCandidate<P>, budget: number | undefined, wanted?: StagingSize): Fit<P> {
   const { map, atOnce, residents } = found;
   const least = leastStaging(found);
   const passes = passesOf(found);
-  if (budget === undefined || fitsAll(found, budget)) return withSlots(found, passes, residents, least);
+  if (budget === undefined) return withSlots(found, passes, residents, least);
   const room = roomFor(found, budget);
   const spare = room - least.down - least.up - atOnce;
   assert(spare >= 0, 'a budget was accepted that does not fit');
-  const alone = room - least.down - least.up;
+  const alone = Math.min(residents, room - least.down - least.up);
+  if (alone === residents) return withSlots(found, passes, residents, least);
   const free = freeRangesOf(found, passes);
   if (holdsAll(free, alone)) return withSlots(found, passes, alone, least, free);
   const enough = Math.min(MOST_STAGING, Math.ceil(ENOUGH_STAGING / map.chunkBytes));

@@ -182,7 +182,7 @@ it('comes to the end with the values of their turns, in any times, within the pl
   expect(count.ahead).toBeGreaterThan(RUNS);
   // Of four ranks, one of each, and one that is being taken.
   expect(count.most).toBe(5);
-}, 20_000);
+});
 
 it('ends on a rank that can read nothing more, which others wait for, and waits for them no longer', async () => {
   let ended = 0;
@@ -201,7 +201,7 @@ it('ends on a rank that can read nothing more, which others wait for, and waits 
     { numRuns: RUNS, seed: 15 },
   );
   expect(ended).toBeGreaterThan(RUNS / 4);
-}, 20_000);
+});
 
 it('a pass may have more gathers than a call takes arguments', () => {
   const gathers = Array.from({ length: 300_000 }, (_, i) => ({ bytes: 4 * (i % 1000) }));

@@ -41,3 +41,13 @@ export async function done(files: MemoryFiles, args: readonly string[]): Promise
   expect(`${status} ${said}`).toBe('0 ');
   return out;
 }
+
+/** `holdfast ARGS`, in a place where the adapter under test is the one that is chosen; it must succeed: standard output. */
+export async function onChosen(files: MemoryFiles, args: readonly string[]): Promise<string> {
+  const terminal = recordedTerminal();
+  const gpuSources = async () =>
+    (await sharedGPUSources()).filter(({ embedded }) => embedded === (ADAPTER === 'software'));
+  const status = await run(memoryHost(files, { args, terminal, gpuSources }));
+  expect(status, terminal.said).toBe(0);
+  return terminal.out;
+}

@@ -2,24 +2,13 @@
 // took there, or as is reckoned from others. In process, on the adapter under test.
 
 import { expect, test } from 'vitest';
-import { run } from '../../src/cli/run.ts';
 import { median } from '../../src/util/median.ts';
-import { ADAPTER } from '../host.ts';
-import { MemoryFiles, memoryHost } from '../memory-files.ts';
-import { recordedTerminal } from '../recorded-terminal.ts';
-import { sharedGPUSources } from '../shared-gpu.ts';
+import { MemoryFiles } from '../memory-files.ts';
+import { onChosen } from './in-process.ts';
 
 const files = new MemoryFiles({ 'text.txt': 'hold fast, and then hold on; '.repeat(400) });
 
-/** `holdfast ARGS`, in a place where the adapter under test comes first: what it writes. */
-async function said(...args: string[]): Promise<string> {
-  const terminal = recordedTerminal();
-  const gpuSources = async () =>
-    (await sharedGPUSources()).filter(({ embedded }) => embedded === (ADAPTER === 'software'));
-  const status = await run(memoryHost(files, { args, terminal, gpuSources }));
-  expect(status, terminal.said).toBe(0);
-  return terminal.out;
-}
+const said = (...args: string[]) => onChosen(files, args);
 
 const SHAPE = ['--layers', '1', '--width', '16', '--heads', '2', '--context', '12', '--sample-tokens', '0'];
 const TOKENS = 2 * 12;

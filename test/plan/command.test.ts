@@ -25,7 +25,8 @@ describe('holdfast plan', () => {
   it('gives the budget, what must move and the bound as JSON', async () => {
     const report = JSON.parse(await plan(...SMALL, '--accumulate', '2', '--json'));
     expect(report.modelDataBytes).toBeGreaterThanOrEqual(16 * report.parameters);
-    expect(report.chunks.waste).toBeLessThan(0.01);
+    // Padding in place of tiles, whose dispatches take longer than what they compute.
+    expect(report.chunks.waste).toBeLessThan(0.25);
     expect(report.smallestBudget).toBeLessThan(report.budget);
     const { slots, staging, chunks, nonModelBytes } = report;
     const counted = (slots + staging.down + staging.up) * chunks.bytes + nonModelBytes.total;

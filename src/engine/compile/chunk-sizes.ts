@@ -10,7 +10,7 @@ import {
   trainedKindsOf,
 } from '../../memory/layout/chunk-map.ts';
 import { indicesTogether } from '../../memory/layout/kinds.ts';
-import { bytesHeld, leastChunkBytes } from '../../memory/layout/layout.ts';
+import { bytesHeld, type LayoutCosts, leastChunkBytes } from '../../memory/layout/layout.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { AdapterLimits, Workload } from './workload.ts';
@@ -42,20 +42,53 @@ export function chunkSizes(
 
 const maps = new WeakMap<Workload['parameters'], Map<string, ChunkMap>>();
 
-export function mapOf({ parameters, training, chunkLimits }: Workload, chunkBytes: number): ChunkMap {
+/** `costs`: of chunks of a given size alone that are no fixed ones. @default those of `mapChunks` */
+export function mapOf(
+  { parameters, training, chunkLimits }: Workload,
+  chunkBytes: number,
+  costs?: LayoutCosts,
+): ChunkMap {
   // Workloads that differ in their activations alone have the same chunks.
   const known = maps.get(parameters) ?? new Map<string, ChunkMap>();
   maps.set(parameters, known);
-  const key = `${chunkBytes} ${training}`;
+  const key = `${chunkBytes} ${training} ${costs?.piece}`;
   const limits = limitsOf(chunkBytes);
   const make = () =>
     chunkLimits?.isFixed
       ? packChunks(parameters, training, chunkBytes, chunkLimits.holds)
-      : mapChunks(parameters, training, limits);
+      : mapChunks(parameters, training, limits, costs);
   const map = known.get(key) ?? make();
   known.set(key, map);
   return map;
 }
+
+/** What chunks in which fewer tensors are cut may have more of padding, as a share of the model data. */
+const PADDING_FOR_PIECES = 0.25;
+/** Ways to weigh tiles against padding: a tile's kernels may take longer than what the padding moves. */
+const FEWER_PIECES: readonly LayoutCosts[] = [0.015, 0.05].map((piece) => ({ piece, padding: PADDING_FOR_PIECES }));
+
+/** Chunks in which fewer tensors are cut, for more padding, by size, ascending. */
+export function mapsInFewerPieces(workload: Workload, limits: AdapterLimits): ChunkMap[] {
+  if (workload.chunkLimits?.isFixed) return [];
+  return chunkSizes(workload, limits).flatMap((bytes) => {
+    const usual = mapOf(workload, bytes);
+    const most = (1 + PADDING_FOR_PIECES) * bytesOf(usual);
+    let fewest = piecesIn(usual);
+    return FEWER_PIECES.flatMap((costs) => {
+      const map = mapOf(workload, bytes, costs);
+      const pieces = piecesIn(map);
+      if (pieces >= fewest || bytesOf(map) > most) return [];
+      fewest = pieces;
+      return [map];
+    });
+  });
+}
+
+const bytesOf = ({ count, chunkBytes }: ChunkMap): number => count * chunkBytes;
+
+/** Pieces that the tensors of a map lie in. */
+const piecesIn = ({ layouts }: ChunkMap): number =>
+  Object.values(layouts).reduce((sum, { pieces }) => sum + [...pieces.values()].flat().length, 0);
 
 const limitsOf = (chunkBytes: number) => ({ minBytes: chunkBytes / 2, maxBytes: chunkBytes });
 
@@ -78,9 +111,7 @@ const MOST_PADDING = 0.125;
 export function wholeMap(workload: Workload, limits: AdapterLimits): ChunkMap {
   if (!isMixed(workload)) return mapOf(workload, largestChunk(workload, limits));
   const maps = chunkSizes(workload, limits).map((bytes) => mapOf(workload, bytes));
-  const size = (map: ChunkMap) => map.count * map.chunkBytes;
-  const least = Math.min(...maps.map(size));
-  return largestWithin(maps, size, MOST_PADDING, least);
+  return largestWithin(maps, bytesOf, MOST_PADDING, Math.min(...maps.map(bytesOf)));
 }
 
 /**

@@ -26,7 +26,7 @@ import {
   placeAll,
   type StagingSize,
 } from './candidate.ts';
-import { chunkSizes, largestChunk, leanMap, mapOf, wholeMap } from './chunk-sizes.ts';
+import { chunkSizes, largestChunk, leanMap, mapOf, mapsInFewerPieces, wholeMap } from './chunk-sizes.ts';
 import { type FoundSlots, type FreeRanges, findExtraSlots, freeRanges } from './extra-slots.ts';
 import type { Fit } from './fitted.ts';
 import { type FitOptions, fitsBelow, isDurable, leastWithin, limitsWith } from './least.ts';
@@ -64,14 +64,17 @@ export function fitMemory<P extends Passes>(
     );
   }
   // Where gradients are used up as soon as they are complete, larger chunks of them would be held at once.
-  const fits = (tried: Workload<P>, tight: boolean, moreThan = 0) =>
-    moreThan > 0 && tried.inBackward
-      ? undefined
-      : fitOne(tried, limits, budget, durable, { tight, moreThan, below: options.below });
+  const fits = (tried: Workload<P>, tight: boolean, within: number | ChunkMap = 0) => {
+    if (typeof within !== 'number')
+      return fitIn(budget, candidateOn(tried, limits, within, tight, durable), options.below);
+    if (within > 0 && tried.inBackward) return undefined;
+    return fitOne(tried, limits, budget, durable, { tight, moreThan: within, below: options.below });
+  };
   return cheapest(workload, {
     ...within<P>(limits, budget, durable),
     wholeMap: () => wholeMapOf(workload, limits),
     fit: fits,
+    mapsInFewerPieces: () => (workload.inBackward || workload.isShared ? [] : mapsInFewerPieces(workload, limits)),
     least: () => fits(least.workload, true),
   });
 }
@@ -147,22 +150,34 @@ function fitOne<P extends Passes>(
   for (const bytes of order) {
     // One chunk in a slot and one of staging each way, of at least half that size: it may be too much by itself.
     if (arenaBytes(placements) + 3 * (bytes / 2) > budget) continue;
-    const found = withChunks(bytes);
-    if (leastPeak(found) <= budget && fitsBelow(found, below)) return sized(found, budget);
+    const found = fitIn(budget, withChunks(bytes), below);
+    if (found) return found;
   }
   return undefined;
 }
 
+/** A candidate as it fits into a budget; undefined where it does not. */
+const fitIn = <P extends Passes>(
+  budget: number,
+  found: FitCandidate<P>,
+  below: RoomBelow | undefined,
+): Fit<P> | undefined => (leastPeak(found) <= budget && fitsBelow(found, below) ? sized(found, budget) : undefined);
+
+const candidateOn = <P extends Passes>(
+  workload: Workload<P>,
+  limits: AdapterLimits,
+  map: ChunkMap,
+  tight: boolean,
+  durable: boolean,
+): FitCandidate<P> => measured(workload, map, placeAll(workload, limits, tight), durable);
+
 /** A fit on the chunks of `found`, with another workload of its passes or in another placement. */
-function sameChunks<P extends Passes>(
-  found: Fit<P>,
+const sameChunks = <P extends Passes>(
+  { map, durable }: Fit<P>,
   workload: Workload<P>,
   limits: AdapterLimits,
   tight: boolean,
-): FitCandidate<P> {
-  const placements = placeAll(workload, limits, tight);
-  return measured(workload, found.map, placements, found.durable);
-}
+): FitCandidate<P> => candidateOn(workload, limits, map, tight, durable);
 
 /** The smallest budget into which these chunks fit, in bytes: staging and everything else included. */
 export const leastBudget = (found: Fit, limits: AdapterLimits, options: FitOptions = {}): number =>
@@ -207,15 +222,15 @@ export function refitMemory<P extends Passes>(
         `needs ${least.bytes} bytes (${formatBytes(least.bytes)}); give that much, or start the run with the smaller budget`,
     );
   }
-  const fits = (workload: Workload<P>, tight: boolean, moreThan = 0) => {
-    if (moreThan >= found.map.chunkBytes) return undefined;
-    const candidate = sameChunks(found, workload, limits, tight);
-    return leastPeak(candidate) <= budget && fitsBelow(candidate, options.below) ? sized(candidate, budget) : undefined;
-  };
+  const fits = (workload: Workload<P>, tight: boolean, within: number | ChunkMap = 0) =>
+    typeof within === 'number' && within < found.map.chunkBytes
+      ? fitIn(budget, sameChunks(found, workload, limits, tight), options.below)
+      : undefined;
   return cheapest(found.workload, {
     ...within<P>(limits, budget, found.durable),
     wholeMap: () => found.map,
     fit: fits,
+    mapsInFewerPieces: () => [],
     least: () => sized(least.candidate, budget),
   });
 }

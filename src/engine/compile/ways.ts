@@ -37,7 +37,7 @@ const MOST_SPARING = 3;
 /** What another order must save of a step: what it moves of activations is many small transfers, each of which takes its time. */
 const WORTH_ANOTHER_ORDER = 0.05;
 /** The share of a step that dispatches must take for each mode in all blocks to be tried, whatever it is estimated to take. */
-const MANY_DISPATCHES = 0.2;
+const MANY_DISPATCHES = 0.12;
 /** The share of a step that the dispatches of small chunks must take for larger ones to be tried. */
 const WORTH_LARGER_CHUNKS = 0.01;
 
@@ -58,8 +58,10 @@ interface Fitted<P extends Passes> {
 export interface FindWay<P extends Passes, F extends Fitted<P>> extends EstimateWithin {
   /** Chunks where everything is on the GPU. */
   wholeMap(): ChunkMap;
-  /** Fits one of the ways, in chunks of more than so many bytes; undefined where it does not fit. */
-  fit(workload: Workload<P>, tight: boolean, moreThan?: number): F | undefined;
+  /** Fits one of the ways, in chunks of more than so many bytes, or in these; undefined where it does not fit. */
+  fit(workload: Workload<P>, tight: boolean, within?: number | ChunkMap): F | undefined;
+  /** Chunks in which fewer tensors are cut, ascending; none where chunks are not to be chosen. */
+  mapsInFewerPieces(): readonly ChunkMap[];
   /** What fits if nothing else does. */
   least(): F | undefined;
   /** With so many times as much staging, if there is room for it. */
@@ -298,6 +300,7 @@ class Search<P extends Passes, F extends Fitted<P>> {
       for (const tight of this.#choice.keptBytes(mode) > 0 ? [false] : [false, true]) {
         let found = this.#consider(all, tight);
         while (found) found = this.#consider(all, tight, found.map.chunkBytes);
+        for (const map of this.#find.mapsInFewerPieces()) this.#consider(all, tight, map);
       }
     }
   }
@@ -309,12 +312,14 @@ class Search<P extends Passes, F extends Fitted<P>> {
     if (workload) this.#price(workload, { ...best, hasWholeHead: true });
   }
 
-  /** Larger chunks, where the dispatches that smaller ones take are some of the step. */
+  /** Larger chunks, or such as cut fewer tensors, where the dispatches that others take are some of the step. */
   #enlarge(): void {
     for (;;) {
       const best = this.#best;
       if (!best || best.launchSeconds < 2 * WORTH_LARGER_CHUNKS * best.seconds) return;
-      this.#price(this.#wayOf(best), best, best.found.map.chunkBytes);
+      const way = this.#wayOf(best);
+      this.#price(way, best, best.found.map.chunkBytes);
+      for (const map of this.#find.mapsInFewerPieces()) this.#price(way, best, map);
       if (this.#best === best) return;
     }
   }
@@ -329,9 +334,9 @@ class Search<P extends Passes, F extends Fitted<P>> {
     return found;
   }
 
-  #consider(modes: readonly ActivationMode[], tight: boolean, moreThan?: number): F | undefined {
+  #consider(modes: readonly ActivationMode[], tight: boolean, within?: number | ChunkMap): F | undefined {
     this.#tried.add(keyOf(modes, tight));
-    return this.#price(this.#choice.with(modes), { modes, tight }, moreThan);
+    return this.#price(this.#choice.with(modes), { modes, tight }, within);
   }
 
   #wayOf({ modes, hasWholeHead }: Way): Workload<P> {
@@ -339,8 +344,12 @@ class Search<P extends Passes, F extends Fitted<P>> {
     return (hasWholeHead && workload.activations?.withWholeHead?.()) || workload;
   }
 
-  #price(workload: Workload<P>, { modes, tight, hasWholeHead = false }: Way, moreThan?: number): F | undefined {
-    const found = this.#find.fit(workload, tight, moreThan);
+  #price(
+    workload: Workload<P>,
+    { modes, tight, hasWholeHead = false }: Way,
+    within?: number | ChunkMap,
+  ): F | undefined {
+    const found = this.#find.fit(workload, tight, within);
     if (!found) return undefined;
     const priceOf = (other: F) => this.#find.price(other, this.#choice, tight);
     const price = priceOf(found);

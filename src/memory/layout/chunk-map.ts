@@ -27,6 +27,7 @@ import {
   chunkBytesFor,
   elementBytesIn,
   halved,
+  type LayoutCosts,
   leastChunkBytes,
   type Piece,
   packTensors,
@@ -268,17 +269,19 @@ export class ChunkMap {
 
 /**
  * Lays out a model in chunks of about these sizes: the largest part of it, what trains or what is frozen in one width,
- * decides. Without `training` nothing trains. Errors: HoldfastError when no chunk within the limits can hold a tensor's row.
+ * decides. Without `training` nothing trains. `costs`: @default padding is worse than tiles. Errors: HoldfastError when no
+ * chunk within the limits can hold a tensor's row.
  */
 export function mapChunks(
   parameters: readonly StoredParameter[],
   training: boolean,
   limits: { minBytes: number; maxBytes: number },
+  costs?: LayoutCosts,
 ): ChunkMap {
   const parts = partsOf(parameters, training);
   const largest = largestOf(parts);
   const least = leastChunkBytes(parameters);
-  const layout = searchLayout(largest, { minBytes: Math.max(limits.minBytes, least), maxBytes: limits.maxBytes });
+  const layout = searchLayout(largest, { ...limits, minBytes: Math.max(limits.minBytes, least) }, costs);
   const bytes = Math.max(chunkBytesFor(layout.chunkElements * elementBytesIn(largest)), least);
   const layoutOf = (part: readonly StoredParameter[]) =>
     part === largest ? layout : packTensors(part, bytes / elementBytesIn(part), 'any');

@@ -110,6 +110,16 @@ export const OFF_FOURS_COST = 0.05;
 const OFF_BLOCKS_COST = 0.01;
 export const PIECE_COST = 0.0001;
 
+/** What a search for a layout weighs against each other, as shares of the data. */
+export interface LayoutCosts {
+  /** What a tile more costs. */
+  readonly piece: number;
+  /** Padding that is as good as none. */
+  readonly padding: number;
+}
+
+const LEAST_MEMORY: LayoutCosts = { piece: PIECE_COST, padding: WASTE_TOLERANCE };
+
 /** Packs tensors in the given order. Errors: HoldfastError when one row of one tensor is larger than a chunk. */
 export function packTensors(
   tensors: readonly ShapedTensor[],
@@ -207,12 +217,13 @@ export function chunkRange(
 
 /**
  * The layout that costs least, in padding and in tiles, with chunks of at most `maxBytes` (the adapter's binding and
- * buffer limits, a share of the budget) and, where the tensors allow it, at least `minBytes`; one that wastes no more
- * than WASTE_TOLERANCE if there is any. Errors: HoldfastError when no such chunk can hold them.
+ * buffer limits, a share of the budget) and, where the tensors allow it, at least `minBytes`; one whose padding is as good
+ * as none if there is any. Errors: HoldfastError when no such chunk can hold them.
  */
 export function searchLayout(
   tensors: readonly ShapedTensor[],
   limits: { minBytes: number; maxBytes: number },
+  costs: LayoutCosts = LEAST_MEMORY,
 ): TiledLayout {
   const extents = tensors.map(extentOf);
   const held = extents.reduce((sum, { size }) => sum + size, 0);
@@ -223,7 +234,7 @@ export function searchLayout(
   const least = Math.min(most, Math.max(leastChunkElements(tensors), roundUp(limits.minBytes / bytes, alignment)));
   let best = { elements: most, tiling: 'any' as Tiling, grain: 1 as Grain, isGood: false, cost: Infinity };
   const sizes = candidates(extents, least, most, alignment);
-  const [pieceCost, mostPadding] = [PIECE_COST * held, WASTE_TOLERANCE * held];
+  const [pieceCost, mostPadding] = [costs.piece * held, costs.padding * held];
   for (const tiling of ['large', 'any'] as const) {
     for (const grain of GRAINS) {
       for (const elements of sizes) {

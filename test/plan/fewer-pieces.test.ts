@@ -1,0 +1,52 @@
+// Chunks in which fewer tensors are cut: they are taken where a dispatch takes long beside what it computes.
+
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { mapOf, mapsInFewerPieces } from '../../src/engine/compile/chunk-sizes.ts';
+import { fitMemory } from '../../src/engine/compile/fit.ts';
+import { isDispatch } from '../../src/engine/compile/operations.ts';
+import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
+import { parseConfig } from '../../src/formats/config.ts';
+import type { ChunkMap } from '../../src/memory/layout/chunk-map.ts';
+import { makeModel } from '../../src/nn/index.ts';
+import { traceStep } from '../../src/train/step/step-programs.ts';
+import { trainingWorkload } from '../../src/train/step/training-workload.ts';
+
+const workloadOf = (layers: number, width: number, vocabulary: number) => {
+  const sizes = { n_layer: layers, n_embd: width, n_head: 4, n_positions: 64, vocab_size: vocabulary };
+  const model = makeModel(parseConfig({ model_type: 'gpt2', ...sizes }, 'a model'));
+  return trainingWorkload(model, traceStep(model, 8, 64), 1, undefined);
+};
+
+const piecesIn = (map: ChunkMap) => map.names('parameter').reduce((sum, name) => sum + map.pieces(name).length, 0);
+
+describe('chunks in fewer pieces', () => {
+  it('have fewer than those of any model that waste the least, for a quarter more of memory at most', () => {
+    const sizes = fc.record({ layers: fc.integer({ min: 1, max: 4 }), width: fc.integer({ min: 4, max: 40 }) });
+    let found = 0;
+    fc.assert(
+      fc.property(sizes, fc.integer({ min: 40, max: 600 }), ({ layers, width }, vocabulary) => {
+        const workload = workloadOf(layers, 4 * width, vocabulary);
+        for (const map of mapsInFewerPieces(workload, DEFAULT_LIMITS)) {
+          const least = mapOf(workload, 2 ** Math.ceil(Math.log2(map.chunkBytes)));
+          expect(piecesIn(map)).toBeLessThan(piecesIn(least));
+          expect(map.count * map.chunkBytes).toBeLessThanOrEqual(1.25 * least.count * least.chunkBytes);
+          found++;
+        }
+      }),
+      { seed: 5, numRuns: 20 },
+    );
+    expect(found).toBeGreaterThan(20);
+  });
+
+  it('are those of a budget where dispatches take long, and not where they take no time', () => {
+    const workload = workloadOf(2, 64, 256);
+    const dispatches = [0, 1e-4].map((launchSeconds) => {
+      const rates = { ...DEFAULT_LIMITS.rates, flops: 8e9, upBytes: 4e9, downBytes: 4e9, launchSeconds };
+      const { passes } = fitMemory(workload, { ...DEFAULT_LIMITS, rates }, 2_060_000);
+      return passes.step.operations.filter(isDispatch).length;
+    });
+    const [free = 0, long = 0] = dispatches;
+    expect(long).toBeLessThan(0.6 * free);
+  });
+});

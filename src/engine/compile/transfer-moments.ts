@@ -6,11 +6,13 @@
 // Invariants: a piece leaves before anything else comes to lie where it was, and comes when nothing else does; it comes behind
 // all moments at which a piece of the same activation leaves.
 
+import { ArenaParts } from '../../graph/arena-parts.ts';
 import type { ArenaRange, Placement } from '../../graph/liveness.ts';
 import { bytesOf, type Tensor } from '../../graph/program.ts';
 import type { ExtraSlots, SlotRange } from '../../memory/plan/extra-slots.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
+import { countTo } from '../../util/fewest.ts';
 import { occupiedIn } from './extra-slots.ts';
 import { type Move, type Moves, NO_MOVES } from './moves.ts';
 import { isTransfer, type Operation } from './operations.ts';
@@ -52,6 +54,7 @@ export function movesOf(
     return { arena, from: offset, to: offset + bytes, first, last };
   });
   if (extra) held.push(...heldBySlots(extra, operations.length));
+  const occupied = new OccupiedParts(held);
   const stays = staysBelow(operations);
   const moves = operations.map((): { down: Move[]; up: Move[] } => ({ down: [], up: [] }));
   operations.forEach((operation, m) => {
@@ -64,7 +67,7 @@ export function movesOf(
       at(moves, m)[ways].push({ operation, pieces });
       return;
     }
-    const others = overlapping(held, place, bytesOf(operation.tensor));
+    const others = occupied.in(place, bytesOf(operation.tensor));
     const { away, back } = stays.get(m) ?? { away: -1, back: operations.length };
     const [begin, end] = op === 'offload' ? [m, leftBy(others, m, back)] : [freeFrom(others, m, away), m];
     pieces.forEach((piece, i) => {
@@ -79,22 +82,57 @@ export function movesOf(
 }
 
 /** The moment before which all of what leaves at `moment` has left, and which comes `back` then. */
-function leftBy(others: readonly Held[], moment: number, back: number): number {
-  const next = others.reduce((least, { first }) => (first > moment ? Math.min(least, first) : least), back);
+function leftBy(others: readonly Occupied[], moment: number, back: number): number {
+  const next = others.reduce((least, { firsts }) => Math.min(least, firsts[countTo(firsts, moment)] ?? least), back);
   return halfway(moment, next);
 }
 
 /** The first moment at which what is used at `moment` may come. It left `away`. */
-function freeFrom(others: readonly Held[], moment: number, away: number): number {
-  const before = others.reduce((most, { last }) => (last < moment ? Math.max(most, last) : most), away);
+function freeFrom(others: readonly Occupied[], moment: number, away: number): number {
+  const before = others.reduce(
+    (most, { lasts }) => Math.max(most, lasts[countTo(lasts, moment - 1) - 1] ?? most),
+    away,
+  );
   return Math.min(moment, halfway(before, moment) + 1);
 }
 
 /** What leaves a memory has the first half of the time in which nothing lies there, and what comes to it the other. */
 const halfway = (last: number, first: number): number => Math.floor((last + first) / 2);
 
-const overlapping = (held: readonly Held[], { arena, offset }: ArenaRange, bytes: number): Held[] =>
-  held.filter((other) => other.arena === arena && other.from < offset + bytes && offset < other.to);
+/** Of a part of an arena: the moments at which something begins to lie there, and at which it did last; each ascending. */
+interface Occupied {
+  readonly firsts: number[];
+  readonly lasts: number[];
+}
+
+/** What lies in each part of the arenas, and when. */
+class OccupiedParts {
+  readonly #arenas = new Map<number, { readonly parts: ArenaParts; readonly occupied: readonly Occupied[] }>();
+
+  constructor(held: readonly Held[]) {
+    for (const arena of new Set(held.map(({ arena }) => arena))) {
+      const here = held.filter((one) => one.arena === arena);
+      const parts = new ArenaParts(here.flatMap(({ from, to }) => [from, to]));
+      const occupied = Array.from({ length: parts.count }, (): Occupied => ({ firsts: [], lasts: [] }));
+      for (const { from, to, first, last } of here) {
+        const { first: start, end } = parts.within(from, to);
+        for (const { firsts, lasts } of occupied.slice(start, end)) {
+          firsts.push(first);
+          lasts.push(last);
+        }
+      }
+      for (const moments of occupied.flatMap(({ firsts, lasts }) => [firsts, lasts])) moments.sort((a, b) => a - b);
+      this.#arenas.set(arena, { parts, occupied });
+    }
+  }
+
+  in({ arena, offset }: ArenaRange, bytes: number): readonly Occupied[] {
+    const found = this.#arenas.get(arena);
+    if (!found) return [];
+    const { first, end } = found.parts.within(offset, offset + bytes);
+    return found.occupied.slice(first, end);
+  }
+}
 
 /** Chunks in extra slots. What goes on into the next step is there at this one's beginning, too. */
 function heldBySlots({ ranges, slots, chunkBytes }: ExtraPlaces, moments: number): Held[] {

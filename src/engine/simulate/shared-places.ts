@@ -5,17 +5,24 @@
 //
 // Invariant: of operations, and of copies that take away, each ends no sooner than those before it. So the last stands for all.
 
+import { ArenaParts } from '../../graph/arena-parts.ts';
 import type { Placement } from '../../graph/liveness.ts';
 import { bytesOf, type Tensor } from '../../graph/program.ts';
-import { at } from '../../util/at.ts';
 import { isChunkRange } from '../compile/operand-places.ts';
 import type { DispatchOperation } from '../compile/operations.ts';
 
-/** Activations of one arena: where each begins and ends in it, in bytes. */
-interface Arena {
-  readonly tensors: Tensor[];
-  readonly from: number[];
-  readonly to: number[];
+/** An arena, and of each of its parts in this step: what used it last, and the copy that takes something away from there last. */
+interface Arena<C> {
+  readonly parts: ArenaParts;
+  readonly used: (Last<C> | undefined)[];
+  readonly leaving: (Last<C> | undefined)[];
+}
+
+/** The parts of an arena that an activation has: from `first` on, before `end`. */
+interface Place<C> {
+  readonly arena: Arena<C>;
+  readonly first: number;
+  readonly end: number;
 }
 
 /** A command that is the last of its kind so far, and its number among all. */
@@ -25,33 +32,38 @@ interface Last<C> {
 }
 
 export class SharedPlaces<C> {
-  readonly #arenas: Arena[] = [];
-  readonly #places = new Map<Tensor, { readonly arena: Arena; readonly from: number; readonly to: number }>();
-  readonly #overlaps = new Map<Tensor, readonly Tensor[]>();
+  readonly #arenas: readonly Arena<C>[];
+  readonly #places = new Map<Tensor, Place<C>>();
   readonly #activations = new Map<DispatchOperation, readonly Tensor[]>();
-  /** Of each activation in this step: what used it last, the copy that takes it away last, and those that brought it. */
-  readonly #used = new Map<Tensor, Last<C>>();
-  readonly #leaving = new Map<Tensor, Last<C>>();
+  /** Of each activation in this step: what used it last, and the copies that brought it. */
+  readonly #used = new Map<Tensor, C>();
   readonly #arriving = new Map<Tensor, C[]>();
   #turn = 0;
 
   constructor(placements: readonly Placement[]) {
-    for (const { places } of placements) {
-      for (const [tensor, { arena: number, offset: from }] of places) {
-        const arena = this.#arenas[number] ?? { tensors: [], from: [], to: [] };
-        this.#arenas[number] = arena;
-        const to = from + bytesOf(tensor);
-        arena.tensors.push(tensor);
-        arena.from.push(from);
-        arena.to.push(to);
-        this.#places.set(tensor, { arena, from, to });
-      }
+    const ends = new Map<number, number[]>();
+    const all = placements.flatMap(({ places }) => [...places]);
+    for (const [tensor, { arena, offset }] of all) {
+      const known = ends.get(arena) ?? [];
+      ends.set(arena, known);
+      known.push(offset, offset + bytesOf(tensor));
+    }
+    const arenas = new Map<number, Arena<C>>();
+    for (const [number, bounds] of ends) arenas.set(number, { parts: new ArenaParts(bounds), used: [], leaving: [] });
+    this.#arenas = [...arenas.values()];
+    for (const [tensor, { arena: number, offset }] of all) {
+      const arena = arenas.get(number);
+      if (arena) this.#places.set(tensor, { arena, ...arena.parts.within(offset, offset + bytesOf(tensor)) });
     }
   }
 
   /** A step begins. */
   restart(): void {
-    for (const known of [this.#used, this.#leaving, this.#arriving]) known.clear();
+    for (const known of [this.#used, this.#arriving]) known.clear();
+    for (const { used, leaving } of this.#arenas) {
+      used.length = 0;
+      leaving.length = 0;
+    }
   }
 
   /** Those that a dispatch uses. */
@@ -75,10 +87,11 @@ export class SharedPlaces<C> {
     for (const tensor of activations) {
       const arriving = this.#arriving.get(tensor);
       if (arriving) behind.push(...arriving);
-      if (arriving || this.#used.has(tensor)) continue;
-      for (const other of this.#overlapping(tensor)) {
-        used = later(used, this.#used.get(other));
-        left = later(left, this.#leaving.get(other));
+      const place = this.#places.get(tensor);
+      if (arriving || !place || this.#used.has(tensor)) continue;
+      for (let part = place.first; part < place.end; part++) {
+        used = later(used, place.arena.used[part]);
+        left = later(left, place.arena.leaving[part]);
       }
     }
     if (used) behind.push(used.command);
@@ -89,40 +102,34 @@ export class SharedPlaces<C> {
   used(activations: readonly Tensor[], by: C): void {
     if (activations.length === 0) return;
     const last = { command: by, turn: this.#turn++ };
-    for (const tensor of activations) this.#used.set(tensor, last);
+    for (const tensor of activations) {
+      this.#used.set(tensor, by);
+      const place = this.#places.get(tensor);
+      if (place) mark(place.arena.used, place, last);
+    }
   }
 
   /** What a copy of it is behind. */
   writers(tensor: Tensor): C[] {
     const used = this.#used.get(tensor);
-    return used === undefined ? [] : [used.command];
+    return used === undefined ? [] : [used];
   }
 
   leaves(tensor: Tensor, copy: C | undefined): void {
-    if (copy !== undefined) this.#leaving.set(tensor, { command: copy, turn: this.#turn++ });
+    const place = this.#places.get(tensor);
+    if (copy !== undefined && place) mark(place.arena.leaving, place, { command: copy, turn: this.#turn++ });
   }
 
   arrives(tensor: Tensor, copy: C): void {
     this.#arriving.set(tensor, [...(this.#arriving.get(tensor) ?? []), copy]);
   }
-
-  #overlapping(tensor: Tensor): readonly Tensor[] {
-    const known = this.#overlaps.get(tensor);
-    if (known) return known;
-    const found: Tensor[] = [];
-    const own = this.#places.get(tensor);
-    if (own) {
-      const { tensors, from, to } = own.arena;
-      for (let i = 0; i < tensors.length; i++) {
-        if (at(from, i) < own.to && own.from < at(to, i) && tensors[i] !== tensor) found.push(at(tensors, i));
-      }
-    }
-    this.#overlaps.set(tensor, found);
-    return found;
-  }
 }
 
 const NONE: readonly Tensor[] = [];
+
+function mark<C>(parts: (Last<C> | undefined)[], { first, end }: Place<C>, last: Last<C>): void {
+  for (let part = first; part < end; part++) parts[part] = last;
+}
 
 const later = <C>(a: Last<C> | undefined, b: Last<C> | undefined): Last<C> | undefined =>
   a && (!b || b.turn < a.turn) ? a : b;

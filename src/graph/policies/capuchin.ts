@@ -2,11 +2,12 @@
 // and back hides in that time are moved, the longest idle first; when these are used up, the others follow in the order of
 // what a byte costs, moved or made again as costs less; so many as there is no room for.
 
+import { fewest } from '../../util/fewest.ts';
 import { activationsOf, type BlockActivation, withFates } from '../activations.ts';
 import { liveBytes } from '../liveness.ts';
 import { makersIn, makingOf } from '../makers.ts';
 import { type Program, type Tensor, touchedBy } from '../program.ts';
-import { type ActivationPolicy, fewest, type Setting } from './policy.ts';
+import type { ActivationPolicy, Setting } from './policy.ts';
 
 export const capuchin: ActivationPolicy = {
   name: 'Capuchin',

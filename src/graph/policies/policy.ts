@@ -28,14 +28,3 @@ export interface Setting {
   /** Bytes a second between the GPU and below, one way. */
   readonly linkBytes: number;
 }
-
-/** The fewest, from 0 to `most`, for which it holds, where it then holds for more as well; `most` if it never does. */
-export function fewest(most: number, holds: (count: number) => boolean): number {
-  let [low, high] = [0, most];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (holds(middle)) high = middle;
-    else low = middle + 1;
-  }
-  return low;
-}

@@ -1,9 +1,10 @@
 // SuperNeurons: outputs of layers that are quickly computed are made again; those of the others are a cache of tensors on
 // the GPU, whose least recently used are moved to host memory when there is no room.
 
+import { fewest } from '../../util/fewest.ts';
 import { activationsOf, withFates } from '../activations.ts';
 import { liveBytes } from '../liveness.ts';
-import { type ActivationPolicy, fewest } from './policy.ts';
+import type { ActivationPolicy } from './policy.ts';
 
 export const superNeurons: ActivationPolicy = {
   name: 'SuperNeurons',

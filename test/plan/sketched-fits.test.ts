@@ -22,8 +22,8 @@ function unsketched<P extends Passes>(workload: Workload<P>): Workload<P> {
       activations: {
         ...activations,
         with: (modes) => unsketched(activations.with(modes)),
-        withWholeHead() {
-          const other = activations.withWholeHead?.();
+        withOtherHead() {
+          const other = activations.withOtherHead?.();
           return other && unsketched(other);
         },
       },

@@ -8,9 +8,10 @@ import { liveBytes } from '../../graph/liveness.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { KINDS, type Kind, MOMENT_KINDS, optimizerKinds } from '../../memory/layout/kinds.ts';
 import { assert } from '../../util/errors.ts';
+import { computeSeconds, machineOf } from '../simulate/machine.ts';
 import { isDispatch, isTransfer } from './operations.ts';
 import type { Pass, Passes } from './pass.ts';
-import { fetchedBytes, flopsOf, offloadedBytes } from './pass-figures.ts';
+import { fetchedBytes, offloadedBytes } from './pass-figures.ts';
 import { linkBytesOf, type Rates } from './rates.ts';
 import { type ActivationChoice, updatesOnHost, type Workload } from './workload.ts';
 
@@ -32,7 +33,8 @@ const WAITED = { activations: 0.3, chunks: 0.9, answers: 0.7 } as const;
 
 /** What takes time. */
 export interface PassWork {
-  readonly flops: number;
+  /** Seconds of its arithmetic and of what it reads and writes, but for what each dispatch takes whatever it computes. */
+  readonly busy: number;
   readonly dispatches: number;
   /** Bytes of activations over the link, both ways, and in how many pieces. */
   readonly moved: number;
@@ -40,22 +42,34 @@ export interface PassWork {
 }
 
 /** The work of a pass, save what chunks move. */
-export const workOf = (pass: Pass): PassWork => ({
-  flops: flopsOf(pass),
-  dispatches: pass.operations.filter(isDispatch).length,
-  moved: offloadedBytes(pass) + fetchedBytes(pass),
-  pieces: pass.operations.reduce((sum, operation) => sum + (isTransfer(operation) ? operation.pieces.length : 0), 0),
-});
+export function workOf(pass: Pass, rates: Rates): PassWork {
+  const { operations } = pass;
+  const busyMachine = { ...machineOf({ rates }), launchSeconds: 0 };
+  return {
+    busy: computeSeconds(busyMachine, operations),
+    dispatches: operations.filter(isDispatch).length,
+    moved: offloadedBytes(pass) + fetchedBytes(pass),
+    pieces: operations.reduce((sum, operation) => sum + (isTransfer(operation) ? operation.pieces.length : 0), 0),
+  };
+}
 
 /** The time of it, and of so many bytes of chunks. */
-export function secondsOf({ flops, dispatches, moved, pieces }: PassWork, traffic: number, rates: Rates): number {
+export function secondsOf({ busy, dispatches, moved, pieces }: PassWork, traffic: number, rates: Rates): number {
   const { answerSeconds = 0, copySeconds = 0 } = rates;
   const waited = pieces * (copySeconds + WAITED.answers * answerSeconds);
-  const compute = flops / rates.flops + dispatches * rates.launchSeconds + waited;
+  const compute = busy + dispatches * rates.launchSeconds + waited;
   const linkBytes = linkBytesOf(rates);
   const [activations, chunks] = [moved / linkBytes, traffic / linkBytes];
   if (rates.copies !== 'duplex') return compute + activations + chunks;
   return compute + Math.max(WAITED.activations * activations, activations - compute) + WAITED.chunks * chunks;
+}
+
+/** The least time of it, and of so many bytes of chunks over the link: if nothing were waited for. */
+export function leastSecondsOf({ busy, dispatches, moved }: PassWork, traffic: number, rates: Rates): number {
+  const compute = busy + dispatches * rates.launchSeconds;
+  const copies = (moved + traffic) / linkBytesOf(rates);
+  // Where each way is beside the other, one of them may have nothing to do.
+  return rates.copies === 'duplex' ? compute : compute + copies;
 }
 
 /** What a mode does to each block, its work beside what there is without it, and to the whole. */
@@ -79,6 +93,8 @@ export interface Mixture {
 export interface Estimated {
   readonly mixture: Mixture;
   readonly seconds: number;
+  /** Seconds if all chunks stayed, and nothing were waited for. */
+  readonly least: number;
   readonly bytes: number;
 }
 
@@ -111,10 +127,10 @@ interface Known {
   readonly base: PassWork;
 }
 
-const known = new WeakMap<object, Known>();
+const known = new WeakMap<object, WeakMap<Rates, Known>>();
 
 /** Of workloads that are none of the mixtures: bytes that are alive at once, and the work of a pass. */
-const whole = new WeakMap<Workload, { readonly live: number; readonly work: PassWork }>();
+const whole = new WeakMap<Workload, WeakMap<Rates, { readonly live: number; readonly work: PassWork }>>();
 
 export class Estimates<P extends Passes> {
   readonly #choice: ActivationChoice<P>;
@@ -127,10 +143,12 @@ export class Estimates<P extends Passes> {
   constructor(workload: Workload<P>, choice: ActivationChoice<P>, map: ChunkMap, within: EstimateWithin) {
     this.#choice = choice;
     this.#map = map;
-    this.#known = known.get(choice.menu) ?? measure(workload, choice, map);
-    known.set(choice.menu, this.#known);
     this.#budget = within.budget;
     this.#rates = within.rates;
+    const before = known.get(choice.menu) ?? new WeakMap<Rates, Known>();
+    known.set(choice.menu, before);
+    this.#known = before.get(within.rates) ?? measure(workload, choice, map, within.rates);
+    before.set(within.rates, this.#known);
     this.#moves = within.durable ? MOVED.durable : MOVED.other;
   }
 
@@ -152,6 +170,39 @@ export class Estimates<P extends Passes> {
     );
   }
 
+  /** One mode in all blocks: in each placement, but for what keeps something in the loose one alone. */
+  uniform(): Mixture[] {
+    const count = this.#choice.modes.length;
+    return this.#known.facts.flatMap((fact) =>
+      (fact.kept > 0 ? [false] : [false, true]).map((tight) => ({ early: fact, late: fact, count, tight })),
+    );
+  }
+
+  /** Those that differ in one thing: so many blocks more or fewer in each mode, another mode in some of them, or the placement. */
+  nextTo(mixture: Mixture, step: number): Mixture[] {
+    const { facts } = this.#known;
+    const blocks = this.#choice.modes.length;
+    const { early, late, count } = mixture;
+    const isUniform = early === late;
+    const counts = isUniform ? [] : [count - step, count + step].filter((n) => n > 0 && n < blocks);
+    const others = facts.filter((fact) => fact !== early && fact !== late);
+    // What is all alike may begin to differ at either end.
+    const part = isUniform ? [step, blocks - step].filter((n) => n > 0 && n < blocks) : [count];
+    return [
+      { ...mixture, tight: !mixture.tight },
+      ...counts.map((count) => ({ ...mixture, count })),
+      ...facts.flatMap((fact) =>
+        isUniform && fact === early ? [] : [{ ...mixture, early: fact, late: fact, count: blocks }],
+      ),
+      ...part.flatMap((count) =>
+        others.flatMap((other) => [
+          { ...mixture, early: other, count },
+          { ...mixture, late: other, count },
+        ]),
+      ),
+    ];
+  }
+
   /** A workload that is none of the mixtures, in each placement. */
   ofAll(workload: Workload<P>): EstimatedWay<P>[] {
     const found = this.#measured(workload);
@@ -168,7 +219,7 @@ export class Estimates<P extends Passes> {
     const blocks = this.#choice.modes.length;
     const seconds = facts.flatMap((fact) => {
       const all = (of: keyof PassWork) => base[of] + blocks * fact[of];
-      const work = { flops: all('flops'), dispatches: all('dispatches'), moved: all('moved'), pieces: all('pieces') };
+      const work = { busy: all('busy'), dispatches: all('dispatches'), moved: all('moved'), pieces: all('pieces') };
       return fact.kept === 0 ? [this.#secondsOf(work, 0, true)] : [];
     });
     return SPARING * Math.min(...seconds);
@@ -181,11 +232,13 @@ export class Estimates<P extends Passes> {
   }
 
   #measured(workload: Workload<P>): { readonly live: number; readonly work: PassWork } {
-    const found = whole.get(workload) ?? {
+    const before = whole.get(workload) ?? new WeakMap<Rates, { readonly live: number; readonly work: PassWork }>();
+    whole.set(workload, before);
+    const found = before.get(this.#rates) ?? {
       live: aliveIn(workload),
-      work: workOfAll(this.#choice, workload, this.#map),
+      work: workOfAll(this.#choice, workload, this.#map, this.#rates),
     };
-    whole.set(workload, found);
+    before.set(this.#rates, found);
     return found;
   }
 
@@ -194,28 +247,31 @@ export class Estimates<P extends Passes> {
     const { base } = this.#known;
     const rest = this.#choice.modes.length - count;
     const live = count * early.kept + rest * late.kept + Math.max(early.workingSet, rest > 0 ? late.workingSet : 0);
-    const isKept = late.flops === 0 && late.moved === 0 && rest > 0;
+    const isKept = late.busy === 0 && late.moved === 0 && rest > 0;
     const bytes = live * (tight ? 1 : isKept ? LOOSE.kept : LOOSE.other);
     const mixed = (of: keyof PassWork) => base[of] + count * early[of] + rest * late[of];
     const work = {
-      ...{ flops: mixed('flops'), dispatches: mixed('dispatches') },
+      ...{ busy: mixed('busy'), dispatches: mixed('dispatches') },
       ...{ moved: mixed('moved'), pieces: mixed('pieces') },
     };
-    return { mixture, seconds: this.#secondsOf(work, bytes, tight), bytes };
+    const least = leastSecondsOf(this.#withTight(work, tight), 0, this.#rates);
+    return { mixture, seconds: this.#secondsOf(work, bytes, tight), least, bytes };
   }
 
   /** With so many bytes of activations. */
   #secondsOf(work: PassWork, bytes: number, tight: boolean): number {
-    const { needed, base } = this.#known;
+    const { needed } = this.#known;
     const room = this.#budget - bytes;
     if (room <= 0) return Number.POSITIVE_INFINITY;
     // Activations leave their memory to chunks before the update.
     const lacking = Math.max(0, needed.atPeak - room, needed.atEnd - this.#budget);
     const lackingInRounds = (this.#choice.rounds - 1) * Math.max(0, needed.eachRound - room);
     const traffic = this.#moves * lacking + MOVED_EACH_ROUND * lackingInRounds;
-    const more = tight ? TIGHT * base.flops : 0;
-    return secondsOf({ ...work, flops: work.flops + more }, traffic, this.#rates);
+    return secondsOf(this.#withTight(work, tight), traffic, this.#rates);
   }
+
+  #withTight = (work: PassWork, tight: boolean): PassWork =>
+    tight ? { ...work, busy: work.busy + TIGHT * this.#known.base.busy } : work;
 }
 
 /** What the estimates are for. */
@@ -226,12 +282,18 @@ export interface EstimateWithin {
   readonly durable: boolean;
 }
 
-function measure<P extends Passes>(workload: Workload<P>, choice: ActivationChoice<P>, map: ChunkMap): Known {
+function measure<P extends Passes>(
+  workload: Workload<P>,
+  choice: ActivationChoice<P>,
+  map: ChunkMap,
+  rates: Rates,
+): Known {
   const { modes, menu } = choice;
   const measured = menu.map((mode) => {
     const uniform = choice.with(modes.map(() => mode));
     const kept = choice.keptBytes(mode) / modes.length;
-    return { mode, kept, workingSet: aliveIn(uniform) - modes.length * kept, work: workOfAll(choice, uniform, map) };
+    const work = workOfAll(choice, uniform, map, rates);
+    return { mode, kept, workingSet: aliveIn(uniform) - modes.length * kept, work };
   });
   const base = measured[0]?.work;
   assert(base, 'a menu has modes');
@@ -240,7 +302,7 @@ function measure<P extends Passes>(workload: Workload<P>, choice: ActivationChoi
     const more = (of: keyof PassWork) => (work[of] - base[of]) / modes.length;
     return {
       ...rest,
-      ...{ flops: more('flops'), dispatches: more('dispatches'), moved: more('moved'), pieces: more('pieces') },
+      ...{ busy: more('busy'), dispatches: more('dispatches'), moved: more('moved'), pieces: more('pieces') },
     };
   });
   return { facts, needed: neededOf(workload, map), base };
@@ -265,11 +327,12 @@ function workOfAll<P extends Passes>(
   { mainOf, rounds }: ActivationChoice<P>,
   workload: Workload<P>,
   map: ChunkMap,
+  rates: Rates,
 ): PassWork {
-  const ofFirst = (most: number) => workOf(mainOf(workload.passes(map, most)));
+  const ofFirst = (most: number) => workOf(mainOf(workload.passes(map, most)), rates);
   const one = ofFirst(1);
   if (rounds === 1) return one;
   const two = ofFirst(2);
   const all = (of: keyof PassWork) => one[of] + (rounds - 1) * (two[of] - one[of]);
-  return { flops: all('flops'), dispatches: all('dispatches'), moved: all('moved'), pieces: all('pieces') };
+  return { busy: all('busy'), dispatches: all('dispatches'), moved: all('moved'), pieces: all('pieces') };
 }

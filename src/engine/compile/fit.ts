@@ -33,6 +33,7 @@ import { type FitOptions, fitsBelow, isDurable, leastWithin, limitsWith } from '
 import type { Pass, Passes } from './pass.ts';
 import { slotsAt } from './schedule.ts';
 import { movesOf } from './transfer-moments.ts';
+import type { ChunksWithin } from './way-search.ts';
 import { cheapest, leastWay, sparingWays } from './ways.ts';
 import type { ActivationChoice, AdapterLimits, Workload } from './workload.ts';
 
@@ -64,11 +65,11 @@ export function fitMemory<P extends Passes>(
     );
   }
   // Where gradients are used up as soon as they are complete, larger chunks of them would be held at once.
-  const fits = (tried: Workload<P>, tight: boolean, within: number | ChunkMap = 0) => {
-    if (typeof within !== 'number')
-      return fitIn(budget, candidateOn(tried, limits, within, tight, durable), options.below);
-    if (within > 0 && tried.inBackward) return undefined;
-    return fitOne(tried, limits, budget, durable, { tight, moreThan: within, below: options.below });
+  const fits = (tried: Workload<P>, tight: boolean, chunks: ChunksWithin = {}) => {
+    const { map, moreThan } = chunks;
+    if (map) return fitIn(budget, candidateOn(tried, limits, map, tight, durable), options.below);
+    if (moreThan !== undefined && tried.inBackward) return undefined;
+    return fitOne(tried, limits, budget, durable, { tight, chunks, below: options.below });
   };
   return cheapest(workload, {
     ...within<P>(limits, budget, durable),
@@ -83,13 +84,15 @@ const within = <P extends Passes>(limits: AdapterLimits, budget: number, durable
   budget,
   durable,
   rates: limits.rates,
-  price: (found: Fit<P>, { mainOf }: ActivationChoice<P>, tight: boolean) =>
-    priceOf(found, mainOf(found.passes), tight, limits),
-  withMoreStaging: ({ workload, map, placements, staging: { down, up } }: Fit<P>, times: number) => {
+  price: (found: Fit<P>, { mainOf }: ActivationChoice<P>, tight: boolean, most?: number) =>
+    priceOf(found, mainOf(found.passes), tight, limits, most),
+  withStaging: ({ workload, map, placements }: Fit<P>, staging: StagingSize) => {
     const found = measured(workload, map, placements, durable);
-    const room = roomFor(found, budget) - found.atOnce;
-    const more = { down: times * down, up: times * up };
-    return more.down + more.up <= room ? sized(found, budget, more) : undefined;
+    const least = leastStaging(found);
+    if (staging.down < least.down || staging.up < least.up) return undefined;
+    return staging.down + staging.up <= roomFor(found, budget) - found.atOnce
+      ? sized(found, budget, staging)
+      : undefined;
   },
 });
 
@@ -119,8 +122,7 @@ function wholeFit<P extends Passes>(workload: Workload<P>, limits: AdapterLimits
 
 interface FitOne {
   readonly tight: boolean;
-  /** Bytes; chunks have more. */
-  readonly moreThan: number;
+  readonly chunks: ChunksWithin;
   readonly below: RoomBelow | undefined;
 }
 
@@ -130,12 +132,16 @@ function fitOne<P extends Passes>(
   limits: AdapterLimits,
   budget: number,
   durable: boolean,
-  { tight, moreThan, below }: FitOne,
+  { tight, chunks: { moreThan = 0, lessThan = Number.POSITIVE_INFINITY }, below }: FitOne,
 ): Fit<P> | undefined {
   const placements = placeAll(workload, limits, tight);
   if (arenaBytes(placements) > budget) return undefined;
   const sizes = chunkSizes(workload, limits);
-  const candidates = moreThan > 0 ? sizes.filter((bytes) => mapOf(workload, bytes).chunkBytes > moreThan) : sizes;
+  const isWithin = (bytes: number) => {
+    const { chunkBytes } = mapOf(workload, bytes);
+    return chunkBytes > moreThan && chunkBytes < lessThan;
+  };
+  const candidates = moreThan > 0 || Number.isFinite(lessThan) ? sizes.filter(isWithin) : sizes;
   const withChunks = (bytes: number) => candidate(workload, placements, bytes, durable);
   const held = workload.parameters.length === 0 ? 0 : budget - withChunks(largestChunk(workload, limits)).other;
   // What goes together, where narrow kinds hold several chunks' worth, is as many times as much.
@@ -222,10 +228,14 @@ export function refitMemory<P extends Passes>(
         `needs ${least.bytes} bytes (${formatBytes(least.bytes)}); give that much, or start the run with the smaller budget`,
     );
   }
-  const fits = (workload: Workload<P>, tight: boolean, within: number | ChunkMap = 0) =>
-    typeof within === 'number' && within < found.map.chunkBytes
-      ? fitIn(budget, sameChunks(found, workload, limits, tight), options.below)
-      : undefined;
+  const fits = (
+    workload: Workload<P>,
+    tight: boolean,
+    { moreThan = 0, lessThan = Number.POSITIVE_INFINITY }: ChunksWithin = {},
+  ) => {
+    if (moreThan >= found.map.chunkBytes || lessThan <= found.map.chunkBytes) return undefined;
+    return fitIn(budget, sameChunks(found, workload, limits, tight), options.below);
+  };
   return cheapest(found.workload, {
     ...within<P>(limits, budget, found.durable),
     wholeMap: () => found.map,

@@ -86,8 +86,8 @@ export interface ActivationChoice<P extends Passes = Passes> {
   readonly sparing?: (() => readonly Workload<P>[]) | undefined;
   /** The workload with these modes instead. */
   with(modes: readonly ActivationMode[]): Workload<P>;
-  /** The workload with the same modes and a head that takes all rows at once, where it does not. @default there is none */
-  readonly withWholeHead?: (() => Workload<P> | undefined) | undefined;
+  /** The workload with the same modes and a head that takes all rows at once where it does not, or else some. @default there is none */
+  readonly withOtherHead?: (() => Workload<P> | undefined) | undefined;
   /** The pass that they are chosen for, and how often each parameter is on its way there and gone again. */
   mainOf(passes: P): Pass;
   readonly rounds: number;

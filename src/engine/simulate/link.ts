@@ -90,7 +90,12 @@ export class SimulatedLink {
 
   /** Seconds to the end of the last arithmetic, seconds of arithmetic, and bytes, since the beginning. */
   get totals(): { readonly end: number; readonly compute: number; readonly up: number; readonly down: number } {
-    return { end: this.#lastCompute?.end ?? 0, compute: this.#compute, up: this.#up, down: this.#down };
+    return { end: this.end, compute: this.#compute, up: this.#up, down: this.#down };
+  }
+
+  /** Seconds to the end of the arithmetic that was submitted last. */
+  get end(): number {
+    return this.#lastCompute?.end ?? 0;
   }
 
   /** Seconds that arithmetic stood still for since they were taken last. */

@@ -138,7 +138,7 @@ export function machineLimits(machine: Machine): AdapterLimits {
 }
 
 /** An adapter whose memory and its speed are not known, by the rates that fits go by: its times compare plans, no more. */
-export function machineOf({ rates }: AdapterLimits): Machine {
+export function machineOf({ rates }: Pick<AdapterLimits, 'rates'>): Machine {
   const { flops, upBytes, downBytes, launchSeconds, memoryBytes = Number.POSITIVE_INFINITY, copies = 'serial' } = rates;
   const { hostBytes = HOST_BYTES, answerSeconds = 0, copySeconds = 0 } = rates;
   return {

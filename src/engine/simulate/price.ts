@@ -1,27 +1,37 @@
 // The price of a fit: seconds that a step of it takes by its plan, on the simulated clock of a machine that has the rates that
 // fits go by. Only ways of the same workload are held against each other with it; no step is predicted by it.
 
-import { secondsOf, TIGHT, workOf } from '../compile/estimates.ts';
+import { leastSecondsOf, secondsOf, TIGHT, workOf } from '../compile/estimates.ts';
 import type { Fit } from '../compile/fitted.ts';
 import type { Pass } from '../compile/pass.ts';
 import { schedule } from '../compile/schedule.ts';
-import type { Price } from '../compile/ways.ts';
+import type { Price } from '../compile/way-search.ts';
 import type { AdapterLimits } from '../compile/workload.ts';
 import { machineOf } from './machine.ts';
 import { simulate } from './simulate.ts';
 
-/** `tight`: activations are placed tightly. */
-export function priceOf(fit: Fit, pass: Pass, tight: boolean, limits: AdapterLimits): Price {
+/** `tight`: activations are placed tightly. `most`: what takes as many seconds is infinite. @default no limit */
+export function priceOf(
+  fit: Fit,
+  pass: Pass,
+  tight: boolean,
+  limits: AdapterLimits,
+  most = Number.POSITIVE_INFINITY,
+): Price {
   const { rates } = limits;
+  const plain = workOf(pass, rates);
+  const work = tight ? { ...plain, busy: (1 + TIGHT) * plain.busy } : plain;
+  const launchSeconds = work.dispatches * rates.launchSeconds;
+  const tooMuch: Price = { seconds: Number.POSITIVE_INFINITY, launchSeconds, traffic: Number.POSITIVE_INFINITY };
+  if (leastSecondsOf(work, 0, rates) >= most) return tooMuch;
   const plan = schedule(pass.trace, fit.slots, 'planned', pass.extra);
   const traffic = plan.moved.h2d + plan.moved.d2h;
-  const work = workOf(pass);
-  const launchSeconds = work.dispatches * rates.launchSeconds;
-  const more = tight ? TIGHT * work.flops : 0;
+  if (leastSecondsOf(work, traffic, rates) >= most) return tooMuch;
   // What other ranks do has no clock here.
   const isAlone = pass.operations.every(({ op }) => op !== 'collective');
+  const more = work.busy - plain.busy;
   const seconds = isAlone
-    ? simulate(fit, pass, plan, machineOf(limits), Number.POSITIVE_INFINITY, undefined, 1).seconds + more / rates.flops
-    : secondsOf({ ...work, flops: work.flops + more }, traffic, rates);
-  return { seconds, launchSeconds, traffic };
+    ? more + simulate(fit, pass, plan, machineOf(limits), Number.POSITIVE_INFINITY, undefined, 1, most - more).seconds
+    : secondsOf(work, traffic, rates);
+  return seconds < most ? { seconds, launchSeconds, traffic } : tooMuch;
 }

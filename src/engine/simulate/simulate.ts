@@ -14,7 +14,8 @@ export const STEPS = 2;
 
 /**
  * A step of a pass that is repeated, within `hostBytes` of host memory and the machine's disk; of a pass with collectives, as the
- * first of `ranks` does it; `steps` count, behind STEPS. Errors: HoldfastError where what is not on the GPU fits into neither.
+ * first of `ranks` does it; `steps` count, behind STEPS.
+ * `most`: seconds of a step, behind which those that count are not followed on. Errors: HoldfastError where what is not on the GPU fits into neither.
  */
 export function simulate(
   fit: Fit,
@@ -24,9 +25,10 @@ export function simulate(
   hostBytes = Number.POSITIVE_INFINITY,
   ranks?: SimulatedRanks,
   steps = STEPS,
+  most = Number.POSITIVE_INFINITY,
 ): SimulatedStep {
   const one = new Simulation({ fit, pass, schedule, hostBytes, ranks }, machine);
-  const following = one.follow(steps * schedule.plan.steps, STEPS * schedule.plan.steps);
+  const following = one.follow(steps * schedule.plan.steps, STEPS * schedule.plan.steps, most);
   const { done, value } = following.next();
   assert(done, 'one rank waits for no other stage');
   return value;

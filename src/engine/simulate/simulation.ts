@@ -137,12 +137,16 @@ export class Simulation {
     this.#tiers.begin(chunks.filter((chunk) => this.#ownerOf(chunk) === 0));
   }
 
-  /** Steps that count, behind so many. Yields where other stages must be followed first. */
-  *follow(counted: number, behind = counted): Generator<undefined, SimulatedStep> {
+  /**
+   * Steps that count, behind so many. Yields where other stages must be followed first. `most`: seconds of a step, behind which
+   * those that count are not followed on.
+   */
+  *follow(counted: number, behind = counted, most = Number.POSITIVE_INFINITY): Generator<undefined, SimulatedStep> {
     for (let i = 0; i < behind; i++) yield* this.#runStep();
     const before = this.#totals();
     this.#link.takeWaits();
-    for (let i = 0; i < counted; i++) yield* this.#runStep();
+    const until = before.end + counted * most;
+    for (let i = 0; i < counted; i++) yield* this.#runStep(until);
     return averageStep(before, this.#totals(), this.#link.takeWaits(), counted);
   }
 
@@ -158,7 +162,7 @@ export class Simulation {
 
   // ---- The executor -----------------------------------------------------------------------------------
 
-  *#runStep(): Generator<undefined, void> {
+  *#runStep(until = Number.POSITIVE_INFINITY): Generator<undefined, void> {
     const { plan, trace, starts, spareSlots, slots } = this.#schedule;
     const round = this.#step++ % plan.steps;
     this.#base = round * trace.moments.length;
@@ -173,6 +177,7 @@ export class Simulation {
     this.#moment = 0;
     const { known, onHost } = this.#pass.update ?? {};
     for (const [m, operation] of this.#pass.operations.entries()) {
+      if (this.#link.end >= until) return;
       const moment = at(trace.moments, m);
       if (m === known && onHost !== undefined) {
         this.#keep(this.#keeps.all());

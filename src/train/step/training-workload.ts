@@ -173,7 +173,7 @@ function workloadInOrder(
         menu,
         ...(activations === 'auto' && !sharding && !stages && { sparing: inSlices }),
         with: (other) => workloadWith(other),
-        ...(head !== 'all' && { withWholeHead: () => wholeHead(modes, evaluation) }),
+        ...(head === usualHead && { withOtherHead: () => otherHead(modes, evaluation) }),
         mainOf: (passes) => passes.step,
         rounds: isByLayer ? 1 : accumulate,
         keptBytes: (mode) => alive * bytesWith(programs.first, mode, 'keep').reduce((a, b) => a + b, 0),
@@ -183,9 +183,10 @@ function workloadInOrder(
     known.set(key, workload);
     return workload;
   };
-  const wholeHead = (modes: readonly ActivationMode[], evaluation: Program) => {
-    if (evaluation === evaluate || modes.includes('slice')) return undefined;
-    return workloadWith(modes, 'all');
+  const otherHead = (modes: readonly ActivationMode[], evaluation: Program) => {
+    if (modes.includes('slice')) return undefined;
+    if (evaluation !== evaluate) return workloadWith(modes, 'all');
+    return withSlices(evaluate, () => 'keep', 'some') === evaluate ? undefined : workloadWith(modes, 'some');
   };
   const [most = 'keep'] = menu;
   return workloadWith(blocks.map(() => most));

@@ -1,0 +1,253 @@
+// `WaySearch`: the search for the way to treat activations that takes the least time, among those of one order of micro-batches.
+// The most promising by estimate (estimates.ts) are fitted, planned and priced in seconds; then what is next to the best of
+// them, in modes, in chunks, in the head's rows, as long as something is better.
+//
+// What cannot be better is not priced to the end: see `most` of `FindWay.price`.
+
+import type { ActivationMode } from '../../graph/activations.ts';
+import type { AccumulateOrder } from '../../graph/layer-major.ts';
+import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
+import { at } from '../../util/at.ts';
+import type { StagingSize } from './candidate.ts';
+import { type Estimated, Estimates, type EstimateWithin, type Mixture, modesOf } from './estimates.ts';
+import type { Passes } from './pass.ts';
+import type { ActivationChoice, Workload } from './workload.ts';
+
+/** Pairs of modes whose best mixture is fitted and planned in full, and operations of their passes in all: of a large model, a plan takes tens of milliseconds. */
+export const FINALISTS = { least: 2, most: 12, operations: 1800 } as const;
+const MOST_TRIED = 16;
+/** For each of the finalists, what is tried next to the best of them. */
+const REFINED = 2;
+/** Numbers of blocks that are tried in each mode. */
+const MOST_COUNTS = 6;
+/** What is estimated to take so many times as long as the first is not worth a plan. */
+const HOPELESS = 1.6;
+/** The share of a step that dispatches must take for each mode in all blocks to be tried, whatever it is estimated to take. */
+const MANY_DISPATCHES = 0.12;
+/** The share of a step that the dispatches of small chunks must take for larger ones to be tried. */
+const WORTH_LARGER_CHUNKS = 0.01;
+/** How often its staging is changed. */
+const MOST_STAGED = 4;
+
+/** What one of the ways comes to. */
+export interface Fitted<P extends Passes> {
+  readonly passes: P;
+  readonly map: ChunkMap;
+  readonly residents: number;
+  readonly slots: number;
+  readonly staging: StagingSize;
+  /** What a step was reckoned to take in each order of micro-batches that was tried. */
+  readonly orderSeconds?: Readonly<Partial<Record<AccumulateOrder, number>>>;
+}
+
+/** Which chunks: of more, or fewer, bytes than these, or those of a map. @default whichever suit the budget */
+export interface ChunksWithin {
+  readonly moreThan?: number;
+  readonly lessThan?: number;
+  readonly map?: ChunkMap;
+}
+
+/** How ways are fitted and priced. */
+export interface FindWay<P extends Passes, F extends Fitted<P>> extends EstimateWithin {
+  /** Chunks where everything is on the GPU. */
+  wholeMap(): ChunkMap;
+  /** Fits one of the ways; undefined where it does not fit. */
+  fit(workload: Workload<P>, tight: boolean, chunks?: ChunksWithin): F | undefined;
+  /** Chunks in which fewer tensors are cut, by size, ascending; none where chunks are not to be chosen. */
+  mapsInFewerPieces(): readonly ChunkMap[];
+  /** What fits if nothing else does. */
+  least(): F | undefined;
+  /** With other staging, if there is room for it. */
+  withStaging(found: F, staging: StagingSize): F | undefined;
+  /** Of the pass that activations are chosen for. `most`: what takes as many seconds is not looked at to the end. @default no limit */
+  price(found: F, choice: ActivationChoice<P>, tight: boolean, most?: number): Price;
+}
+
+/** What a step takes. */
+export interface Price {
+  /** Infinite where it is no less than was asked for. */
+  readonly seconds: number;
+  /** Of it, what dispatches take whatever they compute. */
+  readonly launchSeconds: number;
+  /** Bytes of chunks that its plan moves. */
+  readonly traffic: number;
+}
+
+export interface Priced<F> extends Price {
+  readonly found: F;
+  /** Of another fit of the same way. */
+  readonly priceOf: (found: F, most?: number) => Price;
+  /** Everything is kept on the GPU, all the time. */
+  readonly isResident?: boolean;
+}
+
+/** A fit with other staging, where that costs less time: with more, less is waited for, and more chunks are moved. */
+export function staged<P extends Passes, F extends Fitted<P>>(
+  find: FindWay<P, F>,
+  best: Priced<F> | undefined,
+): Priced<F> | undefined {
+  if (!best || best.isResident || best.traffic === 0) return best;
+  let found = best;
+  for (let tries = 0; tries < MOST_STAGED; tries++) {
+    const { down, up } = found.found.staging;
+    const others = [
+      { down: 2 * down, up: 2 * up },
+      { down, up: 2 * up },
+      { down: Math.ceil(down / 2), up: Math.ceil(up / 2) },
+    ];
+    const before = found;
+    for (const staging of others) {
+      const other = find.withStaging(found.found, staging);
+      const price = other && found.priceOf(other, found.seconds);
+      if (!price || price.seconds >= found.seconds) continue;
+      found = { ...found, ...price, found: other };
+      break;
+    }
+    if (found === before) return found;
+  }
+  return found;
+}
+
+/** One of the ways. */
+interface Way {
+  readonly modes: readonly ActivationMode[];
+  readonly tight: boolean;
+  /** Whether the head is cut otherwise than modes say. @default false */
+  readonly hasOtherHead?: boolean;
+  /** That it is one of, where it is. */
+  readonly mixture?: Mixture | undefined;
+}
+
+interface Considered<F> extends Priced<F>, Way {}
+
+/** Among the ways of one order. */
+export class WaySearch<P extends Passes, F extends Fitted<P>> {
+  readonly #workload: Workload<P>;
+  readonly #choice: ActivationChoice<P>;
+  readonly #find: FindWay<P, F>;
+  readonly #blocks: number;
+  /** Bytes of the chunks of those that were tried; undefined where one did not fit. */
+  readonly #tried = new Map<string, number | undefined>();
+  #best: Considered<F> | undefined;
+
+  constructor(workload: Workload<P>, choice: ActivationChoice<P>, find: FindWay<P, F>) {
+    this.#workload = workload;
+    this.#choice = choice;
+    this.#find = find;
+    this.#blocks = choice.modes.length;
+  }
+
+  /** `isFirst`: no other order was looked at. */
+  run(isFirst: boolean): Priced<F> | undefined {
+    const { modes, menu } = this.#choice;
+    const kept = at(menu, 0);
+    const all = isFirst ? this.#consider({ modes: modes.map(() => kept), tight: false }) : undefined;
+    if (all !== undefined && this.#best && this.#best.found.slots === this.#best.found.residents)
+      return { ...this.#best, isResident: true };
+    const estimates = new Estimates(this.#workload, this.#choice, this.#find.wholeMap(), this.#find);
+    const { least, operations } = FINALISTS;
+    const most = Math.max(least, Math.min(FINALISTS.most, Math.round(operations / estimates.dispatches)));
+    if (this.#best?.traffic !== 0) this.#finalists(estimates, most);
+    this.#leaveRoom(estimates);
+    this.#refine(estimates, REFINED * most);
+    return this.#best;
+  }
+
+  /** The best mixture of each pair of modes, the most promising first. */
+  #finalists(estimates: Estimates<P>, most: number): void {
+    const spaced = Math.min(this.#blocks, MOST_COUNTS);
+    const counts = Array.from({ length: spaced }, (_, i) => Math.round(((i + 1) * this.#blocks) / spaced));
+    const ranked = inOrder(estimates.mixtures([...new Set(counts)]).map((mixture) => estimates.of(mixture)));
+    const pairs = new Set<string>();
+    let tried = 0;
+    for (const { mixture, seconds, least } of ranked) {
+      if (pairs.size === most || tried === MOST_TRIED || seconds > HOPELESS * (ranked[0]?.seconds ?? 0)) return;
+      const pair = `${mixture.early.mode} ${mixture.late.mode}`;
+      if (pairs.has(pair) || least >= this.#mostSeconds) continue;
+      tried++;
+      if (this.#consider(this.#wayOf(mixture)) !== undefined) pairs.add(pair);
+    }
+  }
+
+  /** One mode in all blocks, where dispatches take much of the step: what leaves room to larger chunks, which no estimate goes by. */
+  #leaveRoom(estimates: Estimates<P>): void {
+    const best = this.#best;
+    if (!best || best.launchSeconds < MANY_DISPATCHES * best.seconds) return;
+    for (const mixture of estimates.uniform()) {
+      if (estimates.of(mixture).least >= this.#mostSeconds) continue;
+      const way = this.#wayOf(mixture);
+      let moreThan = this.#consider(way);
+      while (moreThan !== undefined) moreThan = this.#consider(way, { moreThan });
+      for (const map of this.#find.mapsInFewerPieces()) this.#consider(way, { map });
+    }
+  }
+
+  /** What differs in one thing from the best, as long as that is better. */
+  #refine(estimates: Estimates<P>, most: number): void {
+    for (let tries = most; tries > 0; ) {
+      const best = this.#best;
+      if (!best) return;
+      for (const [way, chunks] of this.#nextTo(best, estimates)) {
+        if (this.#tried.has(keyOf(way, chunks))) continue;
+        if (this.#consider(way, chunks) !== undefined) tries--;
+        if (this.#best !== best || tries <= 0) break;
+      }
+      if (this.#best === best) return;
+    }
+  }
+
+  /** What differs from one of the ways in one thing, the most promising first. */
+  *#nextTo(best: Considered<F>, estimates: Estimates<P>): Generator<[Way, ChunksWithin?]> {
+    const { chunkBytes } = best.found.map;
+    const hasManyDispatches = best.launchSeconds >= 2 * WORTH_LARGER_CHUNKS * best.seconds;
+    if (best.traffic > 0 || hasManyDispatches) yield [best, { moreThan: chunkBytes }];
+    if (hasManyDispatches) for (const map of this.#find.mapsInFewerPieces()) yield [best, { map }];
+    if (best.traffic > 0) yield [best, { lessThan: chunkBytes }];
+    yield [{ ...best, hasOtherHead: !best.hasOtherHead }];
+    const { mixture } = best;
+    if (!mixture) return;
+    const near = estimates.nextTo(mixture, Math.max(1, Math.round(this.#blocks / MOST_COUNTS / 2)));
+    const first = estimates.of(mixture).seconds;
+    for (const { mixture, seconds, least } of inOrder(near.map((other) => estimates.of(other)))) {
+      if (seconds > HOPELESS * first) return;
+      if (least < this.#mostSeconds) yield [this.#wayOf(mixture)];
+    }
+  }
+
+  get #mostSeconds(): number {
+    return this.#best?.seconds ?? Number.POSITIVE_INFINITY;
+  }
+
+  #wayOf = (mixture: Mixture): Way => ({ modes: modesOf(mixture, this.#blocks), tight: mixture.tight, mixture });
+
+  /** Bytes of its chunks; undefined where it does not fit. */
+  #consider(way: Way, chunks?: ChunksWithin): number | undefined {
+    const key = keyOf(way, chunks);
+    if (this.#tried.has(key)) return this.#tried.get(key);
+    const found = this.#priced(way, chunks);
+    this.#tried.set(key, found?.map.chunkBytes);
+    return found?.map.chunkBytes;
+  }
+
+  #priced({ modes, tight, hasOtherHead = false, mixture }: Way, chunks?: ChunksWithin): F | undefined {
+    const plain = this.#choice.with(modes);
+    const workload = hasOtherHead ? plain.activations?.withOtherHead?.() : plain;
+    const found = workload && this.#find.fit(workload, tight, chunks);
+    if (!found) return undefined;
+    const priceOf = (other: F, most?: number) => this.#find.price(other, this.#choice, tight, most);
+    const price = priceOf(found, this.#mostSeconds);
+    if (price.seconds < this.#mostSeconds) {
+      this.#best = { ...price, priceOf, found, modes, tight, hasOtherHead, mixture };
+    }
+    return found;
+  }
+}
+
+const keyOf = ({ modes, tight, hasOtherHead = false }: Way, { moreThan, lessThan, map }: ChunksWithin = {}) =>
+  `${modes.join()} ${tight} ${hasOtherHead} ${moreThan} ${lessThan} ${map?.chunkBytes} ${map?.count}`;
+
+/** The most promising first. */
+const inOrder = (some: readonly Estimated[]): Estimated[] =>
+  some
+    .filter(({ seconds }) => Number.isFinite(seconds))
+    .sort((a, b) => (a.seconds === b.seconds ? a.bytes - b.bytes : a.seconds - b.seconds));

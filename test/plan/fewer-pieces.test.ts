@@ -2,7 +2,7 @@
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { mapOf, mapsInFewerPieces } from '../../src/engine/compile/chunk-sizes.ts';
+import { chunkSizes, mapOf, mapsInFewerPieces } from '../../src/engine/compile/chunk-sizes.ts';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { isDispatch } from '../../src/engine/compile/operations.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
@@ -27,11 +27,13 @@ describe('chunks in fewer pieces', () => {
     fc.assert(
       fc.property(sizes, fc.integer({ min: 40, max: 600 }), ({ layers, width }, vocabulary) => {
         const workload = workloadOf(layers, 4 * width, vocabulary);
-        for (const map of mapsInFewerPieces(workload, DEFAULT_LIMITS)) {
-          const least = mapOf(workload, 2 ** Math.ceil(Math.log2(map.chunkBytes)));
-          expect(piecesIn(map)).toBeLessThan(piecesIn(least));
-          expect(map.count * map.chunkBytes).toBeLessThanOrEqual(1.25 * least.count * least.chunkBytes);
-          found++;
+        for (const bytes of chunkSizes(workload, DEFAULT_LIMITS)) {
+          const usual = mapOf(workload, bytes);
+          for (const map of mapsInFewerPieces(workload, DEFAULT_LIMITS, usual)) {
+            expect(piecesIn(map)).toBeLessThan(piecesIn(usual));
+            expect(map.count * map.chunkBytes).toBeLessThanOrEqual(1.25 * usual.count * usual.chunkBytes);
+            found++;
+          }
         }
       }),
       { seed: 5, numRuns: 20 },

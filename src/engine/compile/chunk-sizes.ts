@@ -64,31 +64,26 @@ export function mapOf(
 
 /** What chunks in which fewer tensors are cut may have more of padding, as a share of the model data. */
 const PADDING_FOR_PIECES = 0.25;
+/** And how many times as large they may be. */
+const MOST_TIMES = 4;
 /** Ways to weigh tiles against padding: a tile's kernels may take longer than what the padding moves. */
 const FEWER_PIECES: readonly LayoutCosts[] = [0.015, 0.05].map((piece) => ({ piece, padding: PADDING_FOR_PIECES }));
 
-/** Chunks in which fewer tensors are cut, for more padding, by size, ascending. */
-export function mapsInFewerPieces(workload: Workload, limits: AdapterLimits): ChunkMap[] {
+/**
+ * Chunks about as large in which fewer tensors are cut, for more padding: those with the fewest pieces first, the smallest of them
+ * before others.
+ */
+export function mapsInFewerPieces(workload: Workload, limits: AdapterLimits, than: ChunkMap): ChunkMap[] {
   if (workload.chunkLimits?.isFixed) return [];
-  return chunkSizes(workload, limits).flatMap((bytes) => {
-    const usual = mapOf(workload, bytes);
-    const most = (1 + PADDING_FOR_PIECES) * bytesOf(usual);
-    let fewest = piecesIn(usual);
-    return FEWER_PIECES.flatMap((costs) => {
-      const map = mapOf(workload, bytes, costs);
-      const pieces = piecesIn(map);
-      if (pieces >= fewest || bytesOf(map) > most) return [];
-      fewest = pieces;
-      return [map];
-    });
-  });
+  const most = (1 + PADDING_FOR_PIECES) * bytesOf(than);
+  return chunkSizes(workload, limits)
+    .filter((bytes) => bytes >= than.chunkBytes && bytes <= MOST_TIMES * than.chunkBytes)
+    .flatMap((bytes) => FEWER_PIECES.map((costs) => mapOf(workload, bytes, costs)))
+    .filter((map) => map.pieceCount < than.pieceCount && bytesOf(map) <= most)
+    .sort((a, b) => a.pieceCount - b.pieceCount || a.chunkBytes - b.chunkBytes);
 }
 
 const bytesOf = ({ count, chunkBytes }: ChunkMap): number => count * chunkBytes;
-
-/** Pieces that the tensors of a map lie in. */
-const piecesIn = ({ layouts }: ChunkMap): number =>
-  Object.values(layouts).reduce((sum, { pieces }) => sum + [...pieces.values()].flat().length, 0);
 
 const limitsOf = (chunkBytes: number) => ({ minBytes: chunkBytes / 2, maxBytes: chunkBytes });
 

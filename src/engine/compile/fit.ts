@@ -22,6 +22,7 @@ import {
   leastPeak,
   leastStaging,
   measured,
+  needBelow,
   passesOf,
   placeAll,
   type StagingSize,
@@ -67,7 +68,11 @@ export function fitMemory<P extends Passes>(
   // Where gradients are used up as soon as they are complete, larger chunks of them would be held at once.
   const fits = (tried: Workload<P>, tight: boolean, chunks: ChunksWithin = {}) => {
     const { map, moreThan } = chunks;
-    if (map) return fitIn(budget, candidateOn(tried, limits, map, tight, durable), options.below);
+    if (map) {
+      const found = candidateOn(tried, limits, map, tight, durable);
+      // Their padding has room below, too, or they are not taken.
+      return (options.below?.holds(needBelow(found)) ?? true) ? fitIn(budget, found, options.below) : undefined;
+    }
     if (moreThan !== undefined && tried.inBackward) return undefined;
     return fitOne(tried, limits, budget, durable, { tight, chunks, below: options.below });
   };
@@ -75,7 +80,8 @@ export function fitMemory<P extends Passes>(
     ...within<P>(limits, budget, durable),
     wholeMap: () => wholeMapOf(workload, limits),
     fit: fits,
-    mapsInFewerPieces: () => (workload.inBackward || workload.isShared ? [] : mapsInFewerPieces(workload, limits)),
+    mapsInFewerPieces: (than) =>
+      workload.inBackward || workload.isShared ? [] : mapsInFewerPieces(workload, limits, than),
     least: () => fits(least.workload, true),
   });
 }

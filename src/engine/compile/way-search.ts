@@ -53,8 +53,8 @@ export interface FindWay<P extends Passes, F extends Fitted<P>> extends Estimate
   wholeMap(): ChunkMap;
   /** Fits one of the ways; undefined where it does not fit. */
   fit(workload: Workload<P>, tight: boolean, chunks?: ChunksWithin): F | undefined;
-  /** Chunks in which fewer tensors are cut, by size, ascending; none where chunks are not to be chosen. */
-  mapsInFewerPieces(): readonly ChunkMap[];
+  /** Chunks in which fewer tensors are cut, those with the fewest pieces first; none where chunks are not to be chosen. */
+  mapsInFewerPieces(than: ChunkMap): readonly ChunkMap[];
   /** What fits if nothing else does. */
   least(): F | undefined;
   /** With other staging, if there is room for it. */
@@ -178,7 +178,7 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
       const way = this.#wayOf(mixture);
       let moreThan = this.#consider(way);
       while (moreThan !== undefined) moreThan = this.#consider(way, { moreThan });
-      for (const map of this.#find.mapsInFewerPieces()) this.#consider(way, { map });
+      this.#find.mapsInFewerPieces(best.found.map).some((map) => this.#consider(way, { map }) !== undefined);
     }
   }
 
@@ -201,7 +201,7 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     const { chunkBytes } = best.found.map;
     const hasManyDispatches = best.launchSeconds >= 2 * WORTH_LARGER_CHUNKS * best.seconds;
     if (best.traffic > 0 || hasManyDispatches) yield [best, { moreThan: chunkBytes }];
-    if (hasManyDispatches) for (const map of this.#find.mapsInFewerPieces()) yield [best, { map }];
+    if (hasManyDispatches) for (const map of this.#find.mapsInFewerPieces(best.found.map)) yield [best, { map }];
     if (best.traffic > 0) yield [best, { lessThan: chunkBytes }];
     yield [{ ...best, hasOtherHead: !best.hasOtherHead }];
     const { mixture } = best;

@@ -147,6 +147,13 @@ export class ChunkMap {
     this.hostIndex = hostIndex;
   }
 
+  /** Pieces that its tensors lie in. */
+  get pieceCount(): number {
+    let count = 0;
+    for (const { pieces } of Object.values(this.layouts)) for (const { length } of pieces.values()) count += length;
+    return count;
+  }
+
   /** What kernels read as parameters that train. */
   get readKind(): Kind {
     return at(this.trainedKinds, 0);

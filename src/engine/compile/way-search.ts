@@ -22,8 +22,11 @@ const REFINED = 2;
 const MOST_COUNTS = 6;
 /** What is estimated to take so many times as long as the first is not worth a plan. */
 const HOPELESS = 1.6;
-/** The share of a step that dispatches must take for each mode in all blocks to be tried, whatever it is estimated to take. */
-const MANY_DISPATCHES = 0.12;
+/**
+ * The share of a step that dispatches must take for chunks to be chosen by them: for each mode in all blocks to be tried, whatever it
+ * is estimated to take.
+ */
+export const MANY_DISPATCHES = 0.12;
 /** The share of a step that the dispatches of small chunks must take for larger ones to be tried. */
 const WORTH_LARGER_CHUNKS = 0.01;
 /** How often its staging is changed. */

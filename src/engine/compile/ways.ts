@@ -11,7 +11,16 @@ import { liveBytes } from '../../graph/liveness.ts';
 import { assert } from '../../util/errors.ts';
 import { type EstimatedWay, Estimates } from './estimates.ts';
 import type { Passes } from './pass.ts';
-import { FINALISTS, type FindWay, type Fitted, type Priced, staged, WaySearch } from './way-search.ts';
+import {
+  FINALISTS,
+  type FindWay,
+  type Fitted,
+  MANY_DISPATCHES,
+  type Price,
+  type Priced,
+  staged,
+  WaySearch,
+} from './way-search.ts';
 import type { Workload } from './workload.ts';
 
 /** Sparing ways that are tried, where others fit as many as have the operations of the finalists, but one. */
@@ -123,8 +132,17 @@ function spared<P extends Passes, F extends Fitted<P>>(
     if (!found) continue;
     tried++;
     const priceOf = (other: F, most?: number) => find.price(other, activations, tight, most);
-    const price = priceOf(found, best?.seconds);
-    if (!best || price.seconds < best.seconds) best = { ...price, priceOf, found };
+    const consider = (found: F): Price => {
+      const price = priceOf(found, best?.seconds);
+      if (!best || price.seconds < best.seconds) best = { ...price, priceOf, found };
+      return price;
+    };
+    const { launchSeconds } = consider(found);
+    if (best && launchSeconds < MANY_DISPATCHES * best.seconds) continue;
+    for (const map of find.mapsInFewerPieces(found.map)) {
+      const other = find.fit(sparing, tight, { map });
+      if (other) consider(other);
+    }
   }
   return best;
 }

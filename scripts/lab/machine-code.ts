@@ -15,7 +15,7 @@ export interface Compiled {
   /** That a SIMD unit holds at once. */
   readonly waves: number;
   readonly instructions: number;
-  /** The loop with the largest share of multiply-adds; none where no loop has any. */
+  /** The loop with the largest share of multiply-adds, or of products of matrices; none where no loop has any. */
   readonly loop: Loop | undefined;
 }
 
@@ -24,6 +24,8 @@ export interface Loop {
   readonly instructions: number;
   /** Instructions; two in one (`v_dual_`) count as two here and there. */
   readonly multiplyAdds: number;
+  /** Products of matrices, of 16 x 16 x 16 multiply-adds each. */
+  readonly matrixProducts: number;
   /** From workgroup memory: all, and those of 128 bits. */
   readonly workgroupReads: Reads;
   readonly globalReads: Reads;
@@ -82,14 +84,15 @@ export function densestLoop(code: string): Loop | undefined {
       if (first === undefined || first > last) return;
       const before = blocks.slice(first, last).flatMap((block) => block.instructions);
       const loop = loopOf([...before, ...instructions.slice(0, end + 1)]);
-      if (loop.multiplyAdds > 0 && (!densest || shareOf(loop) > shareOf(densest))) densest = loop;
+      if (shareOf(loop) > (densest ? shareOf(densest) : 0)) densest = loop;
     });
   });
   return densest;
 }
 
-/** The part of a loop's instructions that is multiply-adds. */
-export const shareOf = ({ instructions, multiplyAdds }: Loop): number => multiplyAdds / instructions;
+/** The part of a loop's instructions that is multiply-adds, or products of matrices. */
+export const shareOf = ({ instructions, multiplyAdds, matrixProducts }: Loop): number =>
+  (multiplyAdds + matrixProducts) / instructions;
 
 function loopOf(instructions: readonly string[]): Loop {
   const count = (pattern: RegExp) => instructions.filter((instruction) => pattern.test(instruction)).length;
@@ -98,6 +101,7 @@ function loopOf(instructions: readonly string[]): Loop {
   return {
     instructions: parts.filter((part) => !/^s_delay_alu/.test(part.trim())).length,
     multiplyAdds: parts.filter((part) => /^v_(pk_|dual_)?(fma|fmac|mad|mac)(ak|mk)?_/.test(part.trim())).length,
+    matrixProducts: count(/^v_(wmma|mfma|swmmac)_/),
     workgroupReads: { all: count(/^ds_(load|read)/), wide: count(/^ds_(load|read)_b128/) },
     globalReads: {
       all: count(/^(buffer|global)_load/),

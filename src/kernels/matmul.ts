@@ -1,6 +1,7 @@
 // C = op(A) op(B), continued from C or not, finished by an epilogue. One strided problem serves NN, NT and
 // TN, column slices of packed tensors and row tiles of large weights. The sum over k is in increasing order
-// with one accumulator per element in every variant: splitting k over calls changes no bit, nor does splitting M or N.
+// with one accumulator per element in every variant but 'subgroupMatrix': splitting k over calls changes no bit, nor does splitting
+// M or N. That one serves products that are never split over k, each element of which is a function of its own row and column.
 
 import blockShader from '../../shaders/matmul/block.wgsl?raw';
 import epilogueActivationGradient from '../../shaders/matmul/epilogue_activation_gradient.wgsl?raw';
@@ -20,6 +21,10 @@ import quadsShader from '../../shaders/matmul/quads.wgsl?raw';
 import rowsShader from '../../shaders/matmul/rows.wgsl?raw';
 import store1 from '../../shaders/matmul/store_1.wgsl?raw';
 import store4 from '../../shaders/matmul/store_4.wgsl?raw';
+import subgroupMatrixShader from '../../shaders/matmul/subgroup_matrix.wgsl?raw';
+import subgroupMatrixUnits from '../../shaders/matmul/subgroup_matrix_units.wgsl?raw';
+import subgroupsFixed from '../../shaders/matmul/subgroups_fixed.wgsl?raw';
+import subgroupsSized from '../../shaders/matmul/subgroups_sized.wgsl?raw';
 import tileBlocks from '../../shaders/matmul/tile_blocks.wgsl?raw';
 import tiledShader from '../../shaders/matmul/tiled.wgsl?raw';
 import tiledSmallShader from '../../shaders/matmul/tiled_small.wgsl?raw';
@@ -108,10 +113,12 @@ function params(p: MatmulProblem) {
 }
 
 /** Loads of four floats at a time where A and B allow it (see matmul/load_4.wgsl), else of one: the same bits. */
-function loadsFor(p: MatmulProblem): string {
+const loadsFor = (p: MatmulProblem): string => (isInFours(p) ? load4 : load1);
+
+function isInFours(p: MatmulProblem): boolean {
   const { a, b } = geometry(p);
   const counts = [p.K, p.aOffset ?? 0, p.bOffset ?? 0, a.stride, b.stride, a.size, b.size];
-  return counts.every((count) => count % 4 === 0) ? load4 : load1;
+  return counts.every((count) => count % 4 === 0);
 }
 
 /** C four floats at a time where it allows it (see matmul/store_4.wgsl), else one: the same bits. */
@@ -236,6 +243,19 @@ export const matmul: Kernel<MatmulProblem> = {
       name: 'block',
       supports: ({ M, N, K }, { software }) => M > FEW && (software || M * N * K <= LARGEST_BLOCK_TRIAL),
       dispatch: (p) => tiles(blockShader, load1, p, { rows: 16, columns: 32 }),
+    },
+    {
+      // 128 invocations and 15,360 bytes. Where B is a weight stored transposed, which is cut by its rows, columns of C.
+      name: 'subgroupMatrix',
+      supports: (p, { subgroupMatrices }, { b }) =>
+        subgroupMatrices !== undefined && b === 'f16' && p.layout === 'NT' && p.M > FEW && isInFours(p),
+      // Tiles cut at both edges, of more than a panel.
+      provenOn: { problem: { layout: 'NT', M: 68, N: 76, K: 84 }, reach: { a: 2 ** 12, b: 8 } },
+      dispatch(p, { subgroupMatrices }) {
+        const main = subgroupMatrixShader + subgroupMatrixUnits;
+        const entry = subgroupMatrices === 'sized' ? subgroupsSized : subgroupsFixed;
+        return tiles(main + entry, load4, p, { rows: 64, columns: 64 });
+      },
     },
   ],
   rows: cutByRows,

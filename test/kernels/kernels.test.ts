@@ -213,7 +213,9 @@ const output = async <P>(name: string, kernel: Kernel<P>, problem: P, data: Reco
 
 /** The names of the variants that an adapter has to choose from. */
 const offered = <P>({ variants }: Kernel<P>, problem: P, software: boolean): string[] =>
-  variants.filter(({ supports }) => supports?.(problem, { software, subgroupSize: 4 }) ?? true).map(({ name }) => name);
+  variants
+    .filter(({ supports }) => supports?.(problem, { software, subgroupSize: 4 }, {}) ?? true)
+    .map(({ name }) => name);
 
 describe('a GPU', () => {
   it.each(cases)('has variants of $kernel.name, none of which is for CPUs', ({ kernel, problems }) => {
@@ -302,7 +304,7 @@ describe.each(matmul.variants)('a softcap behind matmul $name', async (variant) 
   const problem = { layout: 'NT', M: 1, N: 4, K: 1, epilogue: 'softcap', scale: 5 } as const;
   // All end in the same lines.
   const isWorth = await isWorthwhile(variant, 1, 2);
-  it.runIf(isWorth && (variant.supports?.(problem, DEFAULTS) ?? true))(
+  it.runIf(isWorth && (variant.supports?.(problem, DEFAULTS, {}) ?? true))(
     'takes what is huge, and lets what is no number through',
     async () => {
       const b = Float32Array.of(3e38, -1e6, Number.NaN, Number.POSITIVE_INFINITY);

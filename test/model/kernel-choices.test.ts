@@ -26,8 +26,8 @@ async function settled(problem: MatmulProblem, recorded = {}) {
     return 'quads';
   });
   const choices = new KernelChoices(device, recorded);
-  await choices.settle([{ kernel: matmul, whole: problem, problem }]);
-  return { choices, tried, variant: choices.variant(matmul, problem).name };
+  await choices.settle([{ kernel: matmul, whole: problem, problem, operands: {} }]);
+  return { choices, tried, variant: choices.variant(matmul, problem, {}).name };
 }
 
 test.runIf(hasQuads)('what compiles slowly is tried from a million operations on', async () => {
@@ -85,7 +85,9 @@ test('a GPU compiles the shaders of all its choices before the first trial', asy
     return 'tiled';
   });
   const problems = [product(128), product(256)];
-  await new KernelChoices(gpu).settle(problems.map((problem) => ({ kernel: matmul, whole: problem, problem })));
+  await new KernelChoices(gpu).settle(
+    problems.map((problem) => ({ kernel: matmul, whole: problem, problem, operands: {} })),
+  );
   const labels = ['tiled', 'tiledUnrolled', 'tiledSmall', 'block'].map((name) => `matmul.${name}`);
   expect(found).toEqual([0, 1].map(() => [...labels, ...labels]));
 });

@@ -38,11 +38,19 @@ describe('machine code', () => {
     expect(loop).toEqual({
       instructions: 8,
       multiplyAdds: 3,
+      matrixProducts: 0,
       workgroupReads: { all: 2, wide: 1 },
       globalReads: { all: 0, wide: 0 },
       barriers: 0,
     });
     expect(loop && shareOf(loop)).toBe(3 / 8);
+  });
+
+  it('counts products of matrices by themselves', () => {
+    const product = 'v_wmma_f32_16x16x16_f16 v[8:15], v[88:95], v[72:79], v[8:15]';
+    const loop = densestLoop(CODE.replace(/v_fmac_f32_e32.*/, product));
+    expect(loop).toMatchObject({ instructions: 8, multiplyAdds: 2, matrixProducts: 1 });
+    expect(densestLoop(`BB0:\n\t${product}\n\ts_branch BB0\n`)?.matrixProducts).toBe(1);
   });
 
   it('may have no loop of multiply-adds', () => {
@@ -62,18 +70,21 @@ describe('machine code', () => {
   });
 });
 
+/** What the lab says of a card. */
+function compiledFor(card: string, ...options: string[]): LabReport {
+  const script = path.join(import.meta.dirname, '..', '..', 'scripts', 'lab', 'lab.mjs');
+  const args = [script, '--json', '--card', card, ...options];
+  const { status, stdout, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8', maxBuffer: 2 ** 26 });
+  expect(status, stderr).toBe(0);
+  return JSON.parse(stdout);
+}
+
 const { missing } = prepare() as { missing?: string };
 const CARDS = EVERY_CASE ? ['navi21', 'navi31'] : ['navi21'];
 
 describe.skipIf(missing !== undefined)(`kernels in a GPU's compiler${missing ? `, skipped: ${missing}` : ''}`, () => {
   it.each(CARDS)('%s: no variant that a GPU may try keeps registers in memory', (card) => {
-    const script = path.join(import.meta.dirname, '..', '..', 'scripts', 'lab', 'lab.mjs');
-    const { status, stdout, stderr } = spawnSync(process.execPath, [script, '--json', '--card', card], {
-      encoding: 'utf8',
-      maxBuffer: 2 ** 26,
-    });
-    expect(status, stderr).toBe(0);
-    const { variants, launches }: LabReport = JSON.parse(stdout);
+    const { variants, launches } = compiledFor(card);
     const names = new Set(variants.map(({ kernel, variant }) => `${kernel}.${variant}`));
     for (const name of ['matmul.tiled', 'attentionBackwardKV.tiled', 'sumSquares.fours', 'adamw.items']) {
       expect(names).toContain(name);
@@ -99,6 +110,20 @@ describe.skipIf(missing !== undefined)(`kernels in a GPU's compiler${missing ? `
     const few = launches.filter(({ step, waves }) => step.startsWith('GPT-2') && most(waves) < FEW_WAVES);
     for (const { kernel, label, bytes } of few) {
       expect(kernel === 'matmul' ? /, rows \d+ to \d+$/.test(label) : bytes < 2e6, `${kernel}, ${label}`).toBe(true);
+    }
+  });
+
+  // Not before: of RDNA 2's instructions none multiplies matrices.
+  it('navi31: weights in f16 go through its matrix units', () => {
+    const { variants } = compiledFor('navi31', '--kernel', 'matmul');
+    const compiled = variants.filter(({ variant }) => variant === 'subgroupMatrix');
+    expect(compiled.length).toBeGreaterThan(0);
+    for (const { wave, spills, scratch, waves, workgroupMemory, stored, loop } of compiled) {
+      expect([wave, spills, scratch, workgroupMemory, stored]).toEqual([32, 0, 0, 15_360, { b: 'f16' }]);
+      expect(waves).toBeGreaterThanOrEqual(8);
+      // Each of four subgroups: 2 x 2 fragments, of both halves of A, over two times 16 steps of k.
+      expect(loop?.matrixProducts).toBe(16);
+      expect(loop?.workgroupReads).toEqual({ all: 24, wide: 24 });
     }
   });
 });

@@ -73,7 +73,7 @@ async function measureKernel<P extends object>(
   problem: P,
   shape: string,
 ): Promise<KernelFigure> {
-  const fitting = kernel.variants.filter(({ supports }) => supports?.(problem, device.traits) ?? true);
+  const fitting = kernel.variants.filter(({ supports }) => supports?.(problem, device.traits, {}) ?? true);
   const trial = await Trial.open(device, kernel, problem);
   const variants: { name: string; gflops: number }[] = [];
   try {

@@ -67,7 +67,7 @@ export async function measureLinkRates(device: Device): Promise<LinkRates> {
 
 async function secondsOf<P extends object>(device: Device, kernel: Kernel<P>, problem: P): Promise<number> {
   const variant = kernel.variants.find(
-    ({ supports, compilesSlowly }) => !compilesSlowly && (supports?.(problem, device.traits) ?? true),
+    ({ supports, compilesSlowly }) => !compilesSlowly && (supports?.(problem, device.traits, {}) ?? true),
   );
   assert(variant, `${kernel.name} has no variant that compiles quickly`);
   const trial = await Trial.open(device, kernel, problem);

@@ -5,7 +5,7 @@ import { readFileSync, truncateSync } from 'node:fs';
 import { bytesMovedBy, storedOperands } from '../../src/engine/compile/operations.ts';
 import { type Device, openDevice } from '../../src/gpu/device.ts';
 import { withPrelude } from '../../src/gpu/shader.ts';
-import type { StoredOperands, Variant } from '../../src/kernels/kernel.ts';
+import { mayServe, type StoredOperands, type Variant } from '../../src/kernels/kernel.ts';
 import { readingNarrow } from '../../src/kernels/stored.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import { type Compiled, parseCompiled } from './machine-code.ts';
@@ -52,7 +52,7 @@ export async function compileSteps(path: string, wanted: string): Promise<LabRep
       const stored = storedOperands(dispatch);
       const waves: Record<string, number> = {};
       for (const variant of kernel.variants as readonly Variant<object>[]) {
-        if (!(variant.supports?.(whole, device.traits, stored) ?? true)) continue;
+        if (!mayServe(variant, whole, device.traits, stored)) continue;
         const { wave } = await compiler.compile(kernel.name, variant, problem, stored);
         const { workgroups, shader, constants } = variant.dispatch(problem, device.traits);
         const invocations = workgroupSize(withPrelude(shader, constants));

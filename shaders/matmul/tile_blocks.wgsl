@@ -1,5 +1,6 @@
 // needs: panel_a, panel_b
 // needs: load_a, load_b
+// needs: kept_of
 // needs: p
 // gives: fetch_a, fetch_b, keep_a, keep_b
 // What the tiled products share: blocks of A and B on their way into panels. What lies outside of A and B is zero.
@@ -22,8 +23,8 @@ fn keep_a(depth: u32, place: u32, block: mat4x4f) {
   panel_a[depth][3][place] = block[3];
 }
 fn keep_b(depth: u32, place: u32, block: mat4x4f) {
-  panel_b[depth][0][place] = block[0];
-  panel_b[depth][1][place] = block[1];
-  panel_b[depth][2][place] = block[2];
-  panel_b[depth][3][place] = block[3];
+  panel_b[depth][0][place] = kept_of(block[0]);
+  panel_b[depth][1][place] = kept_of(block[1]);
+  panel_b[depth][2][place] = kept_of(block[2]);
+  panel_b[depth][3][place] = kept_of(block[3]);
 }

@@ -67,7 +67,9 @@ export const hasQuads = ({ software, subgroupSize }: Traits): boolean =>
 export interface Variant<P> {
   readonly name: string;
   /** Absent: supports every problem on every adapter. */
-  supports?(problem: P, traits: Traits, stored: StoredOperands): boolean;
+  supports?(problem: P, traits: Traits): boolean;
+  /** Operands that must be stored so. Absent: it takes them however they are. */
+  readonly readsOnly?: StoredOperands;
   /** A software adapter's compiler takes up to a second and a half over it, several times what it takes over the others. */
   readonly compilesSlowly?: true;
   /**
@@ -78,6 +80,16 @@ export interface Variant<P> {
   readonly provenOn?: { readonly problem: P; readonly reach: Readonly<Record<string, number>> };
   dispatch(problem: P, traits: Traits): Dispatch;
 }
+
+/** Whether a variant may be chosen for a problem on an adapter, with its operands stored so. */
+export const mayServe = <P>(
+  { supports, readsOnly = {} }: Pick<Variant<P>, 'supports' | 'readsOnly'>,
+  problem: P,
+  traits: Traits,
+  stored: StoredOperands = {},
+): boolean =>
+  Object.entries(readsOnly).every(([name, element]) => stored[name] === element) &&
+  (supports?.(problem, traits) ?? true);
 
 /** Some rows of a stored tensor: what one chunk holds of it. Elements of the whole tensor; always whole rows. */
 export interface Tile {

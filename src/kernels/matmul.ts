@@ -14,6 +14,8 @@ import epilogueScale from '../../shaders/matmul/epilogue_scale.wgsl?raw';
 import epilogueSoftcap from '../../shaders/matmul/epilogue_softcap.wgsl?raw';
 import load1 from '../../shaders/matmul/load_1.wgsl?raw';
 import load4 from '../../shaders/matmul/load_4.wgsl?raw';
+import panelFloats from '../../shaders/matmul/panel_floats.wgsl?raw';
+import panelHalves from '../../shaders/matmul/panel_halves.wgsl?raw';
 import panelLoop from '../../shaders/matmul/panel_loop.wgsl?raw';
 import panelUnrolled from '../../shaders/matmul/panel_unrolled.wgsl?raw';
 import problemShader from '../../shaders/matmul/problem.wgsl?raw';
@@ -160,13 +162,19 @@ const FEW_TILES = 512;
 const LARGEST_BLOCK_TRIAL = 2 ** 31;
 
 /** 64 invocations and 8,704 bytes of workgroup memory, with totals 9,728: within the limits that WebGPU guarantees. */
-const tiled = (name: string, panel: string): Variant<MatmulProblem> => ({
+const tiled = (name: string, panel: string, kept = panelFloats): Variant<MatmulProblem> => ({
   name,
   supports: (_, { software }) => !software,
   dispatch(p) {
-    const main = tiledShader + panel + tileBlocks;
+    const main = tiledShader + panel + kept + tileBlocks;
     return tiles(main, loadsFor(p), p, { rows: 64, columns: 64 }, {}, totalsPanels);
   },
+});
+
+/** Panels in which B stays in halves: 6,656 bytes. With the bits of the others; bfloat16 takes more to widen than it saves. */
+const tiledHalves = (name: string, panel: string): Variant<MatmulProblem> => ({
+  ...tiled(name, panel, panelHalves),
+  readsOnly: { b: 'f16' },
 });
 
 export const matmul: Kernel<MatmulProblem> = {
@@ -236,7 +244,7 @@ export const matmul: Kernel<MatmulProblem> = {
       name: 'tiledSmall',
       supports: ({ M, N }, { software }) => !software && ceilDiv(M, 64) * ceilDiv(N, 64) < FEW_TILES,
       dispatch: (p) =>
-        tiles(tiledSmallShader + tileBlocks, loadsFor(p), p, { rows: 32, columns: 32 }, {}, totalsPanels),
+        tiles(tiledSmallShader + panelFloats + tileBlocks, loadsFor(p), p, { rows: 32, columns: 32 }, {}, totalsPanels),
     },
     {
       // No barriers, no subgroup operations: for software adapters that report no subgroups (Deno's), and to be tried elsewhere.
@@ -244,11 +252,14 @@ export const matmul: Kernel<MatmulProblem> = {
       supports: ({ M, N, K }, { software }) => M > FEW && (software || M * N * K <= LARGEST_BLOCK_TRIAL),
       dispatch: (p) => tiles(blockShader, load1, p, { rows: 16, columns: 32 }),
     },
+    tiledHalves('tiledHalves', panelLoop),
+    tiledHalves('tiledHalvesUnrolled', panelUnrolled),
     {
       // 128 invocations and 15,360 bytes. Where B is a weight stored transposed, which is cut by its rows, columns of C.
       name: 'subgroupMatrix',
-      supports: (p, { subgroupMatrices }, { b }) =>
-        subgroupMatrices !== undefined && b === 'f16' && p.layout === 'NT' && p.M > FEW && isInFours(p),
+      readsOnly: { b: 'f16' },
+      supports: (p, { subgroupMatrices }) =>
+        subgroupMatrices !== undefined && p.layout === 'NT' && p.M > FEW && isInFours(p),
       // Tiles cut at both edges, of more than a panel.
       provenOn: { problem: { layout: 'NT', M: 68, N: 76, K: 84 }, reach: { a: 2 ** 12, b: 8 } },
       dispatch(p, { subgroupMatrices }) {

@@ -6,7 +6,7 @@ import units from '../../shaders/matmul/subgroup_matrix_units.wgsl?raw';
 import entry from '../../shaders/matmul/subgroups_fixed.wgsl?raw';
 import { isProven } from '../../src/engine/compile/proof.ts';
 import { openDevice } from '../../src/gpu/device.ts';
-import type { Traits, Variant } from '../../src/kernels/kernel.ts';
+import { mayServe, type Traits, type Variant } from '../../src/kernels/kernel.ts';
 import { matmul } from '../../src/kernels/matmul.ts';
 import type { MatmulProblem } from '../../src/kernels/matmul-problem.ts';
 import { CODECS } from '../../src/values/stored-elements.ts';
@@ -71,7 +71,7 @@ const standIn: Variant<MatmulProblem> = {
 const inHalves = (values: HostArray) => CODECS.f16.widen(CODECS.f16.narrow(Float32Array.from(values)), values.length);
 
 const isOffered = (problem: MatmulProblem, stored = { b: 'f16' } as const) =>
-  variant.supports?.(problem, MATRICES, stored);
+  mayServe(variant, problem, MATRICES, stored);
 const problems: readonly MatmulProblem[] = matmulCase.problems.filter((problem) => isOffered(problem));
 
 describe('a product by subgroup matrices', () => {
@@ -105,11 +105,11 @@ describe('a product by subgroup matrices', () => {
       expect(isOffered({ ...problem, ...change }), JSON.stringify(change)).toBe(false);
     }
     for (const stored of [{}, { b: 'bf16' }, { a: 'f16' }] as const) {
-      expect(variant.supports?.(problem, MATRICES, stored)).toBe(false);
+      expect(mayServe(variant, problem, MATRICES, stored)).toBe(false);
     }
-    expect(variant.supports?.(problem, { software: false, subgroupSize: 32 }, { b: 'f16' })).toBe(false);
+    expect(mayServe(variant, problem, { software: false, subgroupSize: 32 }, { b: 'f16' })).toBe(false);
     // The default of no adapter.
-    expect(matmul.variants.findIndex(({ supports }) => supports?.(problem, MATRICES, { b: 'f16' }) ?? true)).toBe(
+    expect(matmul.variants.findIndex((one) => mayServe(one, problem, MATRICES, { b: 'f16' }))).toBe(
       matmul.variants.findIndex(({ name }) => name === 'tiled'),
     );
   });

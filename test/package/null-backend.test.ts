@@ -25,7 +25,7 @@ it.each(['fixed', 'sized'] as const)(
     const traits: Traits = { software: false, subgroupSize: 0, subgroupMatrices };
     const pipelines = new Pipelines(device as GPUDevice);
     for (const problem of problems) {
-      if (!variant.supports?.(problem, traits, { b: 'f16' })) continue;
+      if (!variant.supports?.(problem, traits)) continue;
       const { shader, constants } = variant.dispatch(problem, traits);
       for (const stored of [{ b: 'f16' }, { a: 'bf16', b: 'f16' }] as const) {
         await pipelines.get('matmul.subgroupMatrix', readingNarrow(shader, stored), constants);

@@ -5,7 +5,7 @@
 import { GPUBufferUsage } from '../../gpu/constants.ts';
 import { checkDevice, type Device } from '../../gpu/device.ts';
 import { type BoundDispatch, bindDispatch, encodeDispatch, packUniforms } from '../../gpu/dispatch.ts';
-import { ELEMENT_TYPES, type Kernel, type StoredOperands, type Variant } from '../../kernels/kernel.ts';
+import { ELEMENT_TYPES, type Kernel, mayServe, type StoredOperands, type Variant } from '../../kernels/kernel.ts';
 import { readingNarrow, storedBytes } from '../../kernels/stored.ts';
 import { checkHost } from '../../runtime/check-host.ts';
 import type { Host } from '../../runtime/host.ts';
@@ -164,7 +164,7 @@ export class KernelChoices {
   }
 
   #candidates(kernel: AnyKernel, problem: object, stored: StoredOperands): Variant<object>[] {
-    return kernel.variants.filter(({ supports }) => supports?.(problem, this.#device.traits, stored) ?? true);
+    return kernel.variants.filter((variant) => mayServe(variant, problem, this.#device.traits, stored));
   }
 
   async #fastest({ kernel, problem, stored, variants }: Unsettled): Promise<string> {

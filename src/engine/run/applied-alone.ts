@@ -7,7 +7,7 @@ import type { Device } from '../../gpu/device.ts';
 import { type BufferRange, bindDispatch, encodeDispatch, packUniforms } from '../../gpu/dispatch.ts';
 import type { Ending } from '../../graph/makers.ts';
 import { ACTIVATIONS, type ActivationName, type ElementwiseProblem } from '../../kernels/activations.ts';
-import type { Kernel, StoredOperands, Variant } from '../../kernels/kernel.ts';
+import { type Kernel, mayServe, type StoredOperands, type Variant } from '../../kernels/kernel.ts';
 import { matmul } from '../../kernels/matmul.ts';
 import { epiloguesOf, type MatmulProblem } from '../../kernels/matmul-problem.ts';
 import { Random } from '../../util/random.ts';
@@ -67,10 +67,9 @@ async function isSame(device: Device, { activation, layout, inFours }: Ending): 
     const problem: MatmulProblem = { layout, ...size, epilogue: epiloguesOf(activation).forward };
     const elements = { size: size.M * size.N };
     for (const product of matmul.variants) {
-      if (!(product.supports?.(problem, traits, STORED) ?? true) || !(await isProven(device, matmul, product)))
-        continue;
+      if (!mayServe(product, problem, traits, STORED) || !(await isProven(device, matmul, product))) continue;
       for (const alone of forward.variants) {
-        if (alone.supports?.(elements, traits, {}) ?? true) {
+        if (mayServe(alone, elements, traits)) {
           asked.push(isSameIn(device, activation, product, alone, problem));
         }
       }

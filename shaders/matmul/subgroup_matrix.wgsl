@@ -1,28 +1,10 @@
-// needs: a, b
-// needs: p, start_of, finish
-// needs: Sums, left_at, right_at, add_product, keep_sums
-// gives: panels, ROW, LANES, make_tile
-// C = A transposed(B) in tiles of 64 x 64 by the matrix units of a GPU: factors of 16 bits, sums of 32. A workgroup is four
-// subgroups of 32 lanes, each with 32 x 32 elements in fragments of 16 x 16; A and B pass through workgroup memory in panels of 32
-// steps of k, each step of a row beside the next.
-//
-// B is of 16 bits as it is stored. A, of 32, goes in as two numbers of 16, what the first one leaves being the second: 20 bits or
-// more of each element, where it is at least 2^-10; below, steps of 2^-31 at least, of 2^-21 where subnormals of 16 bits become zero.
-// Sums of both are apart, so that neither rounds the other away.
-// For A, B and their rows in fours, as load_4.wgsl.
+// needs: p
+// needs: Sums, left_at, right_at, add_product
+// needs: DEPTH, ROW, LOW, RIGHT, panels, fetch_a, fetch_b, halves_of, left_over, finish_fragments
+// gives: TILE, make_tile
+// C = A transposed(B) in tiles of 64 x 64 by the matrix units of a GPU: each subgroup has 32 x 32 elements in fragments of 16 x 16.
 
-const LANES = 128u;
 const TILE = 64u;
-const DEPTH = 32u;
-// In vec4u, of eight halves each; one more than a row of a panel has, so that lanes that read sixteen rows meet in no memory bank.
-const ROW = 5u;
-const LOW = TILE * ROW;        // where what the first halves of A leave begins
-const RIGHT = 2u * TILE * ROW; // where B begins
-// Elements of A up to 2^20 are within the range of 16 bits.
-const SCALE = 0.0625f;
-const LOW_SCALE = 2048f;
-
-var<workgroup> panels: array<vec4u, 3u * TILE * ROW>;
 
 fn make_tile(group: vec3u, groups: vec3u, lane: u32, subgroup: u32) {
   let across = (p.N + TILE - 1u) / TILE;
@@ -82,41 +64,4 @@ fn make_tile(group: vec3u, groups: vec3u, lane: u32, subgroup: u32) {
   finish_fragments(tile_row, tile_column + 16u, lane, quarter, s01, t01);
   finish_fragments(tile_row + 16u, tile_column, lane, quarter, s10, t10);
   finish_fragments(tile_row + 16u, tile_column + 16u, lane, quarter, s11, t11);
-}
-
-// Eight steps of k of a row; past K they are zeros.
-fn fetch_a(at: u32, k: u32) -> mat2x4f {
-  let i = at + (k >> 2u);
-  return mat2x4f(select(vec4f(), a[i], k < p.K), select(vec4f(), a[i + 1u], k + 4u < p.K)) * SCALE;
-}
-fn fetch_b(at: u32, k: u32) -> mat2x4f {
-  let i = at + (k >> 2u);
-  return mat2x4f(select(vec4f(), b[i], k < p.K), select(vec4f(), b[i + 1u], k + 4u < p.K));
-}
-
-fn halves_of(values: mat2x4f) -> vec4u {
-  return vec4u(pack2x16float(values[0].xy), pack2x16float(values[0].zw), pack2x16float(values[1].xy), pack2x16float(values[1].zw));
-}
-
-// What these halves leave of the values.
-fn left_over(values: mat2x4f) -> mat2x4f {
-  let halves = halves_of(values);
-  return (values - mat2x4f(vec4f(unpack2x16float(halves.x), unpack2x16float(halves.y)),
-                           vec4f(unpack2x16float(halves.z), unpack2x16float(halves.w)))) * LOW_SCALE;
-}
-
-// Of each subgroup one fragment, the first of them from there on.
-fn finish_fragments(row: u32, column: u32, lane: u32, quarter: u32, sums: Sums, low_sums: Sums) {
-  workgroupBarrier();
-  keep_sums(128u * quarter, sums);
-  keep_sums(128u * quarter + 64u, low_sums);
-  workgroupBarrier();
-  for (var i = lane; i < 256u; i += LANES) {
-    let fragment = i / 64u;
-    let at = 128u * fragment + i % 64u;
-    let values = (bitcast<vec4f>(panels[at]) + bitcast<vec4f>(panels[at + 64u]) / LOW_SCALE) / SCALE;
-    let m = row + 32u * (fragment / 2u) + (i % 64u) / 4u;
-    let n = column + 32u * (fragment % 2u) + 4u * (i % 4u);
-    finish(m, n, start_of(m, n) + values);
-  }
 }

@@ -1,7 +1,7 @@
 // C = op(A) op(B), continued from C or not, finished by an epilogue. One strided problem serves NN, NT and
 // TN, column slices of packed tensors and row tiles of large weights. The sum over k is in increasing order
-// with one accumulator per element in every variant but 'subgroupMatrix': splitting k over calls changes no bit, nor does splitting
-// M or N. That one serves products that are never split over k, each element of which is a function of its own row and column.
+// with one accumulator per element in every variant, so that splitting k over calls changes no bit, nor does splitting M or N; but
+// in subgroup matrices, whose order is the adapter's own: they serve products that are never split over k.
 
 import blockShader from '../../shaders/matmul/block.wgsl?raw';
 import epilogueActivationGradient from '../../shaders/matmul/epilogue_activation_gradient.wgsl?raw';
@@ -24,6 +24,8 @@ import rowsShader from '../../shaders/matmul/rows.wgsl?raw';
 import store1 from '../../shaders/matmul/store_1.wgsl?raw';
 import store4 from '../../shaders/matmul/store_4.wgsl?raw';
 import subgroupMatrixShader from '../../shaders/matmul/subgroup_matrix.wgsl?raw';
+import subgroupMatrixParts from '../../shaders/matmul/subgroup_matrix_parts.wgsl?raw';
+import subgroupMatrixSmall from '../../shaders/matmul/subgroup_matrix_small.wgsl?raw';
 import subgroupMatrixUnits from '../../shaders/matmul/subgroup_matrix_units.wgsl?raw';
 import subgroupsFixed from '../../shaders/matmul/subgroups_fixed.wgsl?raw';
 import subgroupsSized from '../../shaders/matmul/subgroups_sized.wgsl?raw';
@@ -157,6 +159,7 @@ const LANES = 32;
 
 /** So few tiles of 64 x 64 leave a large GPU idle: smaller ones are tried, too. Each compute unit runs several at once. */
 const FEW_TILES = 512;
+const hasFewTiles = ({ M, N }: MatmulProblem): boolean => ceilDiv(M, 64) * ceilDiv(N, 64) < FEW_TILES;
 
 /** Multiply-adds past which 'block' is not tried: a GPU would take long over it, and Windows resets one that does. */
 const LARGEST_BLOCK_TRIAL = 2 ** 31;
@@ -175,6 +178,24 @@ const tiled = (name: string, panel: string, kept = panelFloats): Variant<MatmulP
 const tiledHalves = (name: string, panel: string): Variant<MatmulProblem> => ({
   ...tiled(name, panel, panelHalves),
   readsOnly: { b: 'f16' },
+});
+
+/**
+ * 128 invocations and 15,360 or 8,192 bytes. Where B is a weight stored transposed, which is cut by its rows: columns of C. `side`:
+ * of a tile; below that of the largest, where those would be few.
+ */
+const subgroupMatrix = (name: string, main: string, side: 64 | 32): Variant<MatmulProblem> => ({
+  name,
+  readsOnly: { b: 'f16' },
+  supports: (p, { subgroupMatrices }) =>
+    subgroupMatrices !== undefined && p.layout === 'NT' && p.M > FEW && isInFours(p) && (side === 64 || hasFewTiles(p)),
+  // Tiles cut at both edges, of more than a panel.
+  provenOn: { problem: { layout: 'NT', M: 68, N: 76, K: 84 }, reach: { a: 2 ** 12, b: 8 } },
+  dispatch(p, { subgroupMatrices }) {
+    const entry = subgroupMatrices === 'sized' ? subgroupsSized : subgroupsFixed;
+    const parts = subgroupMatrixParts + subgroupMatrixUnits + entry;
+    return tiles(main + parts, load4, p, { rows: side, columns: side });
+  },
 });
 
 export const matmul: Kernel<MatmulProblem> = {
@@ -242,7 +263,7 @@ export const matmul: Kernel<MatmulProblem> = {
     {
       // 64 invocations and 9,216 bytes, with totals 9,728.
       name: 'tiledSmall',
-      supports: ({ M, N }, { software }) => !software && ceilDiv(M, 64) * ceilDiv(N, 64) < FEW_TILES,
+      supports: (p, { software }) => !software && hasFewTiles(p),
       dispatch: (p) =>
         tiles(tiledSmallShader + panelFloats + tileBlocks, loadsFor(p), p, { rows: 32, columns: 32 }, {}, totalsPanels),
     },
@@ -254,20 +275,8 @@ export const matmul: Kernel<MatmulProblem> = {
     },
     tiledHalves('tiledHalves', panelLoop),
     tiledHalves('tiledHalvesUnrolled', panelUnrolled),
-    {
-      // 128 invocations and 15,360 bytes. Where B is a weight stored transposed, which is cut by its rows, columns of C.
-      name: 'subgroupMatrix',
-      readsOnly: { b: 'f16' },
-      supports: (p, { subgroupMatrices }) =>
-        subgroupMatrices !== undefined && p.layout === 'NT' && p.M > FEW && isInFours(p),
-      // Tiles cut at both edges, of more than a panel.
-      provenOn: { problem: { layout: 'NT', M: 68, N: 76, K: 84 }, reach: { a: 2 ** 12, b: 8 } },
-      dispatch(p, { subgroupMatrices }) {
-        const main = subgroupMatrixShader + subgroupMatrixUnits;
-        const entry = subgroupMatrices === 'sized' ? subgroupsSized : subgroupsFixed;
-        return tiles(main + entry, load4, p, { rows: 64, columns: 64 });
-      },
-    },
+    subgroupMatrix('subgroupMatrix', subgroupMatrixShader, 64),
+    subgroupMatrix('subgroupMatrixSmall', subgroupMatrixSmall, 32),
   ],
   rows: cutByRows,
   tile(p, operand, tile) {

@@ -10,7 +10,7 @@ import { mayServe, type Traits, type Variant } from '../../src/kernels/kernel.ts
 import { matmul } from '../../src/kernels/matmul.ts';
 import type { MatmulProblem } from '../../src/kernels/matmul-problem.ts';
 import { CODECS } from '../../src/values/stored-elements.ts';
-import { field, only } from '../entry.ts';
+import { field, leading, only } from '../entry.ts';
 import { type HostArray, runKernel, testDevice } from '../harness.ts';
 import { EVERY_CASE, testHost } from '../host.ts';
 import { cases } from './cases.ts';
@@ -18,7 +18,8 @@ import { Draws, inputsOf, toArrays } from './inputs.ts';
 
 const device = await testDevice();
 const MATRICES: Traits = { software: false, subgroupSize: 32, subgroupMatrices: 'fixed' };
-const variant = only(matmul.variants.filter(({ name }) => name === 'subgroupMatrix'));
+const variants = matmul.variants.filter(({ name }) => name.startsWith('subgroupMatrix'));
+const [large, small] = leading(2, variants);
 const matmulCase = only(cases.filter(({ kernel }) => kernel.name === 'matmul'));
 
 /** A fragment of factors is where they lie, eight to a vec4u; of one of sums each of 32 lanes has half a row. */
@@ -58,20 +59,21 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
 }
 `;
 
-const standIn: Variant<MatmulProblem> = {
+const standingIn = (variant: Variant<MatmulProblem>, text = STAND_INS): Variant<MatmulProblem> => ({
   ...variant,
   dispatch(problem) {
     const dispatch = variant.dispatch(problem, MATRICES);
     expect(dispatch.shader).toContain(units + entry);
-    return { ...dispatch, shader: dispatch.shader.replace(units + entry, STAND_INS) };
+    return { ...dispatch, shader: dispatch.shader.replace(units + entry, text) };
   },
-};
+});
+const standIn = standingIn(large);
 
 /** As a weight is stored. */
 const inHalves = (values: HostArray) => CODECS.f16.widen(CODECS.f16.narrow(Float32Array.from(values)), values.length);
 
 const isOffered = (problem: MatmulProblem, stored = { b: 'f16' } as const) =>
-  mayServe(variant, problem, MATRICES, stored);
+  mayServe(large, problem, MATRICES, stored);
 const problems: readonly MatmulProblem[] = matmulCase.problems.filter((problem) => isOffered(problem));
 
 describe('a product by subgroup matrices', () => {
@@ -105,22 +107,30 @@ describe('a product by subgroup matrices', () => {
       expect(isOffered({ ...problem, ...change }), JSON.stringify(change)).toBe(false);
     }
     for (const stored of [{}, { b: 'bf16' }, { a: 'f16' }] as const) {
-      expect(mayServe(variant, problem, MATRICES, stored)).toBe(false);
+      for (const variant of variants) expect(mayServe(variant, problem, MATRICES, stored)).toBe(false);
     }
-    expect(mayServe(variant, problem, { software: false, subgroupSize: 32 }, { b: 'f16' })).toBe(false);
+    expect(mayServe(large, problem, { software: false, subgroupSize: 32 }, { b: 'f16' })).toBe(false);
+    // Small tiles, where large ones would be few.
+    const offered = (M: number) =>
+      variants.map((variant) => mayServe(variant, { ...problem, M }, MATRICES, { b: 'f16' }));
+    expect([offered(511 * 64), offered(512 * 64)]).toEqual([
+      [true, true],
+      [true, false],
+    ]);
     // The default of no adapter.
     expect(matmul.variants.findIndex((one) => mayServe(one, problem, MATRICES, { b: 'f16' }))).toBe(
       matmul.variants.findIndex(({ name }) => name === 'tiled'),
     );
   });
 
-  it('has the same bits in tiles of columns and of rows', async () => {
+  it('has the same bits in tiles of columns and of rows, and in small ones', async () => {
     const random = new Draws(3);
     const [M, N, K] = [70, 76, 36];
     const [a, b] = [random.normals(M * K), inHalves(random.normals(N * K))];
-    const made = async (problem: MatmulProblem, a: HostArray, b: HostArray) =>
-      field(await runKernel(matmul, standIn, problem, { a, b }), 'c');
+    const made = async (problem: MatmulProblem, a: HostArray, b: HostArray, variant = standIn) =>
+      field(await runKernel(matmul, variant, problem, { a, b }), 'c');
     const whole = await made({ layout: 'NT', M, N, K }, a, b);
+    expect(await made({ layout: 'NT', M, N, K }, a, b, standingIn(small))).toEqual(whole);
     for (const [row, column] of [
       [0, 12],
       [33, 5],
@@ -141,6 +151,7 @@ describe('a product by subgroup matrices', () => {
 describe('proof on a device', () => {
   it('is that of integers whose sums are exact', async () => {
     expect(await isProven(device, matmul, standIn)).toBe(true);
+    expect(await isProven(device, matmul, standingIn(small))).toBe(true);
   });
 
   it('is not had by units that drop what the first halves leave, or take a row for another', async () => {
@@ -153,23 +164,19 @@ describe('proof on a device', () => {
     ];
     for (const text of wrong) {
       expect(text).not.toBe(STAND_INS);
-      const dispatch: typeof variant.dispatch = (problem) => {
-        const made = variant.dispatch(problem, MATRICES);
-        return { ...made, shader: made.shader.replace(units + entry, text) };
-      };
-      expect(await isProven(device, matmul, { ...variant, dispatch })).toBe(false);
+      expect(await isProven(device, matmul, standingIn(large, text))).toBe(false);
     }
   });
 
   it('asks nothing of what WGSL describes', async () => {
-    for (const other of matmul.variants) if (other !== variant) expect(other.provenOn).toBeUndefined();
+    for (const other of matmul.variants) expect(other.provenOn !== undefined).toBe(variants.includes(other));
     const compiled = device.pipelines.compiled;
     expect(await isProven(device, matmul, only(matmul.variants.filter(({ name }) => name === 'block')))).toBe(true);
     expect(device.pipelines.compiled).toBe(compiled);
   });
 
   it.runIf(device.traits.subgroupMatrices)('is had by this adapter', async () => {
-    expect(await isProven(device, matmul, variant)).toBe(true);
+    for (const variant of variants) expect(await isProven(device, matmul, variant), variant.name).toBe(true);
   });
 });
 

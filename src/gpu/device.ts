@@ -148,13 +148,14 @@ async function requestAdapter(source: GPUSource) {
 
 /** Of an adapter that lists f16 in, f32 out, 16 x 16 x 16 among the products of its subgroups: NVIDIA's and AMD's do, Apple's none that sums in f32. */
 function subgroupMatricesOf(
-  { subgroupMatrixConfigs = [] }: GPUAdapterInfo & { readonly subgroupMatrixConfigs?: Iterable<MatrixConfig> },
+  adapter: GPUAdapter,
   { features, subgroups: [least, most] }: AdapterSummary,
 ): Traits['subgroupMatrices'] {
   if (!MATRIX_FEATURES.every((name) => features.includes(name))) return undefined;
+  const info: GPUAdapterInfo & { readonly subgroupMatrixConfigs?: Iterable<MatrixConfig> } = adapter.info;
   const isSuch = ({ componentType, resultComponentType, M, N, K }: MatrixConfig) =>
     componentType === 'f16' && resultComponentType === 'f32' && [M, N, K].every((side) => side === 16);
-  if (![...subgroupMatrixConfigs].some(isSuch)) return undefined;
+  if (![...(info.subgroupMatrixConfigs ?? [])].some(isSuch)) return undefined;
   if (least === MATRIX_LANES && most === MATRIX_LANES) return 'fixed';
   return features.includes(SIZE_FEATURE) && least <= MATRIX_LANES && most >= MATRIX_LANES ? 'sized' : undefined;
 }
@@ -220,7 +221,7 @@ export class Device {
     isDefault = false,
   ): Promise<Device> {
     const requiredLimits: Record<string, number> = { ...summary.limits };
-    const matrices = subgroupMatricesOf(adapter.info, summary);
+    const matrices = subgroupMatricesOf(adapter, summary);
     const wanted = new Set([
       ...WANTED_FEATURES,
       ...(matrices ? MATRIX_FEATURES : []),

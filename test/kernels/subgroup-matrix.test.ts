@@ -2,8 +2,6 @@
 // reference; what adapters must list for them; and the proof that a device must give before they are chosen on it.
 
 import { describe, expect, it } from 'vitest';
-import units from '../../shaders/matmul/subgroup_matrix_units.wgsl?raw';
-import entry from '../../shaders/matmul/subgroups_fixed.wgsl?raw';
 import { isProven } from '../../src/engine/compile/proof.ts';
 import { openDevice } from '../../src/gpu/device.ts';
 import { mayServe, type Traits, type Variant } from '../../src/kernels/kernel.ts';
@@ -13,6 +11,7 @@ import { CODECS } from '../../src/values/stored-elements.ts';
 import { field, leading, only } from '../entry.ts';
 import { type HostArray, runKernel, testDevice } from '../harness.ts';
 import { EVERY_CASE, testHost } from '../host.ts';
+import { STAND_INS, withStandIns } from '../subgroup-matrices.ts';
 import { cases } from './cases.ts';
 import { Draws, inputsOf, toArrays } from './inputs.ts';
 
@@ -22,49 +21,13 @@ const variants = matmul.variants.filter(({ name }) => name.startsWith('subgroupM
 const [large, small] = leading(2, variants);
 const matmulCase = only(cases.filter(({ kernel }) => kernel.name === 'matmul'));
 
-/** A fragment of factors is where they lie, eight to a vec4u; of one of sums each of 32 lanes has half a row. */
-const STAND_INS = `
-alias Factors = u32;
-alias Sums = mat2x4f;
-var<private> own: u32;
-
-fn left_at(at: u32) -> Factors { return at; }
-fn right_at(at: u32) -> Factors { return at; }
-
-// Two steps of the sum, of a line of a fragment.
-fn pair_of(at: Factors, line: u32, pair: u32) -> vec2f { return unpack2x16float(panels[at + line * ROW + pair / 4u][pair % 4u]); }
-
-fn add_product(sums: Sums, left: Factors, right: Factors) -> Sums {
-  var made = sums;
-  for (var i = 0u; i < 8u; i++) {
-    for (var pair = 0u; pair < 8u; pair++) {
-      let products = pair_of(left, own / 2u, pair) * pair_of(right, 8u * (own % 2u) + i, pair);
-      made[i / 4u][i % 4u] += products.x;
-      made[i / 4u][i % 4u] += products.y;
-    }
-  }
-  return made;
-}
-
-fn keep_sums(at: u32, sums: Sums) {
-  panels[at + 2u * own] = bitcast<vec4u>(sums[0]);
-  panels[at + 2u * own + 1u] = bitcast<vec4u>(sums[1]);
-}
-
-@compute @workgroup_size(LANES)
-fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
-        @builtin(local_invocation_index) lane: u32) {
-  own = lane % 32u;
-  make_tile(group, groups, lane, lane / 32u);
-}
-`;
-
 const standingIn = (variant: Variant<MatmulProblem>, text = STAND_INS): Variant<MatmulProblem> => ({
   ...variant,
   dispatch(problem) {
     const dispatch = variant.dispatch(problem, MATRICES);
-    expect(dispatch.shader).toContain(units + entry);
-    return { ...dispatch, shader: dispatch.shader.replace(units + entry, text) };
+    const shader = withStandIns(dispatch.shader, text);
+    expect(shader).not.toBe(dispatch.shader);
+    return { ...dispatch, shader };
   },
 });
 const standIn = standingIn(large);

@@ -15,7 +15,7 @@ export interface Compiled {
   /** That a SIMD unit holds at once. */
   readonly waves: number;
   readonly instructions: number;
-  /** The loop with the largest share of multiply-adds, or of products of matrices; none where no loop has any. */
+  /** The loop with the most multiply-adds, those of matrices with them, to an instruction; none where no loop has any. */
   readonly loop: Loop | undefined;
 }
 
@@ -84,15 +84,21 @@ export function densestLoop(code: string): Loop | undefined {
       if (first === undefined || first > last) return;
       const before = blocks.slice(first, last).flatMap((block) => block.instructions);
       const loop = loopOf([...before, ...instructions.slice(0, end + 1)]);
-      if (shareOf(loop) > (densest ? shareOf(densest) : 0)) densest = loop;
+      if (densityOf(loop) > (densest ? densityOf(densest) : 0)) densest = loop;
     });
   });
   return densest;
 }
 
-/** The part of a loop's instructions that is multiply-adds, or products of matrices. */
-export const shareOf = ({ instructions, multiplyAdds, matrixProducts }: Loop): number =>
-  (multiplyAdds + matrixProducts) / instructions;
+/** The part of a loop's instructions that is multiply-adds. */
+export const shareOf = ({ instructions, multiplyAdds }: Loop): number => multiplyAdds / instructions;
+
+/** Of a lane, in a product of 16 x 16 x 16 by 32 of them. */
+const MULTIPLY_ADDS_OF_PRODUCT = 128;
+
+/** A lane's multiply-adds, those of matrices with them, to an instruction. */
+const densityOf = ({ instructions, multiplyAdds, matrixProducts }: Loop): number =>
+  (multiplyAdds + MULTIPLY_ADDS_OF_PRODUCT * matrixProducts) / instructions;
 
 function loopOf(instructions: readonly string[]): Loop {
   const count = (pattern: RegExp) => instructions.filter((instruction) => pattern.test(instruction)).length;

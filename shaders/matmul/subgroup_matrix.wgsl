@@ -1,6 +1,6 @@
 // needs: p
 // needs: Sums, left_at, right_at, add_product
-// needs: DEPTH, ROW, LOW, RIGHT, panels, fetch_a, fetch_b, halves_of, left_over, finish_fragments
+// needs: DEPTH, ROW, LOW, RIGHT, panels, fetch_a, fetch_b, halves_of, split, finish_fragments
 // gives: TILE, make_tile
 // C = A transposed(B) in tiles of 64 x 64 by the matrix units of a GPU: each subgroup has 32 x 32 elements in fragments of 16 x 16.
 
@@ -30,15 +30,15 @@ fn make_tile(group: vec3u, groups: vec3u, lane: u32, subgroup: u32) {
   var t00: Sums; var t01: Sums; var t10: Sums; var t11: Sums;  // of what the first halves of A leave
   for (var start = 0u; start < p.K; start += DEPTH) {
     let k = start + 8u * eighth;
-    let a0 = fetch_a(at_a0, k);
-    let a1 = fetch_a(at_a1, k);
+    let a0 = split(fetch_a(at_a0, k));
+    let a1 = split(fetch_a(at_a1, k));
     let b0 = fetch_b(at_b0, k);
     let b1 = fetch_b(at_b1, k);
     workgroupBarrier();
-    panels[place] = halves_of(a0);
-    panels[place + 32u * ROW] = halves_of(a1);
-    panels[LOW + place] = halves_of(left_over(a0));
-    panels[LOW + place + 32u * ROW] = halves_of(left_over(a1));
+    panels[place] = a0[0];
+    panels[place + 32u * ROW] = a1[0];
+    panels[LOW + place] = a0[1];
+    panels[LOW + place + 32u * ROW] = a1[1];
     panels[RIGHT + place] = halves_of(b0);
     panels[RIGHT + place + 32u * ROW] = halves_of(b1);
     workgroupBarrier();

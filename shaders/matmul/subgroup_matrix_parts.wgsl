@@ -1,7 +1,7 @@
 // needs: a, b
 // needs: p, start_of, finish
 // needs: TILE, Sums, keep_sums
-// gives: LANES, DEPTH, ROW, LOW, RIGHT, panels, fetch_a, fetch_b, halves_of, left_over, finish_fragments
+// gives: LANES, DEPTH, ROW, LOW, RIGHT, panels, fetch_a, fetch_b, halves_of, split, finish_fragments
 // What products by the matrix units of a GPU share: factors of 16 bits, sums of 32. A workgroup is four subgroups of 32 lanes, two
 // beside each other and two below; A and B pass through workgroup memory in panels of 32 steps of k, each step of a row beside the
 // next.
@@ -20,6 +20,7 @@ const RIGHT = 2u * TILE * ROW; // where B begins
 // Elements of A below 2^20 are within the range of 16 bits.
 const SCALE = 0.0625f;
 const LOW_SCALE = 2048f;
+const SMALLEST_NORMAL = 6.103515625e-5f; // of a half, 2^-14
 
 var<workgroup> panels: array<vec4u, max(3u * TILE * ROW, 512u)>;
 
@@ -37,11 +38,15 @@ fn halves_of(values: mat2x4f) -> vec4u {
   return vec4u(pack2x16float(values[0].xy), pack2x16float(values[0].zw), pack2x16float(values[1].xy), pack2x16float(values[1].zw));
 }
 
-// What these halves leave of the values.
-fn left_over(values: mat2x4f) -> mat2x4f {
-  let halves = halves_of(values);
-  return (values - mat2x4f(vec4f(unpack2x16float(halves.x), unpack2x16float(halves.y)),
-                           vec4f(unpack2x16float(halves.z), unpack2x16float(halves.w)))) * LOW_SCALE;
+// What the first halves leave of the values. These have the upper bits alone, which are exact in a half, or nothing below its
+// normal numbers: bits, since compilers take what is packed and unpacked again for what it was.
+fn first_of(values: vec4f) -> vec4f {
+  let upper = bitcast<vec4f>(bitcast<vec4u>(values) & vec4u(0xffffe000u));
+  return select(vec4f(), upper, abs(values) >= vec4f(SMALLEST_NORMAL));
+}
+fn split(values: mat2x4f) -> array<vec4u, 2> {
+  let first = mat2x4f(first_of(values[0]), first_of(values[1]));
+  return array<vec4u, 2>(halves_of(first), halves_of((values - first) * LOW_SCALE));
 }
 
 // Of each subgroup one fragment, the first of them from there on.

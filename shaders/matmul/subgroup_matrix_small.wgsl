@@ -1,6 +1,6 @@
 // needs: p
 // needs: Sums, left_at, right_at, add_product
-// needs: DEPTH, ROW, LOW, RIGHT, panels, fetch_a, fetch_b, halves_of, left_over, finish_fragments
+// needs: DEPTH, ROW, LOW, RIGHT, panels, fetch_a, fetch_b, halves_of, split, finish_fragments
 // gives: TILE, make_tile
 // subgroup_matrix.wgsl in tiles of 32 x 32, a fragment to a subgroup: for products that would leave most of a GPU idle.
 
@@ -27,12 +27,12 @@ fn make_tile(group: vec3u, groups: vec3u, lane: u32, subgroup: u32) {
   var low_sums: Sums;  // of what the first halves of A leave
   for (var start = 0u; start < p.K; start += DEPTH) {
     let k = start + 8u * eighth;
-    let values_a = fetch_a(at_a, k);
-    let values_b = fetch_b(at_b, k);
+    let a_halves = split(fetch_a(at_a, k));
+    let b_halves = halves_of(fetch_b(at_b, k));
     workgroupBarrier();
-    panels[place] = halves_of(values_a);
-    panels[LOW + place] = halves_of(left_over(values_a));
-    panels[RIGHT + place] = halves_of(values_b);
+    panels[place] = a_halves[0];
+    panels[LOW + place] = a_halves[1];
+    panels[RIGHT + place] = b_halves;
     workgroupBarrier();
     for (var step = 0u; step < DEPTH / 16u; step++) {
       let beside = 2u * min(step, DEPTH / 16u - 1u);

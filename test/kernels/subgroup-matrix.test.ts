@@ -131,6 +131,13 @@ describe('proof on a device', () => {
     }
   });
 
+  it('is not had by a text that the device refuses, which goes on', async () => {
+    expect(await isProven(device, matmul, standingIn(large, STAND_INS.replace('bitcast', 'cast_bits')))).toBe(false);
+    expect(device.status).toBe('works');
+    await device.idle();
+    device.check();
+  });
+
   it('asks nothing of what WGSL describes', async () => {
     for (const other of matmul.variants) expect(other.provenOn !== undefined).toBe(variants.includes(other));
     const compiled = device.pipelines.compiled;

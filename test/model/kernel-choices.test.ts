@@ -5,6 +5,7 @@ import { KernelChoices, Trial } from '../../src/engine/compile/choices.ts';
 import { matmul } from '../../src/kernels/matmul.ts';
 import type { MatmulProblem } from '../../src/kernels/matmul-problem.ts';
 import { Stopped } from '../../src/util/errors.ts';
+import { entry } from '../entry.ts';
 import { runnable, testDevice } from '../harness.ts';
 import { LARGEST, leastBudget, openTrainer, run, type Work } from './runs.ts';
 
@@ -70,6 +71,40 @@ test.runIf(hasQuads)('measuring ends where it is to, within a trial, and leaves 
   early.abort();
   await trainer.setBudget(trainer.session.leastBudget);
   await trainer.destroy();
+});
+
+test('what the device computes otherwise than the reference is never tried, and not taken as recorded', async () => {
+  const block = entry(new Map(matmul.variants.map((variant) => [variant.name, variant])), 'block');
+  const proof = { problem: { layout: 'NN', M: 8, N: 8, K: 8 }, reach: { a: 8, b: 8 } } as const;
+  const right: typeof block = { ...block, name: 'right', provenOn: proof };
+  // Without the last step of the sum.
+  const wrong: typeof block = {
+    ...right,
+    name: 'wrong',
+    dispatch: (p, traits) => block.dispatch({ ...p, K: p.K - 1, aStride: p.K }, traits),
+  };
+  const kernel = { ...matmul, variants: [block, right, wrong] };
+  const problem = product(8);
+  const tried: string[][] = [];
+  vi.spyOn(Trial.prototype, 'fastest').mockImplementation(async (variants) => {
+    tried.push(variants.map(({ name }) => name));
+    return 'right';
+  });
+  const settle = async (recorded = {}) => {
+    const choices = new KernelChoices(device, recorded);
+    await choices.settle([{ kernel, whole: problem, problem, operands: {} }]);
+    return choices.record();
+  };
+  const found = await settle();
+  const [key = ''] = Object.keys(found);
+  expect(found).toEqual({ [key]: 'right' });
+  expect(await settle({ [key]: 'right' })).toEqual(found);
+  expect(tried).toEqual([['block', 'right']]);
+  expect(await settle({ [key]: 'wrong' })).toEqual(found);
+  expect(tried).toEqual([
+    ['block', 'right'],
+    ['block', 'right'],
+  ]);
 });
 
 test('a GPU compiles the shaders of all its choices before the first trial', async () => {

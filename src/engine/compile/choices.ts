@@ -117,8 +117,8 @@ export class KernelChoices {
       const candidates = this.#candidates(kernel, whole, stored);
       if (candidates.length < 2) continue;
       const key = keyOf(kernel, whole, candidates);
-      const recorded = this.#chosen.get(key);
-      if (unsettled.has(key) || (recorded && candidates.some(({ name }) => name === recorded))) continue;
+      const recorded = candidates.find(({ name }) => name === this.#chosen.get(key));
+      if (unsettled.has(key) || (recorded && (await isProven(this.#device, kernel, recorded)))) continue;
       const proven = await Promise.all(candidates.map((variant) => isProven(this.#device, kernel, variant)));
       const variants = this.#worthTrying(
         kernel,

@@ -1,7 +1,10 @@
-// gives: kept, kept_of, values_of
-// Columns of B in a panel, as floats.
+// needs: QUARTERS, STEPS, DEPTH
+// gives: columns_at, keep_columns
+// The panel of B, of floats.
 
-alias kept = vec4f;
+// As that of A: one vec4f more than a row has.
+var<workgroup> panel_b: array<array<array<vec4f, QUARTERS + 1>, STEPS>, DEPTH / STEPS>;  // (k / STEPS, k % STEPS, column / 4)
 
-fn kept_of(values: vec4f) -> kept { return values; }
-fn values_of(columns: kept) -> vec4f { return columns; }
+// Four columns, and those 32 further on; at step i of quarter g of the panel.
+fn columns_at(g: u32, i: u32, quarter: u32, further: u32) -> vec4f { return panel_b[g][i][quarter + 8u * further]; }
+fn keep_columns(g: u32, i: u32, quarter: u32, values: vec4f) { panel_b[g][i][quarter] = values; }

@@ -2,10 +2,11 @@
 // driver's compiler says of each. Runs in a process of its own: a driver reads its environment once.
 
 import { readFileSync, truncateSync } from 'node:fs';
-import { bytesMovedBy } from '../../src/engine/compile/operations.ts';
+import { bytesMovedBy, storedOperands } from '../../src/engine/compile/operations.ts';
 import { type Device, openDevice } from '../../src/gpu/device.ts';
 import { withPrelude } from '../../src/gpu/shader.ts';
-import type { Variant } from '../../src/kernels/kernel.ts';
+import { mayServe, type StoredOperands, type Variant } from '../../src/kernels/kernel.ts';
+import { readingNarrow } from '../../src/kernels/stored.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import { type Compiled, parseCompiled } from './machine-code.ts';
 import { dispatchesOf, STEPS } from './steps.ts';
@@ -16,6 +17,8 @@ export interface CompiledVariant extends Compiled {
   readonly variant: string;
   /** The first problem that it is for. */
   readonly problem: object;
+  /** How its operands are stored, where not as floats. */
+  readonly stored: StoredOperands;
 }
 
 /** Dispatches of a step that launch the same number of waves. */
@@ -43,12 +46,14 @@ export async function compileSteps(path: string, wanted: string): Promise<LabRep
   const compiler = new Compiler(device, path);
   const launches = new Map<string, Launch>();
   for (const step of STEPS) {
-    for (const { kernel, problem, whole, label, operands } of dispatchesOf(step)) {
+    for (const dispatch of dispatchesOf(step)) {
+      const { kernel, problem, whole, label } = dispatch;
       if (!kernel.name.includes(wanted)) continue;
+      const stored = storedOperands(dispatch);
       const waves: Record<string, number> = {};
       for (const variant of kernel.variants as readonly Variant<object>[]) {
-        if (!(variant.supports?.(whole, device.traits) ?? true)) continue;
-        const { wave } = await compiler.compile(kernel.name, variant, problem);
+        if (!mayServe(variant, whole, device.traits, stored)) continue;
+        const { wave } = await compiler.compile(kernel.name, variant, problem, stored);
         const { workgroups, shader, constants } = variant.dispatch(problem, device.traits);
         const invocations = workgroupSize(withPrelude(shader, constants));
         waves[variant.name] = workgroups.reduce((product, n) => product * n, 1) * Math.ceil(invocations / wave);
@@ -59,7 +64,7 @@ export async function compileSteps(path: string, wanted: string): Promise<LabRep
         step: step.name,
         kernel: kernel.name,
         label,
-        bytes: bytesMovedBy({ kernel, problem, operands }),
+        bytes: bytesMovedBy(dispatch),
         waves,
       };
       launches.set(key, { ...first, ...before, dispatches: (before?.dispatches ?? 0) + 1 });
@@ -79,15 +84,22 @@ class Compiler {
     this.#path = path;
   }
 
-  async compile(kernel: string, variant: Variant<object>, problem: object): Promise<CompiledVariant> {
-    const { shader, constants } = variant.dispatch(problem, this.#device.traits);
+  async compile(
+    kernel: string,
+    variant: Variant<object>,
+    problem: object,
+    stored: StoredOperands,
+  ): Promise<CompiledVariant> {
+    const dispatch = variant.dispatch(problem, this.#device.traits);
+    const { constants } = dispatch;
+    const shader = readingNarrow(dispatch.shader, stored);
     const key = withPrelude(shader, constants);
     const before = this.known.get(key);
     if (before) return before;
     truncateSync(this.#path);
     await this.#device.pipelines.get(`${kernel}.${variant.name}`, shader, constants);
     const compiled = parseCompiled(readFileSync(this.#path, 'utf8'));
-    const made = { kernel, variant: variant.name, problem, ...compiled };
+    const made = { kernel, variant: variant.name, problem, stored, ...compiled };
     this.known.set(key, made);
     return made;
   }

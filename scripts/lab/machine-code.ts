@@ -15,7 +15,7 @@ export interface Compiled {
   /** That a SIMD unit holds at once. */
   readonly waves: number;
   readonly instructions: number;
-  /** The loop with the largest share of multiply-adds; none where no loop has any. */
+  /** The loop with the most multiply-adds, those of matrices with them, to an instruction; none where no loop has any. */
   readonly loop: Loop | undefined;
 }
 
@@ -24,6 +24,8 @@ export interface Loop {
   readonly instructions: number;
   /** Instructions; two in one (`v_dual_`) count as two here and there. */
   readonly multiplyAdds: number;
+  /** Products of matrices, of 16 x 16 x 16 multiply-adds each. */
+  readonly matrixProducts: number;
   /** From workgroup memory: all, and those of 128 bits. */
   readonly workgroupReads: Reads;
   readonly globalReads: Reads;
@@ -82,7 +84,7 @@ export function densestLoop(code: string): Loop | undefined {
       if (first === undefined || first > last) return;
       const before = blocks.slice(first, last).flatMap((block) => block.instructions);
       const loop = loopOf([...before, ...instructions.slice(0, end + 1)]);
-      if (loop.multiplyAdds > 0 && (!densest || shareOf(loop) > shareOf(densest))) densest = loop;
+      if (densityOf(loop) > (densest ? densityOf(densest) : 0)) densest = loop;
     });
   });
   return densest;
@@ -91,6 +93,13 @@ export function densestLoop(code: string): Loop | undefined {
 /** The part of a loop's instructions that is multiply-adds. */
 export const shareOf = ({ instructions, multiplyAdds }: Loop): number => multiplyAdds / instructions;
 
+/** Of a lane, in a product of 16 x 16 x 16 by 32 of them. */
+const MULTIPLY_ADDS_OF_PRODUCT = 128;
+
+/** A lane's multiply-adds, those of matrices with them, to an instruction. */
+const densityOf = ({ instructions, multiplyAdds, matrixProducts }: Loop): number =>
+  (multiplyAdds + MULTIPLY_ADDS_OF_PRODUCT * matrixProducts) / instructions;
+
 function loopOf(instructions: readonly string[]): Loop {
   const count = (pattern: RegExp) => instructions.filter((instruction) => pattern.test(instruction)).length;
   // One instruction that does two things: `v_dual_fmac_f32 v0, v1, v2 :: v_dual_fmac_f32 v3, v4, v5`.
@@ -98,6 +107,7 @@ function loopOf(instructions: readonly string[]): Loop {
   return {
     instructions: parts.filter((part) => !/^s_delay_alu/.test(part.trim())).length,
     multiplyAdds: parts.filter((part) => /^v_(pk_|dual_)?(fma|fmac|mad|mac)(ak|mk)?_/.test(part.trim())).length,
+    matrixProducts: count(/^v_(wmma|mfma|swmmac)_/),
     workgroupReads: { all: count(/^ds_(load|read)/), wide: count(/^ds_(load|read)_b128/) },
     globalReads: {
       all: count(/^(buffer|global)_load/),

@@ -4,7 +4,9 @@ import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { type DispatchOperation, isDispatch } from '../../src/engine/compile/operations.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { parseConfig } from '../../src/formats/config.ts';
+import type { TrainingDtype } from '../../src/memory/layout/kinds.ts';
 import { makeModel } from '../../src/nn/index.ts';
+import { computedIn } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step/step-programs.ts';
 import { trainingWorkload } from '../../src/train/step/training-workload.ts';
 
@@ -14,9 +16,25 @@ interface Step {
   readonly config: object;
   readonly batch: number;
   readonly context: number;
+  /** @default 'f32' */
+  readonly dtype?: TrainingDtype;
 }
 
-/** GPT-2 124M, TinyLlama with two of its 22 blocks, which are alike, and Gemma 3 270M with two of its 18 and a small vocabulary. */
+const LLAMA: Step = {
+  name: 'Llama of width 2,048, 1 x 2,048',
+  config: {
+    ...{ model_type: 'llama', vocab_size: 32000, max_position_embeddings: 2048, hidden_size: 2048 },
+    ...{ intermediate_size: 5632, num_hidden_layers: 2, num_attention_heads: 32, num_key_value_heads: 4 },
+    rms_norm_eps: 1e-5,
+  },
+  batch: 1,
+  context: 2048,
+};
+
+/**
+ * GPT-2 124M, TinyLlama with two of its 22 blocks, which are alike, and Gemma 3 270M with two of its 18 and a small vocabulary; the
+ * Llama in sixteen bits, too.
+ */
 export const STEPS: readonly Step[] = [
   {
     name: 'GPT-2 124M, 8 x 1,024',
@@ -24,16 +42,7 @@ export const STEPS: readonly Step[] = [
     batch: 8,
     context: 1024,
   },
-  {
-    name: 'Llama of width 2,048, 1 x 2,048',
-    config: {
-      ...{ model_type: 'llama', vocab_size: 32000, max_position_embeddings: 2048, hidden_size: 2048 },
-      ...{ intermediate_size: 5632, num_hidden_layers: 2, num_attention_heads: 32, num_key_value_heads: 4 },
-      rms_norm_eps: 1e-5,
-    },
-    batch: 1,
-    context: 2048,
-  },
+  LLAMA,
   {
     name: 'Gemma 3 of width 640, 1 x 1,024',
     config: {
@@ -45,14 +54,16 @@ export const STEPS: readonly Step[] = [
     batch: 1,
     context: 1024,
   },
+  { ...LLAMA, name: `${LLAMA.name}, f16`, dtype: 'f16' },
+  { ...LLAMA, name: `${LLAMA.name}, bf16`, dtype: 'bf16' },
 ];
 
 /** With everything on the GPU, in bindings as large as GPUs have them. */
 const BINDING = 2 ** 31 - 4;
 
 /** In the order in which they run. */
-export function dispatchesOf({ name, config, batch, context }: Step): DispatchOperation[] {
-  const model = makeModel(parseConfig(config, name));
+export function dispatchesOf({ name, config, batch, context, dtype = 'f32' }: Step): DispatchOperation[] {
+  const model = computedIn(makeModel(parseConfig(config, name)), dtype);
   const workload = trainingWorkload(model, traceStep(model, batch, context), 1);
   const fit = fitMemory(workload, { ...DEFAULT_LIMITS, binding: BINDING, buffer: BINDING }, undefined);
   return fit.passes.step.operations.filter(isDispatch);

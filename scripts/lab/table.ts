@@ -12,17 +12,18 @@ export const FEW_WAVES = COMPUTE_UNITS * WAVES_EACH;
 
 export function tables(card: string, { adapter, variants, launches }: LabReport): string {
   const rows = variants.map(
-    ({ kernel, variant, registers, spills, scratch, workgroupMemory, waves, instructions, loop }) => [
-      `${kernel}.${variant}`,
+    ({ kernel, variant, stored, registers, spills, scratch, workgroupMemory, waves, instructions, loop }) => [
+      [`${kernel}.${variant}`, ...Object.entries(stored).map(([name, element]) => `${name} ${element}`)].join(', '),
       ...[registers, spills, scratch, workgroupMemory, waves, instructions].map(String),
       ...(loop
         ? [
             `${loop.instructions}`,
             `${(shareOf(loop) * 100).toFixed(0)} %`,
+            `${loop.matrixProducts}`,
             `${loop.workgroupReads.wide}/${loop.workgroupReads.all}`,
             `${loop.globalReads.wide}/${loop.globalReads.all}`,
           ]
-        : ['', '', '', '']),
+        : ['', '', '', '', '']),
     ],
   );
   const header = [
@@ -35,7 +36,7 @@ export function tables(card: string, { adapter, variants, launches }: LabReport)
     'instructions',
     'densest loop',
   ];
-  header.push('multiply-adds', '128-bit workgroup reads', '128-bit global reads');
+  header.push('multiply-adds', 'matrix products', '128-bit workgroup reads', '128-bit global reads');
   const shaders = new Map<string, { row: string[]; count: number }>();
   for (const row of rows) shaders.set(row.join(), { row, count: (shaders.get(row.join())?.count ?? 0) + 1 });
   const merged = [...shaders.values()].map(({ row, count }) => [...row, `${count}`]);

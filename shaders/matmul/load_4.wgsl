@@ -1,6 +1,6 @@
 // needs: A_ALONG_M, B_ALONG_K
 // needs: p
-// gives: place_a, place_b, load_row, load_a, load_b, steps
+// gives: a, b, place_a, place_b, load_row, load_a, load_b, steps
 // Loads of A and B, four floats at a time: one address and one bounds check for four elements. For K, a0, b0,
 // the strides other than 1 and the sizes of A and B all multiples of 4. Constants: A_ALONG_M is 1 where a_m
 // is 1 (A stored transposed) and else a_k is; B_ALONG_K is 1 where b_k is 1 (B stored transposed) and else

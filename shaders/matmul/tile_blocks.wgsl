@@ -1,4 +1,4 @@
-// needs: panel_a, panel_b
+// needs: panel_a, keep_columns
 // needs: load_a, load_b
 // needs: p
 // gives: fetch_a, fetch_b, keep_a, keep_b
@@ -22,8 +22,8 @@ fn keep_a(depth: u32, place: u32, block: mat4x4f) {
   panel_a[depth][3][place] = block[3];
 }
 fn keep_b(depth: u32, place: u32, block: mat4x4f) {
-  panel_b[depth][0][place] = block[0];
-  panel_b[depth][1][place] = block[1];
-  panel_b[depth][2][place] = block[2];
-  panel_b[depth][3][place] = block[3];
+  keep_columns(depth, 0u, place, block[0]);
+  keep_columns(depth, 1u, place, block[1]);
+  keep_columns(depth, 2u, place, block[2]);
+  keep_columns(depth, 3u, place, block[3]);
 }

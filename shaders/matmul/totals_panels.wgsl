@@ -1,5 +1,5 @@
 // needs: TOTALS_OF_A
-// needs: panel_a, panel_b, QUARTERS, STEPS, DEPTH
+// needs: panel_a, columns_at, QUARTERS, STEPS, DEPTH
 // needs: p
 // gives: total_panels, store_totals
 // totals_lanes.wgsl from panels in workgroup memory, with its bits: the first tile of a row or column sums what passes through them
@@ -14,7 +14,7 @@ var<private> total: vec4f;    // over the blocks
 
 fn panel_side(g: u32, i: u32, quarter: u32) -> vec4f {
   if (TOTALS_OF_A != 0u) { return panel_a[g][i][quarter]; }
-  return panel_b[g][i][quarter];
+  return columns_at(g, i, quarter, 0u);
 }
 
 fn all_of(quarter: u32) -> vec4f {

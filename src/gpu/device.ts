@@ -12,7 +12,12 @@ import { GPUBufferUsage, GPUMapMode, isOutOfMemory } from './constants.ts';
 import { mapBuffer } from './mapping.ts';
 import { Pipelines } from './pipelines.ts';
 
-const WANTED_FEATURES = ['timestamp-query', 'subgroups'] as const satisfies GPUFeatureName[];
+const WANTED_FEATURES: readonly string[] = ['timestamp-query', 'subgroups'];
+/** What subgroups take to multiply matrices, and to have one size where an adapter has several. */
+const MATRIX_FEATURES: readonly string[] = ['shader-f16', 'subgroups', 'chromium-experimental-subgroup-matrix'];
+const SIZE_FEATURE = 'subgroup-size-control';
+/** Lanes of a subgroup that multiplies matrices. */
+const MATRIX_LANES = 32;
 
 /** Limits that kernels and buffers use; the adapter's own are asked for, the defaults are enough. */
 const WANTED_LIMITS = [
@@ -47,6 +52,15 @@ export interface AdapterSummary {
   readonly limits: Readonly<Record<(typeof WANTED_LIMITS)[number], number>>;
   /** The least and the most invocations of a subgroup; 0 where it does not say. */
   readonly subgroups: readonly [number, number];
+}
+
+/** A product of subgroup matrices, as an adapter lists it. */
+interface MatrixConfig {
+  readonly componentType: string;
+  readonly resultComponentType: string;
+  readonly M: number;
+  readonly N: number;
+  readonly K: number;
 }
 
 /** Which adapter to open. */
@@ -132,6 +146,20 @@ async function requestAdapter(source: GPUSource) {
   return { adapter, summary };
 }
 
+/** Of an adapter that lists f16 in, f32 out, 16 x 16 x 16 among the products of its subgroups: NVIDIA's and AMD's do, Apple's none that sums in f32. */
+function subgroupMatricesOf(
+  adapter: GPUAdapter,
+  { features, subgroups: [least, most] }: AdapterSummary,
+): Traits['subgroupMatrices'] {
+  if (!MATRIX_FEATURES.every((name) => features.includes(name))) return undefined;
+  const info: GPUAdapterInfo & { readonly subgroupMatrixConfigs?: Iterable<MatrixConfig> } = adapter.info;
+  const isSuch = ({ componentType, resultComponentType, M, N, K }: MatrixConfig) =>
+    componentType === 'f16' && resultComponentType === 'f32' && [M, N, K].every((side) => side === 16);
+  if (![...(info.subgroupMatrixConfigs ?? [])].some(isSuch)) return undefined;
+  if (least === MATRIX_LANES && most === MATRIX_LANES) return 'fixed';
+  return features.includes(SIZE_FEATURE) && least <= MATRIX_LANES && most >= MATRIX_LANES ? 'sized' : undefined;
+}
+
 /** Errors: HoldfastError for what is no device. */
 export const checkDevice = (device: Device): void =>
   void check(having<Device>('a device, as openDevice gives', 'check', 'adapter'), device, 'device');
@@ -193,12 +221,24 @@ export class Device {
     isDefault = false,
   ): Promise<Device> {
     const requiredLimits: Record<string, number> = { ...summary.limits };
-    const requiredFeatures = WANTED_FEATURES.filter((feature) => adapter.features.has(feature));
+    const matrices = subgroupMatricesOf(adapter, summary);
+    const wanted = new Set([
+      ...WANTED_FEATURES,
+      ...(matrices ? MATRIX_FEATURES : []),
+      ...(matrices === 'sized' ? [SIZE_FEATURE] : []),
+    ]);
+    const requiredFeatures = [...wanted].filter((name) => summary.features.includes(name)) as GPUFeatureName[];
     const gpu = await adapter.requestDevice({ requiredFeatures, requiredLimits });
-    return new Device(gpu, summary, reopen, isDefault);
+    return new Device(gpu, summary, matrices, reopen, isDefault);
   }
 
-  private constructor(gpu: GPUDevice, adapter: AdapterSummary, reopen: () => Promise<Device>, isDefault: boolean) {
+  private constructor(
+    gpu: GPUDevice,
+    adapter: AdapterSummary,
+    subgroupMatrices: Traits['subgroupMatrices'],
+    reopen: () => Promise<Device>,
+    isDefault: boolean,
+  ) {
     this.gpu = gpu;
     this.reopen = reopen;
     this.isDefault = isDefault;
@@ -210,6 +250,7 @@ export class Device {
     this.traits = {
       software: adapter.software,
       subgroupSize: gpu.features.has('subgroups') && least === most ? least : 0,
+      ...(subgroupMatrices && { subgroupMatrices }),
     };
     gpu.addEventListener('uncapturederror', ({ error }) => {
       this.#exhausted ||= isOutOfMemory(error);

@@ -4,7 +4,7 @@
 // no buffer and no tensor: the graph binds tensors to operand names, the engine turns dispatches into
 // pipelines. Invariant: every variant and the reference compute the same function of the same operands.
 
-import { bytesPerElement, type ChunkElement } from './stored.ts';
+import { bytesPerElement, type ChunkElement, type NarrowElement } from './stored.ts';
 
 /** Bytes of an element, by its WGSL type. */
 export const ELEMENT_TYPES = { f32: 4, i32: 4, u32: 4 } as const;
@@ -46,7 +46,15 @@ export interface Traits {
   readonly software: boolean;
   /** The subgroup size where it is one fixed number and the feature is on; else 0. */
   readonly subgroupSize: number;
+  /**
+   * How a shader has subgroups of 32 lanes that multiply matrices of 16 x 16, factors in f16 and sums in f32: all are such, or
+   * those of a shader that asks for the size. Absent: it has none.
+   */
+  readonly subgroupMatrices?: 'fixed' | 'sized' | undefined;
 }
+
+/** How floats that a kernel only reads are stored, by operand; absent where as floats. */
+export type StoredOperands = Readonly<Record<string, NarrowElement>>;
 
 /**
  * Whether lanes are SIMD lanes of a CPU that come in quads (SwiftShader 4, llvmpipe 8): they swap values for the
@@ -60,10 +68,28 @@ export interface Variant<P> {
   readonly name: string;
   /** Absent: supports every problem on every adapter. */
   supports?(problem: P, traits: Traits): boolean;
+  /** Operands that must be stored so. Absent: it takes them however they are. */
+  readonly readsOnly?: StoredOperands;
   /** A software adapter's compiler takes up to a second and a half over it, several times what it takes over the others. */
   readonly compilesSlowly?: true;
+  /**
+   * A problem that a device must compute as the reference does before this is ever chosen on it, of integers whose sums are exact
+   * in float32 in any order, for units that adapters differ in. `reach`: how far the integers of each operand go. Absent: WGSL says
+   * what it computes.
+   */
+  readonly provenOn?: { readonly problem: P; readonly reach: Readonly<Record<string, number>> };
   dispatch(problem: P, traits: Traits): Dispatch;
 }
+
+/** Whether a variant may be chosen for a problem on an adapter, with its operands stored so. */
+export const mayServe = <P>(
+  { supports, readsOnly = {} }: Pick<Variant<P>, 'supports' | 'readsOnly'>,
+  problem: P,
+  traits: Traits,
+  stored: StoredOperands = {},
+): boolean =>
+  Object.entries(readsOnly).every(([name, element]) => stored[name] === element) &&
+  (supports?.(problem, traits) ?? true);
 
 /** Some rows of a stored tensor: what one chunk holds of it. Elements of the whole tensor; always whole rows. */
 export interface Tile {

@@ -1,6 +1,7 @@
 // C = op(A) op(B), continued from C or not, finished by an epilogue. One strided problem serves NN, NT and
 // TN, column slices of packed tensors and row tiles of large weights. The sum over k is in increasing order
-// with one accumulator per element in every variant: splitting k over calls changes no bit, nor does splitting M or N.
+// with one accumulator per element in every variant, so that splitting k over calls changes no bit, nor does splitting M or N; but
+// in subgroup matrices, whose order is the adapter's own: they serve products that are never split over k.
 
 import blockShader from '../../shaders/matmul/block.wgsl?raw';
 import epilogueActivationGradient from '../../shaders/matmul/epilogue_activation_gradient.wgsl?raw';
@@ -13,6 +14,8 @@ import epilogueScale from '../../shaders/matmul/epilogue_scale.wgsl?raw';
 import epilogueSoftcap from '../../shaders/matmul/epilogue_softcap.wgsl?raw';
 import load1 from '../../shaders/matmul/load_1.wgsl?raw';
 import load4 from '../../shaders/matmul/load_4.wgsl?raw';
+import panelFloats from '../../shaders/matmul/panel_floats.wgsl?raw';
+import panelHalves from '../../shaders/matmul/panel_halves.wgsl?raw';
 import panelLoop from '../../shaders/matmul/panel_loop.wgsl?raw';
 import panelUnrolled from '../../shaders/matmul/panel_unrolled.wgsl?raw';
 import problemShader from '../../shaders/matmul/problem.wgsl?raw';
@@ -20,6 +23,12 @@ import quadsShader from '../../shaders/matmul/quads.wgsl?raw';
 import rowsShader from '../../shaders/matmul/rows.wgsl?raw';
 import store1 from '../../shaders/matmul/store_1.wgsl?raw';
 import store4 from '../../shaders/matmul/store_4.wgsl?raw';
+import subgroupMatrixShader from '../../shaders/matmul/subgroup_matrix.wgsl?raw';
+import subgroupMatrixParts from '../../shaders/matmul/subgroup_matrix_parts.wgsl?raw';
+import subgroupMatrixSmall from '../../shaders/matmul/subgroup_matrix_small.wgsl?raw';
+import subgroupMatrixUnits from '../../shaders/matmul/subgroup_matrix_units.wgsl?raw';
+import subgroupsFixed from '../../shaders/matmul/subgroups_fixed.wgsl?raw';
+import subgroupsSized from '../../shaders/matmul/subgroups_sized.wgsl?raw';
 import tileBlocks from '../../shaders/matmul/tile_blocks.wgsl?raw';
 import tiledShader from '../../shaders/matmul/tiled.wgsl?raw';
 import tiledSmallShader from '../../shaders/matmul/tiled_small.wgsl?raw';
@@ -108,10 +117,12 @@ function params(p: MatmulProblem) {
 }
 
 /** Loads of four floats at a time where A and B allow it (see matmul/load_4.wgsl), else of one: the same bits. */
-function loadsFor(p: MatmulProblem): string {
+const loadsFor = (p: MatmulProblem): string => (isInFours(p) ? load4 : load1);
+
+function isInFours(p: MatmulProblem): boolean {
   const { a, b } = geometry(p);
   const counts = [p.K, p.aOffset ?? 0, p.bOffset ?? 0, a.stride, b.stride, a.size, b.size];
-  return counts.every((count) => count % 4 === 0) ? load4 : load1;
+  return counts.every((count) => count % 4 === 0);
 }
 
 /** C four floats at a time where it allows it (see matmul/store_4.wgsl), else one: the same bits. */
@@ -148,17 +159,42 @@ const LANES = 32;
 
 /** So few tiles of 64 x 64 leave a large GPU idle: smaller ones are tried, too. Each compute unit runs several at once. */
 const FEW_TILES = 512;
+const hasFewTiles = ({ M, N }: MatmulProblem): boolean => ceilDiv(M, 64) * ceilDiv(N, 64) < FEW_TILES;
 
 /** Multiply-adds past which 'block' is not tried: a GPU would take long over it, and Windows resets one that does. */
 const LARGEST_BLOCK_TRIAL = 2 ** 31;
 
 /** 64 invocations and 8,704 bytes of workgroup memory, with totals 9,728: within the limits that WebGPU guarantees. */
-const tiled = (name: string, panel: string): Variant<MatmulProblem> => ({
+const tiled = (name: string, panel: string, kept = panelFloats): Variant<MatmulProblem> => ({
   name,
   supports: (_, { software }) => !software,
   dispatch(p) {
-    const main = tiledShader + panel + tileBlocks;
+    const main = tiledShader + panel + kept + tileBlocks;
     return tiles(main, loadsFor(p), p, { rows: 64, columns: 64 }, {}, totalsPanels);
+  },
+});
+
+/** Panels in which B stays in halves: 6,656 bytes. With the bits of the others; bfloat16 takes more to widen than it saves. */
+const tiledHalves = (name: string, panel: string): Variant<MatmulProblem> => ({
+  ...tiled(name, panel, panelHalves),
+  readsOnly: { b: 'f16' },
+});
+
+/**
+ * 128 invocations and 15,360 or 8,192 bytes. Where B is a weight stored transposed, which is cut by its rows: columns of C. `side`:
+ * of a tile; below that of the largest, where those would be few.
+ */
+const subgroupMatrix = (name: string, main: string, side: 64 | 32): Variant<MatmulProblem> => ({
+  name,
+  readsOnly: { b: 'f16' },
+  supports: (p, { subgroupMatrices }) =>
+    subgroupMatrices !== undefined && p.layout === 'NT' && p.M > FEW && isInFours(p) && (side === 64 || hasFewTiles(p)),
+  // Tiles cut at both edges, of more than a panel.
+  provenOn: { problem: { layout: 'NT', M: 68, N: 76, K: 84 }, reach: { a: 2 ** 12, b: 8 } },
+  dispatch(p, { subgroupMatrices }) {
+    const entry = subgroupMatrices === 'sized' ? subgroupsSized : subgroupsFixed;
+    const parts = subgroupMatrixParts + subgroupMatrixUnits + entry;
+    return tiles(main + parts, load4, p, { rows: side, columns: side });
   },
 });
 
@@ -227,9 +263,9 @@ export const matmul: Kernel<MatmulProblem> = {
     {
       // 64 invocations and 9,216 bytes, with totals 9,728.
       name: 'tiledSmall',
-      supports: ({ M, N }, { software }) => !software && ceilDiv(M, 64) * ceilDiv(N, 64) < FEW_TILES,
+      supports: (p, { software }) => !software && hasFewTiles(p),
       dispatch: (p) =>
-        tiles(tiledSmallShader + tileBlocks, loadsFor(p), p, { rows: 32, columns: 32 }, {}, totalsPanels),
+        tiles(tiledSmallShader + panelFloats + tileBlocks, loadsFor(p), p, { rows: 32, columns: 32 }, {}, totalsPanels),
     },
     {
       // No barriers, no subgroup operations: for software adapters that report no subgroups (Deno's), and to be tried elsewhere.
@@ -237,6 +273,10 @@ export const matmul: Kernel<MatmulProblem> = {
       supports: ({ M, N, K }, { software }) => M > FEW && (software || M * N * K <= LARGEST_BLOCK_TRIAL),
       dispatch: (p) => tiles(blockShader, load1, p, { rows: 16, columns: 32 }),
     },
+    tiledHalves('tiledHalves', panelLoop),
+    tiledHalves('tiledHalvesUnrolled', panelUnrolled),
+    subgroupMatrix('subgroupMatrix', subgroupMatrixShader, 64),
+    subgroupMatrix('subgroupMatrixSmall', subgroupMatrixSmall, 32),
   ],
   rows: cutByRows,
   tile(p, operand, tile) {

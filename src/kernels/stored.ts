@@ -325,6 +325,10 @@ const READS: Readonly<Record<NarrowElement, (name: string) => Readonly<Record<1 
   q6_k: q6k,
 };
 
+/** The shader with operands that it only reads stored in these ways, by their names. */
+export const readingNarrow = (source: string, stored: Readonly<Record<string, NarrowElement>>): string =>
+  Object.entries(stored).reduce((text, [name, element]) => readingStored(text, name, element), source);
+
 /** The shader with an operand that it only reads stored in this way. */
 export function readingStored(source: string, name: string, element: StoredElement): string {
   if (!isNarrow(element)) return source;

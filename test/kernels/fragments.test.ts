@@ -68,7 +68,10 @@ function shadersOf(): Shader[] {
   // biome-ignore lint/suspicious/noExplicitAny: kernels of different problems
   const run = (kernel: Kernel<any>, problem: object) => {
     for (const variant of kernel.variants) {
-      add(`${kernel.name}.${variant.name}`, variant.dispatch(problem, { software: true, subgroupSize: 4 }));
+      for (const subgroupMatrices of ['fixed', 'sized'] as const) {
+        const traits = { software: true, subgroupSize: 4, subgroupMatrices };
+        add(`${kernel.name}.${variant.name}`, variant.dispatch(problem, traits));
+      }
     }
   };
   for (const { kernel, problems } of cases) for (const problem of problems) run(kernel, problem);

@@ -12,7 +12,7 @@ import type { AttentionMask } from '../../src/kernels/attention-mask.ts';
 import { crossEntropyLoss, crossEntropyTile } from '../../src/kernels/cross-entropy.ts';
 import { tokenIndex } from '../../src/kernels/embedding.ts';
 import { geglu, gegluBackward, swiglu, swigluBackward } from '../../src/kernels/gated.ts';
-import { type Kernel, linearGrid, type Traits, type Variant } from '../../src/kernels/kernel.ts';
+import { type Kernel, linearGrid, mayServe, type Traits, type Variant } from '../../src/kernels/kernel.ts';
 import { layernorm } from '../../src/kernels/layernorm.ts';
 import { matmul } from '../../src/kernels/matmul.ts';
 import { epiloguesOf } from '../../src/kernels/matmul-problem.ts';
@@ -213,7 +213,7 @@ const output = async <P>(name: string, kernel: Kernel<P>, problem: P, data: Reco
 
 /** The names of the variants that an adapter has to choose from. */
 const offered = <P>({ variants }: Kernel<P>, problem: P, software: boolean): string[] =>
-  variants.filter(({ supports }) => supports?.(problem, { software, subgroupSize: 4 }) ?? true).map(({ name }) => name);
+  variants.filter((variant) => mayServe(variant, problem, { software, subgroupSize: 4 })).map(({ name }) => name);
 
 describe('a GPU', () => {
   it.each(cases)('has variants of $kernel.name, none of which is for CPUs', ({ kernel, problems }) => {
@@ -302,7 +302,7 @@ describe.each(matmul.variants)('a softcap behind matmul $name', async (variant) 
   const problem = { layout: 'NT', M: 1, N: 4, K: 1, epilogue: 'softcap', scale: 5 } as const;
   // All end in the same lines.
   const isWorth = await isWorthwhile(variant, 1, 2);
-  it.runIf(isWorth && (variant.supports?.(problem, DEFAULTS) ?? true))(
+  it.runIf(isWorth && mayServe(variant, problem, DEFAULTS))(
     'takes what is huge, and lets what is no number through',
     async () => {
       const b = Float32Array.of(3e38, -1e6, Number.NaN, Number.POSITIVE_INFINITY);

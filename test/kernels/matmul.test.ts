@@ -3,9 +3,10 @@
 import { describe, expect, it } from 'vitest';
 import { ACTIVATION_NAMES } from '../../src/kernels/activations.ts';
 import { columnSum } from '../../src/kernels/column-sum.ts';
-import { ceilDiv } from '../../src/kernels/kernel.ts';
+import { ceilDiv, mayServe } from '../../src/kernels/kernel.ts';
 import { matmul } from '../../src/kernels/matmul.ts';
 import { type Epilogue, epiloguesOf, type Layout, type MatmulProblem } from '../../src/kernels/matmul-problem.ts';
+import { CODECS } from '../../src/values/stored-elements.ts';
 import { entry, field, fields, leading } from '../entry.ts';
 import { type HostArray, isWorthwhile, runKernel, runnable, testDevice } from '../harness.ts';
 import { EVERY_CASE, THOROUGH } from '../host.ts';
@@ -138,6 +139,41 @@ describe('unrolled panels', () => {
     expect(await bitsOf(named('tiledUnrolled'), problem, [K], data)).toEqual(
       await bitsOf(named('tiled'), problem, [K], data),
     );
+  });
+});
+
+describe('panels of halves', () => {
+  const named = (wanted: string) => entry(new Map(matmul.variants.map((variant) => [variant.name, variant])), wanted);
+  const random = new Draws(14);
+  const [M, N, K] = [70, 68, 36];
+  const a = random.normals(M * K);
+  const b = CODECS.f16.widen(CODECS.f16.narrow(Float32Array.from(random.normals(K * N))), K * N);
+
+  // A GPU's compiler may contract in one and not in the other.
+  it.runIf(device.adapter.software).each(['NT', 'NN'].filter((layout) => EVERY_CASE || layout === 'NT') as Layout[])(
+    'have the bits of panels of floats, where weights are in f16 (%s)',
+    async (layout) => {
+      const made = async (name: string) => {
+        const problem = { layout, M, N, K } as const;
+        const found = await runKernel(matmul, named(name), problem, { a, b }, { b: { element: 'f16' } });
+        return new Uint32Array(field(found, 'c').buffer);
+      };
+      const floats = await made('tiled');
+      for (const name of ['tiledHalves', 'tiledHalvesUnrolled']) {
+        if (EVERY_CASE || name === 'tiledHalves') expect(await made(name), name).toEqual(floats);
+      }
+    },
+  );
+
+  it('are for what is stored in them', () => {
+    const traits = { software: false, subgroupSize: 32 };
+    const problem: MatmulProblem = { layout: 'NN', M, N, K };
+    for (const name of ['tiledHalves', 'tiledHalvesUnrolled']) {
+      expect(mayServe(named(name), problem, traits, { b: 'f16' })).toBe(true);
+      for (const stored of [{}, { b: 'bf16' }, { a: 'f16' }] as const) {
+        expect(mayServe(named(name), problem, traits, stored)).toBe(false);
+      }
+    }
   });
 });
 

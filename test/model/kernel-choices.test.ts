@@ -5,6 +5,7 @@ import { KernelChoices, Trial } from '../../src/engine/compile/choices.ts';
 import { matmul } from '../../src/kernels/matmul.ts';
 import type { MatmulProblem } from '../../src/kernels/matmul-problem.ts';
 import { Stopped } from '../../src/util/errors.ts';
+import { entry } from '../entry.ts';
 import { runnable, testDevice } from '../harness.ts';
 import { LARGEST, leastBudget, openTrainer, run, type Work } from './runs.ts';
 
@@ -26,8 +27,8 @@ async function settled(problem: MatmulProblem, recorded = {}) {
     return 'quads';
   });
   const choices = new KernelChoices(device, recorded);
-  await choices.settle([{ kernel: matmul, whole: problem, problem }]);
-  return { choices, tried, variant: choices.variant(matmul, problem).name };
+  await choices.settle([{ kernel: matmul, whole: problem, problem, operands: {} }]);
+  return { choices, tried, variant: choices.variant(matmul, problem, {}).name };
 }
 
 test.runIf(hasQuads)('what compiles slowly is tried from a million operations on', async () => {
@@ -72,6 +73,40 @@ test.runIf(hasQuads)('measuring ends where it is to, within a trial, and leaves 
   await trainer.destroy();
 });
 
+test('what the device computes otherwise than the reference is never tried, and not taken as recorded', async () => {
+  const block = entry(new Map(matmul.variants.map((variant) => [variant.name, variant])), 'block');
+  const proof = { problem: { layout: 'NN', M: 8, N: 8, K: 8 }, reach: { a: 8, b: 8 } } as const;
+  const right: typeof block = { ...block, name: 'right', provenOn: proof };
+  // Without the last step of the sum.
+  const wrong: typeof block = {
+    ...right,
+    name: 'wrong',
+    dispatch: (p, traits) => block.dispatch({ ...p, K: p.K - 1, aStride: p.K }, traits),
+  };
+  const kernel = { ...matmul, variants: [block, right, wrong] };
+  const problem = product(8);
+  const tried: string[][] = [];
+  vi.spyOn(Trial.prototype, 'fastest').mockImplementation(async (variants) => {
+    tried.push(variants.map(({ name }) => name));
+    return 'right';
+  });
+  const settle = async (recorded = {}) => {
+    const choices = new KernelChoices(device, recorded);
+    await choices.settle([{ kernel, whole: problem, problem, operands: {} }]);
+    return choices.record();
+  };
+  const found = await settle();
+  const [key = ''] = Object.keys(found);
+  expect(found).toEqual({ [key]: 'right' });
+  expect(await settle({ [key]: 'right' })).toEqual(found);
+  expect(tried).toEqual([['block', 'right']]);
+  expect(await settle({ [key]: 'wrong' })).toEqual(found);
+  expect(tried).toEqual([
+    ['block', 'right'],
+    ['block', 'right'],
+  ]);
+});
+
 test('a GPU compiles the shaders of all its choices before the first trial', async () => {
   const compiled: string[] = [];
   const others: Partial<Record<string | symbol, unknown>> = {
@@ -85,7 +120,9 @@ test('a GPU compiles the shaders of all its choices before the first trial', asy
     return 'tiled';
   });
   const problems = [product(128), product(256)];
-  await new KernelChoices(gpu).settle(problems.map((problem) => ({ kernel: matmul, whole: problem, problem })));
+  await new KernelChoices(gpu).settle(
+    problems.map((problem) => ({ kernel: matmul, whole: problem, problem, operands: {} })),
+  );
   const labels = ['tiled', 'tiledUnrolled', 'tiledSmall', 'block'].map((name) => `matmul.${name}`);
   expect(found).toEqual([0, 1].map(() => [...labels, ...labels]));
 });

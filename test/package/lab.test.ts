@@ -38,11 +38,19 @@ describe('machine code', () => {
     expect(loop).toEqual({
       instructions: 8,
       multiplyAdds: 3,
+      matrixProducts: 0,
       workgroupReads: { all: 2, wide: 1 },
       globalReads: { all: 0, wide: 0 },
       barriers: 0,
     });
     expect(loop && shareOf(loop)).toBe(3 / 8);
+  });
+
+  it('counts products of matrices by themselves', () => {
+    const product = 'v_wmma_f32_16x16x16_f16 v[8:15], v[88:95], v[72:79], v[8:15]';
+    const loop = densestLoop(CODE.replace(/v_fmac_f32_e32.*/, product));
+    expect(loop).toMatchObject({ instructions: 8, multiplyAdds: 2, matrixProducts: 1 });
+    expect(densestLoop(`BB0:\n\t${product}\n\ts_branch BB0\n`)?.matrixProducts).toBe(1);
   });
 
   it('may have no loop of multiply-adds', () => {
@@ -62,18 +70,21 @@ describe('machine code', () => {
   });
 });
 
+/** What the lab says of a card. */
+function compiledFor(card: string, ...options: string[]): LabReport {
+  const script = path.join(import.meta.dirname, '..', '..', 'scripts', 'lab', 'lab.mjs');
+  const args = [script, '--json', '--card', card, ...options];
+  const { status, stdout, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8', maxBuffer: 2 ** 26 });
+  expect(status, stderr).toBe(0);
+  return JSON.parse(stdout);
+}
+
 const { missing } = prepare() as { missing?: string };
 const CARDS = EVERY_CASE ? ['navi21', 'navi31'] : ['navi21'];
 
 describe.skipIf(missing !== undefined)(`kernels in a GPU's compiler${missing ? `, skipped: ${missing}` : ''}`, () => {
   it.each(CARDS)('%s: no variant that a GPU may try keeps registers in memory', (card) => {
-    const script = path.join(import.meta.dirname, '..', '..', 'scripts', 'lab', 'lab.mjs');
-    const { status, stdout, stderr } = spawnSync(process.execPath, [script, '--json', '--card', card], {
-      encoding: 'utf8',
-      maxBuffer: 2 ** 26,
-    });
-    expect(status, stderr).toBe(0);
-    const { variants, launches }: LabReport = JSON.parse(stdout);
+    const { variants, launches } = compiledFor(card);
     const names = new Set(variants.map(({ kernel, variant }) => `${kernel}.${variant}`));
     for (const name of ['matmul.tiled', 'attentionBackwardKV.tiled', 'sumSquares.fours', 'adamw.items']) {
       expect(names).toContain(name);
@@ -99,6 +110,32 @@ describe.skipIf(missing !== undefined)(`kernels in a GPU's compiler${missing ? `
     const few = launches.filter(({ step, waves }) => step.startsWith('GPT-2') && most(waves) < FEW_WAVES);
     for (const { kernel, label, bytes } of few) {
       expect(kernel === 'matmul' ? /, rows \d+ to \d+$/.test(label) : bytes < 2e6, `${kernel}, ${label}`).toBe(true);
+    }
+  });
+
+  // Not before: of RDNA 2's instructions none multiplies matrices.
+  it('navi31: weights in f16 go through its matrix units', () => {
+    const { variants } = compiledFor('navi31', '--kernel', 'matmul');
+    const compiled = variants.filter(({ variant }) => variant.startsWith('subgroupMatrix'));
+    expect(compiled.length).toBeGreaterThan(0);
+    expect(new Set(compiled.map(({ variant }) => variant))).toEqual(new Set(['subgroupMatrix', 'subgroupMatrixSmall']));
+    for (const { variant, wave, spills, scratch, waves, workgroupMemory, stored, loop } of compiled) {
+      expect([wave, spills, scratch, stored]).toEqual([32, 0, 0, { b: 'f16' }]);
+      expect(waves).toBeGreaterThanOrEqual(8);
+      // Of each of four subgroups over two times 16 steps of k: 2 x 2 fragments, or one, of both halves of A.
+      const [products, reads, memory] = variant === 'subgroupMatrix' ? [16, 24, 15_360] : [4, 12, 8192];
+      expect([loop?.matrixProducts, workgroupMemory]).toEqual([products, memory]);
+      expect(loop?.workgroupReads).toEqual({ all: reads, wide: reads });
+    }
+    // In its multiply-adds a factor may be a half: panels of halves save reads, and leave room for more waves.
+    const halves = variants.filter(({ variant }) => variant === 'tiledHalves');
+    expect(halves.length).toBeGreaterThan(0);
+    for (const { spills, scratch, waves, loop } of halves) {
+      expect([spills, scratch]).toEqual([0, 0]);
+      expect(waves).toBeGreaterThan(8);
+      expect(loop && shareOf(loop)).toBeGreaterThan(0.9);
+      // For four steps of k: of A eight, of B four.
+      expect(loop?.workgroupReads).toEqual({ all: 12, wide: 12 });
     }
   });
 });

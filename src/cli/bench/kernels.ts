@@ -5,7 +5,7 @@ import type { Peak } from '../../engine/observe/peak.ts';
 import type { Device } from '../../gpu/device.ts';
 import { attention } from '../../kernels/attention.ts';
 import { attentionBackwardKV, attentionBackwardQ } from '../../kernels/attention-backward.ts';
-import type { Kernel, Variant } from '../../kernels/kernel.ts';
+import { type Kernel, mayServe, type Variant } from '../../kernels/kernel.ts';
 import { matmul } from '../../kernels/matmul.ts';
 import type { Layout } from '../../kernels/matmul-problem.ts';
 import { digits, percentage, table } from './text.ts';
@@ -73,7 +73,7 @@ async function measureKernel<P extends object>(
   problem: P,
   shape: string,
 ): Promise<KernelFigure> {
-  const fitting = kernel.variants.filter(({ supports }) => supports?.(problem, device.traits) ?? true);
+  const fitting = kernel.variants.filter((variant) => mayServe(variant, problem, device.traits));
   const trial = await Trial.open(device, kernel, problem);
   const variants: { name: string; gflops: number }[] = [];
   try {

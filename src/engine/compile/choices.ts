@@ -5,13 +5,15 @@
 import { GPUBufferUsage } from '../../gpu/constants.ts';
 import { checkDevice, type Device } from '../../gpu/device.ts';
 import { type BoundDispatch, bindDispatch, encodeDispatch, packUniforms } from '../../gpu/dispatch.ts';
-import { ELEMENT_TYPES, type Kernel, type Variant } from '../../kernels/kernel.ts';
+import { ELEMENT_TYPES, type Kernel, mayServe, type StoredOperands, type Variant } from '../../kernels/kernel.ts';
+import { readingNarrow, storedBytes } from '../../kernels/stored.ts';
 import { checkHost } from '../../runtime/check-host.ts';
 import type { Host } from '../../runtime/host.ts';
 import { assert, Stopped } from '../../util/errors.ts';
 import { check, namesTo, text } from '../../util/json.ts';
 import { adapterKey, readCache, writeCache } from './adapter-cache.ts';
-import type { DispatchOperation } from './operations.ts';
+import { type DispatchOperation, storedOperands } from './operations.ts';
+import { isProven } from './proof.ts';
 
 /** Problem key -> variant name, as saved with a run. */
 export type ChoiceRecord = Record<string, string>;
@@ -64,6 +66,7 @@ function sizeClass(value: unknown): string {
 interface Unsettled {
   readonly kernel: AnyKernel;
   readonly problem: object;
+  readonly stored: StoredOperands;
   readonly variants: readonly Variant<object>[];
 }
 
@@ -103,15 +106,26 @@ export class KernelChoices {
    * Measures what the dispatches need and is not chosen yet. A choice is made for a whole problem, on the first of
    * its parts that lie in one tile: what that needs fits where the dispatch itself fits. Errors: Stopped, where `signal` says so.
    */
-  async settle(dispatches: readonly Pick<DispatchOperation, 'kernel' | 'whole' | 'problem'>[]): Promise<void> {
+  async settle(
+    dispatches: readonly Pick<DispatchOperation, 'kernel' | 'whole' | 'problem' | 'operands'>[],
+  ): Promise<void> {
     const unsettled = new Map<string, Unsettled>();
-    for (const { kernel, whole, problem } of dispatches) {
-      const candidates = this.#candidates(kernel, whole);
+    for (const dispatch of dispatches) {
+      const { kernel, whole, problem } = dispatch;
+      if (kernel.variants.length < 2) continue;
+      const stored = storedOperands(dispatch);
+      const candidates = this.#candidates(kernel, whole, stored);
       if (candidates.length < 2) continue;
       const key = keyOf(kernel, whole, candidates);
-      const recorded = this.#chosen.get(key);
-      if (unsettled.has(key) || (recorded && candidates.some(({ name }) => name === recorded))) continue;
-      unsettled.set(key, { kernel, problem, variants: this.#worthTrying(kernel, whole, candidates) });
+      const recorded = candidates.find(({ name }) => name === this.#chosen.get(key));
+      if (unsettled.has(key) || (recorded && (await isProven(this.#device, kernel, recorded)))) continue;
+      const proven = await Promise.all(candidates.map((variant) => isProven(this.#device, kernel, variant)));
+      const variants = this.#worthTrying(
+        kernel,
+        whole,
+        candidates.filter((_, i) => proven[i]),
+      );
+      unsettled.set(key, { kernel, problem, stored, variants });
     }
     await this.#compile([...unsettled.values()]);
     for (const [key, one] of unsettled) {
@@ -125,10 +139,10 @@ export class KernelChoices {
     const { pipelines, traits } = this.#device;
     if (traits.software) return;
     await Promise.all(
-      trials.flatMap(({ kernel, problem, variants }) =>
+      trials.flatMap(({ kernel, problem, stored, variants }) =>
         variants.map((variant) => {
           const { shader, constants } = variant.dispatch(problem, traits);
-          return pipelines.get(`${kernel.name}.${variant.name}`, shader, constants);
+          return pipelines.get(`${kernel.name}.${variant.name}`, readingNarrow(shader, stored), constants);
         }),
       ),
     );
@@ -140,22 +154,23 @@ export class KernelChoices {
     return quick.length > 0 ? quick : candidates;
   }
 
-  variant<P extends object>(kernel: Kernel<P>, problem: P): Variant<P> {
-    const candidates = this.#candidates(kernel, problem);
+  /** `stored`: how the operands that it reads are, in each of its parts. */
+  variant<P extends object>(kernel: Kernel<P>, problem: P, stored: StoredOperands): Variant<P> {
+    const candidates = this.#candidates(kernel, problem, stored);
     const name = this.#chosen.get(keyOf(kernel, problem, candidates));
     const variant = candidates.find((candidate) => candidate.name === name) ?? candidates[0];
     assert(variant, `no variant of ${kernel.name} fits this adapter`);
     return variant as Variant<P>;
   }
 
-  #candidates(kernel: AnyKernel, problem: object): Variant<object>[] {
-    return kernel.variants.filter(({ supports }) => supports?.(problem, this.#device.traits) ?? true);
+  #candidates(kernel: AnyKernel, problem: object, stored: StoredOperands): Variant<object>[] {
+    return kernel.variants.filter((variant) => mayServe(variant, problem, this.#device.traits, stored));
   }
 
-  async #fastest({ kernel, problem, variants }: Unsettled): Promise<string> {
+  async #fastest({ kernel, problem, stored, variants }: Unsettled): Promise<string> {
     const [only] = variants;
     if (only && variants.length === 1) return only.name;
-    const trial = await Trial.open(this.#device, kernel, problem);
+    const trial = await Trial.open(this.#device, kernel, problem, stored);
     try {
       return await trial.fastest(variants, this.signal);
     } finally {
@@ -185,17 +200,19 @@ export class Trial {
   readonly #device: Device;
   readonly #kernel: AnyKernel;
   readonly #problem: object;
+  readonly #stored: StoredOperands;
   readonly #buffers: Record<string, GPUBuffer> = {};
   readonly #uniforms: GPUBuffer[] = [];
   /** Milliseconds of the answer that nothing was computed. */
   #answer: number | undefined;
 
   /** Errors: HoldfastError where an operand's buffer cannot be had; none is left of the others then. */
-  static async open(device: Device, kernel: AnyKernel, problem: object): Promise<Trial> {
-    const trial = new Trial(device, kernel, problem);
+  static async open(device: Device, kernel: AnyKernel, problem: object, stored: StoredOperands = {}): Promise<Trial> {
+    const trial = new Trial(device, kernel, problem, stored);
     try {
       for (const [name, { size, type }] of Object.entries(kernel.operands(problem))) {
-        const bytes = size * ELEMENT_TYPES[type];
+        const narrow = stored[name];
+        const bytes = narrow ? storedBytes(narrow, size) : size * ELEMENT_TYPES[type];
         trial.#buffers[name] = device.allocator.create(`trial ${name}`, bytes, GPUBufferUsage.STORAGE);
       }
       return trial;
@@ -205,10 +222,11 @@ export class Trial {
     }
   }
 
-  private constructor(device: Device, kernel: AnyKernel, problem: object) {
+  private constructor(device: Device, kernel: AnyKernel, problem: object, stored: StoredOperands) {
     this.#device = device;
     this.#kernel = kernel;
     this.#problem = problem;
+    this.#stored = stored;
   }
 
   /** Milliseconds of one dispatch: the best of a few rounds, each long enough to measure. */
@@ -251,7 +269,8 @@ export class Trial {
     const { gpu, allocator, pipelines, traits } = this.#device;
     const dispatch = variant.dispatch(this.#problem, traits);
     const label = `${this.#kernel.name}.${variant.name}`;
-    const pipeline = await pipelines.get(label, dispatch.shader, dispatch.constants);
+    const shader = readingNarrow(dispatch.shader, this.#stored);
+    const pipeline = await pipelines.get(label, shader, dispatch.constants);
     const data = packUniforms([{ pipeline, dispatch }]);
     const usage = GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST;
     const uniforms = allocator.create('trial uniforms', data.byteLength, usage);

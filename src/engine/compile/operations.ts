@@ -10,7 +10,9 @@ import type {
   Tensor,
   TransferInstruction,
 } from '../../graph/program.ts';
-import { bytesMoved, type Kernel } from '../../kernels/kernel.ts';
+import { bytesMoved, type Kernel, type StoredOperands } from '../../kernels/kernel.ts';
+import { isNarrow } from '../../kernels/stored.ts';
+import { assert } from '../../util/errors.ts';
 import type { OwnedPart } from '../ranks/communicator.ts';
 import type { ExchangeAxis } from '../ranks/grid.ts';
 import { type ChunkRange, isChunkRange, type Use } from './operand-places.ts';
@@ -105,6 +107,22 @@ export const isTransfer = (operation: Operation): operation is TransferOperation
   operation.op === 'offload' || operation.op === 'fetch';
 
 export const isOnHost = (operation: Operation): operation is HostOperation => operation.op === 'host';
+
+/** How floats that a dispatch reads are stored, save those that it takes as words; a part of a problem may do without some of them. */
+export const storedOperands = ({
+  kernel,
+  problem,
+  operands,
+}: Pick<DispatchOperation, 'kernel' | 'problem' | 'operands'>): StoredOperands =>
+  Object.fromEntries(
+    Object.entries(kernel.operands(problem)).flatMap(([name, { type }]) => {
+      const operand = operands[name];
+      const element = operand && (isChunkRange(operand) ? operand.element : operand.stored);
+      if (!element || type === 'u32') return [];
+      assert(element !== 'low16', `${kernel.name}.${name} are halves of floats`);
+      return isNarrow(element) ? [[name, element]] : [];
+    }),
+  );
 
 /** Bytes that a dispatch moves at least on the GPU, its model data as it is stored. */
 export const bytesMovedBy = ({

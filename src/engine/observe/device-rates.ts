@@ -2,7 +2,7 @@
 // nothing, and the link. Within a fraction of a second on a GPU, and one compilation for each.
 
 import { checkDevice, type Device } from '../../gpu/device.ts';
-import { bytesMoved, type Kernel, type Variant } from '../../kernels/kernel.ts';
+import { bytesMoved, type Kernel, mayServe, type Variant } from '../../kernels/kernel.ts';
 import { matmul } from '../../kernels/matmul.ts';
 import type { MatmulProblem } from '../../kernels/matmul-problem.ts';
 import type { Threads } from '../../runtime/host.ts';
@@ -67,7 +67,7 @@ export async function measureLinkRates(device: Device): Promise<LinkRates> {
 
 async function secondsOf<P extends object>(device: Device, kernel: Kernel<P>, problem: P): Promise<number> {
   const variant = kernel.variants.find(
-    ({ supports, compilesSlowly }) => !compilesSlowly && (supports?.(problem, device.traits) ?? true),
+    (variant) => !variant.compilesSlowly && mayServe(variant, problem, device.traits),
   );
   assert(variant, `${kernel.name} has no variant that compiles quickly`);
   const trial = await Trial.open(device, kernel, problem);

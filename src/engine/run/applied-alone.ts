@@ -7,10 +7,11 @@ import type { Device } from '../../gpu/device.ts';
 import { type BufferRange, bindDispatch, encodeDispatch, packUniforms } from '../../gpu/dispatch.ts';
 import type { Ending } from '../../graph/makers.ts';
 import { ACTIVATIONS, type ActivationName, type ElementwiseProblem } from '../../kernels/activations.ts';
-import type { Kernel, Variant } from '../../kernels/kernel.ts';
+import { type Kernel, mayServe, type StoredOperands, type Variant } from '../../kernels/kernel.ts';
 import { matmul } from '../../kernels/matmul.ts';
 import { epiloguesOf, type MatmulProblem } from '../../kernels/matmul-problem.ts';
 import { Random } from '../../util/random.ts';
+import { isProven } from '../compile/proof.ts';
 
 /** Rows and columns of what is compared, of few rows more columns; read in fours, and one by one. */
 const SIZES = {
@@ -27,6 +28,9 @@ const SIZES = {
 } as const;
 /** How far sums go, on either side of where an activation does something. */
 const REACH = 12;
+
+/** How weights may be stored, for more variants to be chosen. */
+const STORED: StoredOperands = { b: 'f16' };
 
 const known = new WeakMap<Device, Map<string, Promise<boolean>>>();
 
@@ -63,9 +67,9 @@ async function isSame(device: Device, { activation, layout, inFours }: Ending): 
     const problem: MatmulProblem = { layout, ...size, epilogue: epiloguesOf(activation).forward };
     const elements = { size: size.M * size.N };
     for (const product of matmul.variants) {
-      if (!(product.supports?.(problem, traits) ?? true)) continue;
+      if (!mayServe(product, problem, traits, STORED) || !(await isProven(device, matmul, product))) continue;
       for (const alone of forward.variants) {
-        if (alone.supports?.(elements, traits) ?? true) {
+        if (mayServe(alone, elements, traits)) {
           asked.push(isSameIn(device, activation, product, alone, problem));
         }
       }

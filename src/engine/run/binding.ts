@@ -9,12 +9,12 @@ import type { Pipeline } from '../../gpu/pipelines.ts';
 import { asWritable } from '../../gpu/shader.ts';
 import type { Tensor } from '../../graph/program.ts';
 import type { Dispatch } from '../../kernels/kernel.ts';
-import { readingStored } from '../../kernels/stored.ts';
+import { readingNarrow } from '../../kernels/stored.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import { type ChunkRange, isChunkRange } from '../compile/operand-places.ts';
-import type { DispatchOperation } from '../compile/operations.ts';
+import { type DispatchOperation, storedOperands } from '../compile/operations.ts';
 import { uniformBlocks } from '../compile/uniform-blocks.ts';
 import type { Slots } from './slots.ts';
 import type { Storage } from './storage.ts';
@@ -56,10 +56,11 @@ export class Bindings {
     const compiled = await Promise.all(
       [...dispatches].map(async (operation) => {
         const { kernel, whole, problem } = operation;
-        const variant = choices.variant(kernel, whole);
+        const stored = storedOperands(operation);
+        const variant = choices.variant(kernel, whole, stored);
         const dispatch = variant.dispatch(problem, device.traits);
         const label = `${kernel.name}.${variant.name}`;
-        const shader = asWritable(readingNarrow(dispatch.shader, operation), besideWritten(operation, storage));
+        const shader = asWritable(readingNarrow(dispatch.shader, stored), besideWritten(operation, storage));
         const get = (text: string) => device.pipelines.get(label, text, dispatch.constants);
         const mayMeet = besideSlots.has(operation) ? meetingChunks(operation) : [];
         const [pipeline, besideOthers] = await Promise.all([
@@ -145,19 +146,6 @@ export function slotKey(
   for (const [, { chunk }] of chunks) key = key * slots + slotOf(chunk);
   return Number.isSafeInteger(key) ? key : undefined;
 }
-
-/**
- * The shader with its operands stored as they are in chunks, or as activations, save those that it takes as words. A part of a problem may
- * do without some of them.
- */
-const readingNarrow = (shader: string, { kernel, problem, operands }: DispatchOperation): string =>
-  Object.entries(kernel.operands(problem)).reduce((text, [name, { type }]) => {
-    const operand = operands[name];
-    if (!operand || type === 'u32') return text;
-    if (!isChunkRange(operand)) return operand.stored ? readingStored(text, name, operand.stored) : text;
-    assert(operand.element !== 'low16', `${kernel.name}.${name} are halves of floats`);
-    return readingStored(text, name, operand.element);
-  }, shader);
 
 /** Operands that are only read, from a buffer that the dispatch also writes to. */
 function besideWritten({ kernel, problem, operands }: DispatchOperation, storage: Storage): string[] {

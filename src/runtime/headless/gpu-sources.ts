@@ -10,8 +10,8 @@ import { embeddedDriver, withDriver } from './embedded-driver.ts';
 import { files } from './files.ts';
 import { withoutNotices } from './native-stderr.ts';
 
-/** By default Dawn rounds timestamps to 65 microseconds. */
-const DAWN_OPTIONS = ['disable-dawn-features=timestamp_quantization'];
+/** By default Dawn rounds timestamps to 65 microseconds, and shows no feature that is not WebGPU's yet. */
+const DAWN_OPTIONS = ['disable-dawn-features=timestamp_quantization', 'enable-dawn-features=allow_unsafe_apis'];
 
 /** Dawn instances live as long as the process: an adapter outlives the call that opened its instance. */
 const instances: GPU[] = [];

@@ -6,14 +6,31 @@ import path from 'node:path';
 import { expect, onTestFinished, test, vi } from 'vitest';
 import { measureDiskStates } from '../../src/cli/bench/disk-states.ts';
 import { measureHostAdamW } from '../../src/cli/bench/host-adamw.ts';
+import { measureStep, stepText } from '../../src/cli/bench/step.ts';
+import { digits } from '../../src/cli/bench/text.ts';
 import { run } from '../../src/cli/run.ts';
 import type { AdapterRecord } from '../../src/engine/observe/adapter-records.ts';
 import { parseHardware } from '../../src/engine/simulate/hardware.ts';
 import { Device } from '../../src/gpu/device.ts';
 import { instantiate } from '../../src/kernels/wasm-heap.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
+import { chooseVariants } from '../choose-variants.ts';
+import { testDevice } from '../harness.ts';
 import { ADAPTER, testHost } from '../host.ts';
 import { MemoryBlockFile } from '../memory-files.ts';
+
+test('of a step it is said what the host takes to encode and submit it, a dispatch', async () => {
+  chooseVariants(1);
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-bench-'));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const step = await measureStep({ ...testHost, cacheFolder: folder }, await testDevice(), 0);
+  const { host } = step.profile;
+  expect(host).toBeGreaterThan(0);
+  const text = stepText(step, { gflops: 1, gigabytesPerSecond: 1 });
+  const [, milliseconds, each] =
+    /^ +(\S+) ms of the host to encode and submit them, (\S+) us a dispatch$/m.exec(text) ?? [];
+  expect([milliseconds, each]).toEqual([digits(host), digits((1000 * host) / step.dispatches)]);
+});
 
 test('AdamW on the host has a figure, and what it is measured by leaves all values', () => {
   for (const figure of Object.values(measureHostAdamW())) expect(figure).toBeGreaterThan(0);

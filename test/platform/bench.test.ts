@@ -55,6 +55,7 @@ describe('profile', () => {
   test('has a time for each kernel exactly where the adapter has timestamps', () => {
     expect(found.timestamps).toBe(trainer.device.hasTimestamps);
     expect(found.wall).toBeGreaterThan(0);
+    expect(found.host).toBeGreaterThan(0);
     for (const { milliseconds } of found.kernels) {
       if (found.timestamps) expect(milliseconds).toBeGreaterThanOrEqual(0);
       else expect(milliseconds).toBeUndefined();

@@ -90,13 +90,14 @@ export async function measureStep(host: Host, device: Device, seconds: number): 
 
 export function stepText(step: StepFigures, peak: Peak): string {
   const { layers, width, heads, vocabulary, batch, seq } = step.shape;
-  const { kernels, milliseconds, wall } = step.profile;
+  const { kernels, milliseconds, wall, host } = step.profile;
   const facts = [
     '',
     `training step: GPT, ${layers} layers, width ${width}, ${heads} heads, vocabulary ${vocabulary}, batch ${batch} x ${seq}, AdamW, f32`,
     `  ${digits(step.millisecondsPerStep)} ms a step, ${Math.round(step.tokensPerSecond).toLocaleString('en')} tokens/s`,
     `  ${digits(step.firstStepMilliseconds)} ms to the first step, ${step.trials} kernel choices measured among them`,
     `  ${step.dispatches} dispatches in ${step.submits} submit${step.submits === 1 ? '' : 's'} a step`,
+    `  ${digits(host)} ms of the host to encode and submit them, ${digits((1000 * host) / step.dispatches)} us a dispatch`,
     milliseconds === undefined
       ? '  this adapter has no timestamp queries: no time by kernel'
       : `  ${digits(milliseconds)} ms in kernels timed one by one, ${digits(wall)} ms as it is trained, without timestamps`,

@@ -15,6 +15,10 @@ export class KeepQueue<K extends Keep> {
   /** By chunk: how often it is in the queue. */
   readonly #counts = new Map<number, number>();
 
+  get isEmpty(): boolean {
+    return this.#waiting.length === 0;
+  }
+
   add(keep: K): void {
     this.#waiting.push(keep);
     for (const chunk of keep.chunks) this.#counts.set(chunk, (this.#counts.get(chunk) ?? 0) + 1);

@@ -34,6 +34,8 @@ export interface Profile {
   readonly milliseconds: number | undefined;
   /** Milliseconds of the step as it is trained. */
   readonly wall: number;
+  /** Milliseconds that the host takes to encode and submit a step, on its thread, while the device has nothing to do. */
+  readonly host: number;
 }
 
 /** WebGPU's largest query set. */
@@ -46,6 +48,7 @@ const MAX_QUERIES = 4096;
 export function profile(session: Session, pass: Pass, repeats = 7): Promise<Profile> {
   return session.exclusive(async () => {
     const wall = await wallTime(session, pass, repeats);
+    const host = await hostTime(session, pass, repeats);
     const rounds: Float64Array[] = [];
     if (session.device.hasTimestamps) {
       for (let round = 0; round < repeats; round++) rounds.push(await timeEach(session, pass));
@@ -55,6 +58,7 @@ export function profile(session: Session, pass: Pass, repeats = 7): Promise<Prof
       kernels: byKernel(pass.operations, rounds),
       milliseconds: medianOfSums(rounds, [...pass.operations.keys()]),
       wall,
+      host,
     };
   });
 }
@@ -75,6 +79,18 @@ async function wallTime(session: Session, pass: Pass, repeats: number): Promise<
   const rounds: number[] = [];
   for (let round = 0; round < repeats; round++) rounds.push(await run(passes));
   return median(rounds);
+}
+
+/** Milliseconds of the host for one pass, the median. A software adapter computes on this CPU, too, but not before it is submitted. */
+async function hostTime(session: Session, pass: Pass, repeats: number): Promise<number> {
+  const times: number[] = [];
+  for (let i = 0; i < repeats; i++) {
+    await session.device.idle();
+    const start = performance.now();
+    await session.run(pass, []);
+    times.push(performance.now() - start);
+  }
+  return median(times);
 }
 
 /** Milliseconds of each dispatch, in order. */

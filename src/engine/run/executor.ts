@@ -151,8 +151,10 @@ export class Executor {
       this.#recorder?.enter(m);
       const moves = movesAt(pass, m);
       for (const move of moves.down) await this.#activations.offload(move);
-      await this.#keep(this.#keeps.before([...at(plan.moments, base + m).drop, ...changedIn(moment)]), m);
-      await this.#keep(this.#keeps.fitting(this.#roomDown), m);
+      if (!this.#keeps.isEmpty) {
+        await this.#keep(this.#keeps.before([...at(plan.moments, base + m).drop, ...changedIn(moment)]), m);
+        await this.#keep(this.#keeps.fitting(this.#roomDown), m);
+      }
       for (const chunk of at(plan.moments, base + m).drop) {
         if (this.copies.onGPU(chunk)) await this.#evict(chunk, m);
       }

@@ -3,13 +3,10 @@
 //
 //   npm run bench:steady -- [--steps 2000] [--json]
 
-import { existsSync, readFileSync } from 'node:fs';
-import { createServer } from 'node:http';
-import path from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { chromium } from 'playwright';
 import { findChromium } from '../../scripts/chromium.mjs';
+import { serveLibrary } from './library-server.mjs';
 
 const TENTHS = 10;
 const { values: options } = parseArgs({
@@ -25,11 +22,11 @@ const settings = {
 
 const found = await findChromium();
 if ('reason' in found) throw new Error(found.reason);
-const server = await serve(fileURLToPath(new URL('../../dist/browser', import.meta.url)));
+const server = await serveLibrary();
 const browser = await chromium.launch(found.launch);
 try {
   const page = await browser.newPage();
-  await page.goto(`http://127.0.0.1:${server.address().port}/`);
+  await page.goto(server.address);
   const heaps = await openHeaps(page);
   const tenths = [];
   await page.exposeFunction('tenth', async (tenth) => {
@@ -115,20 +112,4 @@ function report(tenths) {
     console.log(`${String(i + 1).padStart(5)}${speeds}  ${mb(gpu)}${mb(page)} ${mb(worker)}`);
   });
   console.log(`the last tenth's median is ${ratio.toFixed(3)} of the first tenth's best`);
-}
-
-/** The built library, cross-origin isolated. */
-async function serve(folder) {
-  if (!existsSync(folder)) throw new Error('dist/browser is missing; run npm run build');
-  const types = { '.js': 'text/javascript', '.txt': 'text/plain' };
-  const server = createServer((request, response) => {
-    response.setHeader('Cross-Origin-Opener-Policy', 'same-origin');
-    response.setHeader('Cross-Origin-Embedder-Policy', 'require-corp');
-    const file = path.join(folder, path.normalize(request.url));
-    if (request.url === '/') response.setHeader('Content-Type', 'text/html').end('<!doctype html>');
-    else if (!existsSync(file)) response.writeHead(404).end();
-    else response.setHeader('Content-Type', types[path.extname(file)] ?? '').end(readFileSync(file));
-  });
-  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
-  return server;
 }

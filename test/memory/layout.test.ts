@@ -14,12 +14,12 @@ import {
   OFF_FOURS_COST,
   PIECE_COST,
   packTensors,
-  printLayout,
   type ShapedTensor,
   searchLayout,
   type TiledLayout,
   WASTE_TOLERANCE,
 } from '../../src/memory/layout/layout.ts';
+import { printLayout } from '../../src/memory/layout/print-layout.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 

@@ -3,7 +3,7 @@
 import type { Fit } from '../../engine/compile/fitted.ts';
 import type { StepPasses } from '../../engine/compile/pass.ts';
 import { printProgram } from '../../graph/program.ts';
-import { printLayout } from '../../memory/layout/layout.ts';
+import { printLayout } from '../../memory/layout/print-layout.ts';
 import { type Plan, printPlan } from '../../memory/plan/plan.ts';
 import { printTrace } from '../../memory/plan/trace.ts';
 

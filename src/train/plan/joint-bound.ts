@@ -8,30 +8,25 @@
 //               chunks as in memory/plan/bound.ts
 //               kept activations and chunks at each moment <= budget - what must be there
 //
-// What must be there at a moment is what its operator uses: an activation of a block may be gone between two uses. It leaves out what
-// makes a plan slower: that fractions of an activation and of a chunk are no use, what is there while others are made again, staging
-// but for the least, and where copies are beside arithmetic, all but the sums of each over the step. So no plan is faster whose
-// blocks do not go in slices of rows, and one may be out of reach that is as fast.
+// What must be there at a moment is what its operator uses: an activation of a block may be gone between two uses. Where blocks go in
+// slices of rows, what becomes of each activation is said by the way (`sparing`), and the program is over chunks alone. It leaves out
+// what makes a plan slower: that fractions of an activation and of a chunk are no use, what is there while others are made again,
+// staging but for the least, and where copies are beside arithmetic, all but the sums of each over the step. So no plan is faster, and
+// one may be out of reach that is as fast.
 // Source of the formulation: Jain et al. 2020, "Checkmate", with fates in place of times, and chunks beside activations.
 
 import type { Highs } from 'highs';
 import { candidate, leastStaging, passesOf, placeAll } from '../../engine/compile/candidate.ts';
 import { chunkSizes } from '../../engine/compile/chunk-sizes.ts';
-import { isChunkRange } from '../../engine/compile/operand-places.ts';
+import { activationsIn } from '../../engine/compile/extra-slots.ts';
 import type { Operation } from '../../engine/compile/operations.ts';
+import { fetchedBytes, offloadedBytes } from '../../engine/compile/pass-figures.ts';
 import type { AdapterLimits, Workload } from '../../engine/compile/workload.ts';
 import { computeSeconds, type Machine, secondsOn } from '../../engine/simulate/machine.ts';
 import { activationsOf, type BlockActivation, blocksOf } from '../../graph/activations.ts';
 import { alignedBytes } from '../../graph/liveness.ts';
 import { isByItself, makersIn, makingOf } from '../../graph/makers.ts';
-import {
-  bytesOf,
-  holderOf,
-  type Program,
-  type Tensor,
-  type TensorInstruction,
-  touchedBy,
-} from '../../graph/program.ts';
+import { bytesOf, type Program, type Tensor, type TensorInstruction, touchedBy } from '../../graph/program.ts';
 import { mostLargeSlices } from '../../graph/row-slices.ts';
 import { findGaps, type Gap } from '../../memory/plan/gaps.ts';
 import { CyclicRoom, type Entry, LinearProgram } from '../../memory/plan/linear-program.ts';
@@ -55,31 +50,49 @@ export function jointBound(
   budget: number,
 ): number | undefined {
   let least = Number.POSITIVE_INFINITY;
-  for (const bytes of chunkSizes(workload, limits)) {
-    const found = boundOn(highs, workload, limits, { machine, budget, bytes, least });
-    if (found === undefined) return undefined;
-    least = Math.min(least, found);
+  const sliced = workload.activations?.sparing?.() ?? [];
+  for (const way of [workload, ...sliced.toReversed()]) {
+    for (const bytes of chunkSizes(way, limits).toReversed()) {
+      const found = boundOn(highs, way, limits, { machine, budget, bytes, least, isDecided: way !== workload });
+      if (found === undefined) return undefined;
+      least = Math.min(least, found);
+    }
   }
   return least;
+}
+
+interface BoundOn {
+  readonly machine: Machine;
+  readonly budget: number;
+  /** Of the chunks. */
+  readonly bytes: number;
+  /** What a step takes at least on other chunks. */
+  readonly least: number;
+  /** Whether the programs say what becomes of activations. */
+  readonly isDecided: boolean;
 }
 
 function boundOn(
   highs: Highs,
   workload: Workload<TrainingPasses>,
   limits: AdapterLimits,
-  { machine, budget, bytes, least }: { machine: Machine; budget: number; bytes: number; least: number },
+  { machine, budget, bytes, least, isDecided }: BoundOn,
 ): number | undefined {
   const found = candidate(workload, placeAll(workload, limits, false), bytes, false);
-  const { operations, trace } = passesOf(found).step;
+  const { step } = passesOf(found);
+  const { operations, trace } = step;
   const { chunkBytes } = trace;
   const arithmetic = computeSeconds(machine, operations);
+  const moved = { down: offloadedBytes(step), up: fetchedBytes(step) };
+  const { upBytesPerSecond, downBytesPerSecond, copies } = machine.link;
+  const moves = moved.up / upBytesPerSecond + moved.down / downBytesPerSecond;
   // No step is faster than its arithmetic.
-  if (arithmetic >= least) return least;
+  if (arithmetic + (copies === 'serial' ? moves : 0) >= least) return least;
   const { down, up } = leastStaging(found);
   const [program] = workload.programs;
   assert(program, 'a workload has programs');
   const lives = livesIn(operations);
-  const all = activationsOf(program);
+  const all = isDecided ? [] : activationsOf(program);
   const activations = savedIn(all, lives);
   const must = mustBe(program, lives, new Set(all.map(({ tensor }) => tensor)), operations.length);
   const fixed = found.nonModel.persistent + (down + up) * chunkBytes;
@@ -105,8 +118,8 @@ function boundOn(
     const entries = [...rows.entries(gap.from + 1, gap.to - gap.from - 1), ...clock.takes('up', -chunkBytes)];
     columns.set(gap, problem.column({ cost: clock.cost('up', -chunkBytes) }, entries));
   }
-  clock.always('up', (gaps.list.length + gaps.forced.arrivals.length) * chunkBytes);
-  clock.always('down', gaps.forced.stores * chunkBytes);
+  clock.always('up', moved.up + (gaps.list.length + gaps.forced.arrivals.length) * chunkBytes);
+  clock.always('down', moved.down + gaps.forced.stores * chunkBytes);
   for (const epoch of gaps.epochs) {
     const dropped = problem.column({ cost: clock.cost('down', chunkBytes) }, clock.takes('down', chunkBytes));
     for (const gap of epoch) {
@@ -166,11 +179,7 @@ interface Life {
 function livesIn(operations: readonly Operation[]): Map<Tensor, Life> {
   const lives = new Map<Tensor, Life>();
   operations.forEach((operation, m) => {
-    if (operation.op !== 'dispatch') return;
-    for (const operand of Object.values(operation.operands)) {
-      if (isChunkRange(operand)) continue;
-      const tensor = holderOf(operand);
-      if (tensor.role !== 'activation') continue;
+    for (const tensor of activationsIn(operation)) {
       const life = lives.get(tensor) ?? { uses: [], forward: m, backward: Number.POSITIVE_INFINITY };
       if (life.uses.at(-1) !== m) life.uses.push(m);
       if (operation.phase === 'forward') life.forward = m;

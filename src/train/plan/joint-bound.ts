@@ -8,7 +8,9 @@
 //               chunks as in memory/plan/bound.ts
 //               kept activations and chunks at each moment <= budget - what must be there
 //
-// What must be there at a moment is what its operator uses: an activation of a block may be gone between two uses. Where blocks go in
+//               made again, it is behind what it is made of, which then stays until it is needed itself
+//
+// What must be there at a moment is what its operator uses: an activation of a block may be gone between the two passes. Where blocks go in
 // slices of rows, what becomes of each activation is said by the way (`sparing`), and the program is over chunks alone. It leaves out
 // what makes a plan slower: that fractions of an activation and of a chunk are no use, what is there while others are made again,
 // staging but for the least, and where copies are beside arithmetic, all but the sums of each over the step. So no plan is faster, and
@@ -26,7 +28,7 @@ import { computeSeconds, type Machine, secondsOn } from '../../engine/simulate/m
 import { activationsOf, type BlockActivation, blocksOf } from '../../graph/activations.ts';
 import { alignedBytes } from '../../graph/liveness.ts';
 import { isByItself, makersIn, makingOf } from '../../graph/makers.ts';
-import { bytesOf, type Program, type Tensor, type TensorInstruction, touchedBy } from '../../graph/program.ts';
+import { bytesOf, operandsOf, type Program, type Tensor, type TensorInstruction, touchedBy } from '../../graph/program.ts';
 import { mostLargeSlices } from '../../graph/row-slices.ts';
 import { findGaps, type Gap } from '../../memory/plan/gaps.ts';
 import { CyclicRoom, type Entry, LinearProgram } from '../../memory/plan/linear-program.ts';
@@ -139,10 +141,15 @@ function boundOn(
     again.set(maker, made);
     return made;
   };
-  for (const { tensor, forward, backward } of activations) {
+  const saved = new Map(
+    activations.map(({ tensor, forward, backward }) => {
+      const room = rows.entries(forward + 1, backward - forward - 1, alignedBytes(tensor) / chunkBytes);
+      return [tensor, { backward, kept: problem.column({}, room) }] as const;
+    }),
+  );
+  for (const [tensor, { backward, kept }] of saved) {
     const row = problem.row(1);
-    const kept = rows.entries(forward + 1, backward - forward - 1, alignedBytes(tensor) / chunkBytes);
-    problem.column({}, [...kept, [row, 1]]);
+    problem.add(kept, row, 1);
     const size = bytesOf(tensor);
     const moves = [...clock.takes('up', size), ...clock.takes('down', size)];
     problem.column({ cost: clock.cost('up', size) + clock.cost('down', size) }, [...moves, [row, 1]]);
@@ -157,6 +164,19 @@ function boundOn(
       const { x } = maker.operands;
       for (const product of (isByItself(maker) && x && makers.get(x)) || []) problem.add(columnOf(product), enough, 1);
     }
+    // What it is made of is there from then on, if it is needed itself.
+    const inputs = new Set(
+      [...needed].filter((maker) => !isByItself(maker)).flatMap((maker) => operandsOf(maker, 'in')),
+    );
+    for (const input of inputs) {
+      const other = saved.get(input);
+      if (!other || other.backward <= backward) continue;
+      const there = rows.entries(backward, other.backward - backward, alignedBytes(input) / chunkBytes);
+      const enough = problem.row(0);
+      problem.column({}, [...there, [enough, 1]]);
+      problem.add(other.kept, enough, 1);
+      problem.add(remade, enough, -1);
+    }
   }
   const solution = problem.solve(highs, { seconds: MOST_SECONDS });
   return solution && unit * solution.objective;
@@ -169,9 +189,10 @@ interface SavedActivation {
   readonly backward: number;
 }
 
-/** By moments: of an activation, its uses, the last in the forward pass and the first in the backward pass. */
+/** By moments: of an activation, its first use and its last, the last in the forward pass and the first behind it. */
 interface Life {
-  readonly uses: number[];
+  readonly first: number;
+  last: number;
   forward: number;
   backward: number;
 }
@@ -180,8 +201,8 @@ function livesIn(operations: readonly Operation[]): Map<Tensor, Life> {
   const lives = new Map<Tensor, Life>();
   operations.forEach((operation, m) => {
     for (const tensor of activationsIn(operation)) {
-      const life = lives.get(tensor) ?? { uses: [], forward: m, backward: Number.POSITIVE_INFINITY };
-      if (life.uses.at(-1) !== m) life.uses.push(m);
+      const life = lives.get(tensor) ?? { first: m, last: m, forward: -1, backward: Number.POSITIVE_INFINITY };
+      life.last = m;
       if (operation.phase === 'forward') life.forward = m;
       else life.backward = Math.min(life.backward, m);
       lives.set(tensor, life);
@@ -198,7 +219,7 @@ function savedIn(all: readonly BlockActivation[], lives: ReadonlyMap<Tensor, Lif
   });
 }
 
-/** Bytes of activations at each of so many moments that no choice spares; those of blocks may go between their uses. */
+/** Bytes of activations at each of so many moments that no choice spares; those of blocks may go between their uses in the two passes. */
 function mustBe(
   program: Program,
   lives: ReadonlyMap<Tensor, Life>,
@@ -211,10 +232,10 @@ function mustBe(
   };
   const ofHeads = headsAlone(program);
   const slices = mostLargeSlices([...ofHeads].reduce((most, { size }) => Math.max(most, size), 0));
-  for (const [tensor, { uses }] of lives) {
+  for (const [tensor, { first, last, forward, backward }] of lives) {
     const size = alignedBytes(tensor) / (ofHeads.has(tensor) ? slices : 1);
-    if (ofBlocks.has(tensor)) for (const m of uses) add(m, size);
-    else for (let m = at(uses, 0); m <= at(uses, uses.length - 1); m++) add(m, size);
+    const mayGo = ofBlocks.has(tensor);
+    for (let m = first; m <= last; m++) if (!mayGo || m <= forward || m >= backward) add(m, size);
   }
   return bytes;
 }

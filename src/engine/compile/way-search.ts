@@ -16,8 +16,9 @@ import type { ActivationChoice, Workload } from './workload.ts';
 /** Pairs of modes whose best mixture is fitted and planned in full, and operations of their passes in all: of a large model, a plan takes tens of milliseconds. */
 export const FINALISTS = { least: 2, most: 12, operations: 1800 } as const;
 const MOST_TRIED = 16;
-/** What is tried next to the best of them, at most. */
-const MOST_REFINED = 24;
+/** What is tried next to the best of them: of small passes, which are planned at once, many times as much as of large ones. */
+const REFINED = 1 / 6;
+const MOST_REFINED = 48;
 /** Numbers of blocks that are tried in each mode. */
 const MOST_COUNTS = 6;
 /** What is estimated to take so many times as long as the first is not worth a plan. */
@@ -150,7 +151,7 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     const most = Math.max(least, Math.round(operations / estimates.dispatches));
     if (this.#best?.traffic !== 0) this.#finalists(estimates, Math.min(FINALISTS.most, most));
     this.#leaveRoom(estimates);
-    this.#refine(estimates, Math.min(MOST_REFINED, most));
+    this.#refine(estimates, Math.min(MOST_REFINED, Math.round(REFINED * most ** 2)));
     return this.#best;
   }
 
@@ -214,10 +215,12 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     const near = estimates.nextTo(mixture, Math.max(1, Math.round(this.#blocks / MOST_COUNTS / 2)));
     const most = HOPELESS * estimates.of(mixture).seconds;
     const ranked = inOrder(near.map((other) => estimates.of(other))).filter(({ seconds }) => seconds <= most);
-    for (const { mixture, least } of ranked) if (least < best.seconds) yield [this.#wayOf(mixture), { staging }];
-    if (!launches) return;
-    for (const { mixture, least } of ranked)
-      if (least < best.seconds) yield [this.#wayOf(mixture), { moreThan: chunkBytes, staging }];
+    for (const { mixture, least } of ranked) {
+      if (least >= best.seconds) continue;
+      const way = this.#wayOf(mixture);
+      yield [way, { staging }];
+      if (launches) yield [way, { moreThan: chunkBytes, staging }];
+    }
   }
 
   get #mostSeconds(): number {

@@ -34,7 +34,7 @@ import { type FitOptions, fitsBelow, isDurable, leastWithin, limitsWith } from '
 import type { Pass, Passes } from './pass.ts';
 import { slotsAt } from './schedule.ts';
 import { movesOf } from './transfer-moments.ts';
-import type { ChunksWithin } from './way-search.ts';
+import type { FitWanted } from './way-search.ts';
 import { cheapest, leastWay, sparingWays } from './ways.ts';
 import type { ActivationChoice, AdapterLimits, Workload } from './workload.ts';
 
@@ -66,15 +66,16 @@ export function fitMemory<P extends Passes>(
     );
   }
   // Where gradients are used up as soon as they are complete, larger chunks of them would be held at once.
-  const fits = (tried: Workload<P>, tight: boolean, chunks: ChunksWithin = {}) => {
-    const { map, moreThan } = chunks;
+  const fits = (tried: Workload<P>, tight: boolean, wanted: FitWanted = {}) => {
+    const { map, moreThan, staging } = wanted;
     if (map) {
       const found = candidateOn(tried, limits, map, tight, durable);
       // Their padding has room below, too, or they are not taken.
-      return (options.below?.holds(needBelow(found)) ?? true) ? fitIn(budget, found, options.below) : undefined;
+      const hasRoom = options.below?.holds(needBelow(found)) ?? true;
+      return hasRoom ? fitIn(budget, found, options.below, staging) : undefined;
     }
     if (moreThan !== undefined && tried.inBackward) return undefined;
-    return fitOne(tried, limits, budget, durable, { tight, chunks, below: options.below });
+    return fitOne(tried, limits, budget, durable, { tight, wanted, below: options.below });
   };
   return cheapest(workload, {
     ...within<P>(limits, budget, durable),
@@ -92,14 +93,8 @@ const within = <P extends Passes>(limits: AdapterLimits, budget: number, durable
   rates: limits.rates,
   price: (found: Fit<P>, { mainOf }: ActivationChoice<P>, tight: boolean, most?: number) =>
     priceOf(found, mainOf(found.passes), tight, limits, most),
-  withStaging: ({ workload, map, placements }: Fit<P>, staging: StagingSize) => {
-    const found = measured(workload, map, placements, durable);
-    const least = leastStaging(found);
-    if (staging.down < least.down || staging.up < least.up) return undefined;
-    return staging.down + staging.up <= roomFor(found, budget) - found.atOnce
-      ? sized(found, budget, staging)
-      : undefined;
-  },
+  withStaging: ({ workload, map, placements }: Fit<P>, staging: StagingSize) =>
+    sizedWith(measured(workload, map, placements, durable), budget, staging),
 });
 
 /** Workloads that differ in their activations alone have the same. */
@@ -128,7 +123,7 @@ function wholeFit<P extends Passes>(workload: Workload<P>, limits: AdapterLimits
 
 interface FitOne {
   readonly tight: boolean;
-  readonly chunks: ChunksWithin;
+  readonly wanted: FitWanted;
   readonly below: RoomBelow | undefined;
 }
 
@@ -138,7 +133,7 @@ function fitOne<P extends Passes>(
   limits: AdapterLimits,
   budget: number,
   durable: boolean,
-  { tight, chunks: { moreThan = 0, lessThan = Number.POSITIVE_INFINITY }, below }: FitOne,
+  { tight, wanted: { moreThan = 0, lessThan = Number.POSITIVE_INFINITY, staging }, below }: FitOne,
 ): Fit<P> | undefined {
   const placements = placeAll(workload, limits, tight);
   if (arenaBytes(placements) > budget) return undefined;
@@ -162,18 +157,20 @@ function fitOne<P extends Passes>(
   for (const bytes of order) {
     // One chunk in a slot and one of staging each way, of at least half that size: it may be too much by itself.
     if (arenaBytes(placements) + 3 * (bytes / 2) > budget) continue;
-    const found = fitIn(budget, withChunks(bytes), below);
+    const found = fitIn(budget, withChunks(bytes), below, staging);
     if (found) return found;
   }
   return undefined;
 }
 
-/** A candidate as it fits into a budget; undefined where it does not. */
+/** A candidate as it fits into a budget; undefined where it does not, or not with that staging. */
 const fitIn = <P extends Passes>(
   budget: number,
   found: FitCandidate<P>,
   below: RoomBelow | undefined,
-): Fit<P> | undefined => (leastPeak(found) <= budget && fitsBelow(found, below) ? sized(found, budget) : undefined);
+  staging: StagingSize | undefined,
+): Fit<P> | undefined =>
+  leastPeak(found) <= budget && fitsBelow(found, below) ? sizedWith(found, budget, staging) : undefined;
 
 const candidateOn = <P extends Passes>(
   workload: Workload<P>,
@@ -237,10 +234,10 @@ export function refitMemory<P extends Passes>(
   const fits = (
     workload: Workload<P>,
     tight: boolean,
-    { moreThan = 0, lessThan = Number.POSITIVE_INFINITY }: ChunksWithin = {},
+    { moreThan = 0, lessThan = Number.POSITIVE_INFINITY, staging }: FitWanted = {},
   ) => {
     if (moreThan >= found.map.chunkBytes || lessThan <= found.map.chunkBytes) return undefined;
-    return fitIn(budget, sameChunks(found, workload, limits, tight), options.below);
+    return fitIn(budget, sameChunks(found, workload, limits, tight), options.below, staging);
   };
   return cheapest(found.workload, {
     ...within<P>(limits, budget, found.durable),
@@ -253,6 +250,19 @@ export function refitMemory<P extends Passes>(
 
 /** Chunks for which a budget has room, in slots and in staging. */
 const roomFor = ({ other, map }: FitCandidate, budget: number): number => Math.floor((budget - other) / map.chunkBytes);
+
+/** Whether there is room for such staging, and it is enough. */
+function hasRoom(found: FitCandidate, budget: number, { down, up }: StagingSize): boolean {
+  const least = leastStaging(found);
+  return down >= least.down && up >= least.up && down + up <= roomFor(found, budget) - found.atOnce;
+}
+
+/** With that staging; undefined where there is no room for it. */
+const sizedWith = <P extends Passes>(
+  found: FitCandidate<P>,
+  budget: number,
+  staging: StagingSize | undefined,
+): Fit<P> | undefined => (staging && !hasRoom(found, budget, staging) ? undefined : sized(found, budget, staging));
 
 /** Deals the room that a budget leaves for chunks to slots and staging. `wanted`: of what moves. @default by the slots */
 function sized<P extends Passes>(found: FitCandidate<P>, budget: number | undefined, wanted?: StagingSize): Fit<P> {

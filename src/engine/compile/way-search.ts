@@ -16,8 +16,9 @@ import type { ActivationChoice, Workload } from './workload.ts';
 /** Pairs of modes whose best mixture is fitted and planned in full, and operations of their passes in all: of a large model, a plan takes tens of milliseconds. */
 export const FINALISTS = { least: 2, most: 12, operations: 1800 } as const;
 const MOST_TRIED = 16;
-/** For each of the finalists, what is tried next to the best of them. */
-const REFINED = 2;
+/** What is tried next to the best of them: of small passes, which are planned at once, many times as much as of large ones. */
+const REFINED = 1 / 6;
+const MOST_REFINED = 48;
 /** Numbers of blocks that are tried in each mode. */
 const MOST_COUNTS = 6;
 /** What is estimated to take so many times as long as the first is not worth a plan. */
@@ -26,7 +27,7 @@ const HOPELESS = 1.6;
  * The share of a step that dispatches must take for chunks to be chosen by them: for each mode in all blocks to be tried, whatever it
  * is estimated to take.
  */
-export const MANY_DISPATCHES = 0.12;
+export const MANY_DISPATCHES = 0.1;
 /** The share of a step that the dispatches of small chunks must take for larger ones to be tried. */
 const WORTH_LARGER_CHUNKS = 0.01;
 /** How often its staging is changed. */
@@ -43,11 +44,15 @@ export interface Fitted<P extends Passes> {
   readonly orderSeconds?: Readonly<Partial<Record<AccumulateOrder, number>>>;
 }
 
-/** Which chunks: of more, or fewer, bytes than these, or those of a map. @default whichever suit the budget */
-export interface ChunksWithin {
+/** What a fit is to be like. */
+export interface FitWanted {
+  /** Bytes; chunks have more, or fewer, than these. */
   readonly moreThan?: number;
   readonly lessThan?: number;
+  /** Its chunks are those of this map. @default such as suit the budget */
   readonly map?: ChunkMap;
+  /** Staging, if there is room for it. @default as slots are */
+  readonly staging?: StagingSize | undefined;
 }
 
 /** How ways are fitted and priced. */
@@ -55,7 +60,7 @@ export interface FindWay<P extends Passes, F extends Fitted<P>> extends Estimate
   /** Chunks where everything is on the GPU. */
   wholeMap(): ChunkMap;
   /** Fits one of the ways; undefined where it does not fit. */
-  fit(workload: Workload<P>, tight: boolean, chunks?: ChunksWithin): F | undefined;
+  fit(workload: Workload<P>, tight: boolean, wanted?: FitWanted): F | undefined;
   /** Chunks in which fewer tensors are cut, those with the fewest pieces first; none where chunks are not to be chosen. */
   mapsInFewerPieces(than: ChunkMap): readonly ChunkMap[];
   /** What fits if nothing else does. */
@@ -84,7 +89,14 @@ export interface Priced<F> extends Price {
   readonly isResident?: boolean;
 }
 
-/** A fit with other staging, where that costs less time: with more, less is waited for, and more chunks are moved. */
+/** With more staging less is waited for, with less more chunks stay. */
+const stagingsNextTo = ({ down, up }: StagingSize): StagingSize[] => [
+  { down: 2 * down, up: 2 * up },
+  { down, up: up + 1 },
+  { down: Math.ceil(down / 2), up: Math.ceil(up / 2) },
+];
+
+/** A fit with other staging, where that costs less time. */
 export function staged<P extends Passes, F extends Fitted<P>>(
   find: FindWay<P, F>,
   best: Priced<F> | undefined,
@@ -92,14 +104,8 @@ export function staged<P extends Passes, F extends Fitted<P>>(
   if (!best || best.isResident || best.traffic === 0) return best;
   let found = best;
   for (let tries = 0; tries < MOST_STAGED; tries++) {
-    const { down, up } = found.found.staging;
-    const others = [
-      { down: 2 * down, up: 2 * up },
-      { down, up: 2 * up },
-      { down: Math.ceil(down / 2), up: Math.ceil(up / 2) },
-    ];
     const before = found;
-    for (const staging of others) {
+    for (const staging of stagingsNextTo(found.found.staging)) {
       const other = find.withStaging(found.found, staging);
       const price = other && found.priceOf(other, found.seconds);
       if (!price || price.seconds >= found.seconds) continue;
@@ -149,10 +155,10 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
       return { ...this.#best, isResident: true };
     const estimates = new Estimates(this.#workload, this.#choice, this.#find.wholeMap(), this.#find);
     const { least, operations } = FINALISTS;
-    const most = Math.max(least, Math.min(FINALISTS.most, Math.round(operations / estimates.dispatches)));
-    if (this.#best?.traffic !== 0) this.#finalists(estimates, most);
+    const most = Math.max(least, Math.round(operations / estimates.dispatches));
+    if (this.#best?.traffic !== 0) this.#finalists(estimates, Math.min(FINALISTS.most, most));
     this.#leaveRoom(estimates);
-    this.#refine(estimates, REFINED * most);
+    this.#refine(estimates, Math.min(MOST_REFINED, Math.round(REFINED * most ** 2)));
     return this.#best;
   }
 
@@ -190,30 +196,39 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     for (let tries = most; tries > 0; ) {
       const best = this.#best;
       if (!best) return;
-      for (const [way, chunks] of this.#nextTo(best, estimates)) {
-        if (this.#tried.has(keyOf(way, chunks))) continue;
-        if (this.#consider(way, chunks) !== undefined) tries--;
+      for (const [way, wanted] of this.#nextTo(best, estimates)) {
+        if (this.#tried.has(keyOf(way, wanted))) continue;
+        if (this.#consider(way, wanted) !== undefined) tries--;
         if (this.#best !== best || tries <= 0) break;
       }
       if (this.#best === best) return;
     }
   }
 
-  /** What differs from one of the ways in one thing, the most promising first. */
-  *#nextTo(best: Considered<F>, estimates: Estimates<P>): Generator<[Way, ChunksWithin?]> {
-    const { chunkBytes } = best.found.map;
-    const hasManyDispatches = best.launchSeconds >= 2 * WORTH_LARGER_CHUNKS * best.seconds;
-    if (best.traffic > 0 || hasManyDispatches) yield [best, { moreThan: chunkBytes }];
-    if (hasManyDispatches) for (const map of this.#find.mapsInFewerPieces(best.found.map)) yield [best, { map }];
-    if (best.traffic > 0) yield [best, { lessThan: chunkBytes }];
-    yield [{ ...best, hasOtherHead: !best.hasOtherHead }];
-    const { mixture } = best;
+  /** What differs from one of the ways in one thing, or in its chunks too, the most promising first. */
+  *#nextTo(best: Considered<F>, estimates: Estimates<P>): Generator<[Way, FitWanted]> {
+    const { found, mixture, traffic } = best;
+    const { chunkBytes } = found.map;
+    const moves = traffic > 0;
+    const launches = best.launchSeconds >= 2 * WORTH_LARGER_CHUNKS * best.seconds;
+    const staging = moves ? found.staging : undefined;
+    if (moves || launches) yield [best, { moreThan: chunkBytes, staging }];
+    if (launches) for (const map of this.#find.mapsInFewerPieces(found.map)) yield [best, { map }];
+    if (moves) yield [best, { lessThan: chunkBytes, staging }];
+    yield [{ ...best, hasOtherHead: !best.hasOtherHead }, { staging }];
+    if (moves) {
+      const same = { moreThan: chunkBytes - 1, lessThan: chunkBytes + 1 };
+      for (const staging of stagingsNextTo(found.staging)) yield [best, { ...same, staging }];
+    }
     if (!mixture) return;
     const near = estimates.nextTo(mixture, Math.max(1, Math.round(this.#blocks / MOST_COUNTS / 2)));
-    const first = estimates.of(mixture).seconds;
-    for (const { mixture, seconds, least } of inOrder(near.map((other) => estimates.of(other)))) {
-      if (seconds > HOPELESS * first) return;
-      if (least < this.#mostSeconds) yield [this.#wayOf(mixture)];
+    const most = HOPELESS * estimates.of(mixture).seconds;
+    const ranked = inOrder(near.map((other) => estimates.of(other))).filter(({ seconds }) => seconds <= most);
+    for (const { mixture, least } of ranked) {
+      if (least >= best.seconds) continue;
+      const way = this.#wayOf(mixture);
+      yield [way, { staging }];
+      if (launches) yield [way, { moreThan: chunkBytes, staging }];
     }
   }
 
@@ -224,18 +239,18 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
   #wayOf = (mixture: Mixture): Way => ({ modes: modesOf(mixture, this.#blocks), tight: mixture.tight, mixture });
 
   /** Bytes of its chunks; undefined where it does not fit. */
-  #consider(way: Way, chunks?: ChunksWithin): number | undefined {
-    const key = keyOf(way, chunks);
+  #consider(way: Way, wanted?: FitWanted): number | undefined {
+    const key = keyOf(way, wanted);
     if (this.#tried.has(key)) return this.#tried.get(key);
-    const found = this.#priced(way, chunks);
+    const found = this.#priced(way, wanted);
     this.#tried.set(key, found?.map.chunkBytes);
     return found?.map.chunkBytes;
   }
 
-  #priced({ modes, tight, hasOtherHead = false, mixture }: Way, chunks?: ChunksWithin): F | undefined {
+  #priced({ modes, tight, hasOtherHead = false, mixture }: Way, wanted?: FitWanted): F | undefined {
     const plain = this.#choice.with(modes);
     const workload = hasOtherHead ? plain.activations?.withOtherHead?.() : plain;
-    const found = workload && this.#find.fit(workload, tight, chunks);
+    const found = workload && this.#find.fit(workload, tight, wanted);
     if (!found) return undefined;
     const priceOf = (other: F, most?: number) => this.#find.price(other, this.#choice, tight, most);
     const price = priceOf(found, this.#mostSeconds);
@@ -246,8 +261,8 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
   }
 }
 
-const keyOf = ({ modes, tight, hasOtherHead = false }: Way, { moreThan, lessThan, map }: ChunksWithin = {}) =>
-  `${modes.join()} ${tight} ${hasOtherHead} ${moreThan} ${lessThan} ${map?.chunkBytes} ${map?.count}`;
+const keyOf = ({ modes, tight, hasOtherHead = false }: Way, { moreThan, lessThan, map, staging }: FitWanted = {}) =>
+  [modes, tight, hasOtherHead, moreThan, lessThan, map?.chunkBytes, map?.count, staging?.down, staging?.up].join(' ');
 
 /** The most promising first. */
 const inOrder = (some: readonly Estimated[]): Estimated[] =>

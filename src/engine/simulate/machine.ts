@@ -189,11 +189,22 @@ export function hostSecondsOn({ title, hostMemory }: Machine, { uses }: HostOper
 }
 
 /** The least seconds of a dispatch: of its arithmetic, or of its operands, each once, whichever are more. */
-export const boundSeconds = (
+export function boundSeconds(
   { peakFlops, memoryBytesPerSecond }: Pick<Machine, 'peakFlops' | 'memoryBytesPerSecond'>,
-  dispatch: Extract<Operation | Instruction, { op: 'dispatch' }>,
-): number =>
-  Math.max(dispatch.kernel.flops(dispatch.problem) / peakFlops, bytesMovedBy(dispatch) / memoryBytesPerSecond);
+  dispatch: Dispatched,
+): number {
+  const found = workOfDispatch.get(dispatch) ?? {
+    flops: dispatch.kernel.flops(dispatch.problem),
+    bytes: bytesMovedBy(dispatch),
+  };
+  workOfDispatch.set(dispatch, found);
+  return Math.max(found.flops / peakFlops, found.bytes / memoryBytesPerSecond);
+}
+
+type Dispatched = Extract<Operation | Instruction, { op: 'dispatch' }>;
+
+/** A pass is reckoned with several times while its fit is chosen. */
+const workOfDispatch = new WeakMap<Dispatched, { readonly flops: number; readonly bytes: number }>();
 
 /** Of those seconds, what dispatches take whatever they compute. */
 export const launchSecondsOf = ({ launchSeconds }: Machine, operations: readonly Operation[], owned = 1): number =>

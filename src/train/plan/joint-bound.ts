@@ -8,17 +8,21 @@
 //               chunks as in memory/plan/bound.ts
 //               kept activations and chunks at each moment <= budget - what must be there
 //
-// What must be there at a moment is what its operator uses: an activation of a block may be gone between two uses. It leaves out what
-// makes a plan slower: that fractions of an activation and of a chunk are no use, what is there while others are made again, staging
-// but for the least, and where copies are beside arithmetic, all but the sums of each over the step. So no plan is faster whose
-// blocks do not go in slices of rows, and one may be out of reach that is as fast.
+//               made again, it is behind what it is made of, which then stays until it is needed itself
+//
+// What must be there at a moment is what its operator uses: an activation of a block may be gone between the two passes. Where blocks go in
+// slices of rows, what becomes of each activation is said by the way (`sparing`), and the program is over chunks alone. It leaves out
+// what makes a plan slower: that fractions of an activation and of a chunk are no use, what is there while others are made again,
+// staging but for the least, and where copies are beside arithmetic, all but the sums of each over the step. So no plan is faster, and
+// one may be out of reach that is as fast.
 // Source of the formulation: Jain et al. 2020, "Checkmate", with fates in place of times, and chunks beside activations.
 
 import type { Highs } from 'highs';
 import { candidate, leastStaging, passesOf, placeAll } from '../../engine/compile/candidate.ts';
 import { chunkSizes } from '../../engine/compile/chunk-sizes.ts';
-import { isChunkRange } from '../../engine/compile/operand-places.ts';
+import { activationsIn } from '../../engine/compile/extra-slots.ts';
 import type { Operation } from '../../engine/compile/operations.ts';
+import { fetchedBytes, offloadedBytes } from '../../engine/compile/pass-figures.ts';
 import type { AdapterLimits, Workload } from '../../engine/compile/workload.ts';
 import { computeSeconds, type Machine, secondsOn } from '../../engine/simulate/machine.ts';
 import { activationsOf, type BlockActivation, blocksOf } from '../../graph/activations.ts';
@@ -26,7 +30,7 @@ import { alignedBytes } from '../../graph/liveness.ts';
 import { isByItself, makersIn, makingOf } from '../../graph/makers.ts';
 import {
   bytesOf,
-  holderOf,
+  operandsOf,
   type Program,
   type Tensor,
   type TensorInstruction,
@@ -55,31 +59,49 @@ export function jointBound(
   budget: number,
 ): number | undefined {
   let least = Number.POSITIVE_INFINITY;
-  for (const bytes of chunkSizes(workload, limits)) {
-    const found = boundOn(highs, workload, limits, { machine, budget, bytes, least });
-    if (found === undefined) return undefined;
-    least = Math.min(least, found);
+  const sliced = workload.activations?.sparing?.() ?? [];
+  for (const way of [workload, ...sliced.toReversed()]) {
+    for (const bytes of chunkSizes(way, limits).toReversed()) {
+      const found = boundOn(highs, way, limits, { machine, budget, bytes, least, isDecided: way !== workload });
+      if (found === undefined) return undefined;
+      least = Math.min(least, found);
+    }
   }
   return least;
+}
+
+interface BoundOn {
+  readonly machine: Machine;
+  readonly budget: number;
+  /** Of the chunks. */
+  readonly bytes: number;
+  /** What a step takes at least on other chunks. */
+  readonly least: number;
+  /** Whether the programs say what becomes of activations. */
+  readonly isDecided: boolean;
 }
 
 function boundOn(
   highs: Highs,
   workload: Workload<TrainingPasses>,
   limits: AdapterLimits,
-  { machine, budget, bytes, least }: { machine: Machine; budget: number; bytes: number; least: number },
+  { machine, budget, bytes, least, isDecided }: BoundOn,
 ): number | undefined {
   const found = candidate(workload, placeAll(workload, limits, false), bytes, false);
-  const { operations, trace } = passesOf(found).step;
+  const { step } = passesOf(found);
+  const { operations, trace } = step;
   const { chunkBytes } = trace;
   const arithmetic = computeSeconds(machine, operations);
+  const moved = { down: offloadedBytes(step), up: fetchedBytes(step) };
+  const { upBytesPerSecond, downBytesPerSecond, copies } = machine.link;
+  const moves = moved.up / upBytesPerSecond + moved.down / downBytesPerSecond;
   // No step is faster than its arithmetic.
-  if (arithmetic >= least) return least;
+  if (arithmetic + (copies === 'serial' ? moves : 0) >= least) return least;
   const { down, up } = leastStaging(found);
   const [program] = workload.programs;
   assert(program, 'a workload has programs');
   const lives = livesIn(operations);
-  const all = activationsOf(program);
+  const all = isDecided ? [] : activationsOf(program);
   const activations = savedIn(all, lives);
   const must = mustBe(program, lives, new Set(all.map(({ tensor }) => tensor)), operations.length);
   const fixed = found.nonModel.persistent + (down + up) * chunkBytes;
@@ -105,8 +127,8 @@ function boundOn(
     const entries = [...rows.entries(gap.from + 1, gap.to - gap.from - 1), ...clock.takes('up', -chunkBytes)];
     columns.set(gap, problem.column({ cost: clock.cost('up', -chunkBytes) }, entries));
   }
-  clock.always('up', (gaps.list.length + gaps.forced.arrivals.length) * chunkBytes);
-  clock.always('down', gaps.forced.stores * chunkBytes);
+  clock.always('up', moved.up + (gaps.list.length + gaps.forced.arrivals.length) * chunkBytes);
+  clock.always('down', moved.down + gaps.forced.stores * chunkBytes);
   for (const epoch of gaps.epochs) {
     const dropped = problem.column({ cost: clock.cost('down', chunkBytes) }, clock.takes('down', chunkBytes));
     for (const gap of epoch) {
@@ -126,10 +148,15 @@ function boundOn(
     again.set(maker, made);
     return made;
   };
-  for (const { tensor, forward, backward } of activations) {
+  const saved = new Map(
+    activations.map(({ tensor, forward, backward }) => {
+      const room = rows.entries(forward + 1, backward - forward - 1, alignedBytes(tensor) / chunkBytes);
+      return [tensor, { backward, kept: problem.column({}, room) }] as const;
+    }),
+  );
+  for (const [tensor, { backward, kept }] of saved) {
     const row = problem.row(1);
-    const kept = rows.entries(forward + 1, backward - forward - 1, alignedBytes(tensor) / chunkBytes);
-    problem.column({}, [...kept, [row, 1]]);
+    problem.add(kept, row, 1);
     const size = bytesOf(tensor);
     const moves = [...clock.takes('up', size), ...clock.takes('down', size)];
     problem.column({ cost: clock.cost('up', size) + clock.cost('down', size) }, [...moves, [row, 1]]);
@@ -144,6 +171,19 @@ function boundOn(
       const { x } = maker.operands;
       for (const product of (isByItself(maker) && x && makers.get(x)) || []) problem.add(columnOf(product), enough, 1);
     }
+    // What it is made of is there from then on, if it is needed itself.
+    const inputs = new Set(
+      [...needed].filter((maker) => !isByItself(maker)).flatMap((maker) => operandsOf(maker, 'in')),
+    );
+    for (const input of inputs) {
+      const other = saved.get(input);
+      if (!other || other.backward <= backward) continue;
+      const there = rows.entries(backward, other.backward - backward, alignedBytes(input) / chunkBytes);
+      const enough = problem.row(0);
+      problem.column({}, [...there, [enough, 1]]);
+      problem.add(other.kept, enough, 1);
+      problem.add(remade, enough, -1);
+    }
   }
   const solution = problem.solve(highs, { seconds: MOST_SECONDS });
   return solution && unit * solution.objective;
@@ -156,9 +196,10 @@ interface SavedActivation {
   readonly backward: number;
 }
 
-/** By moments: of an activation, its uses, the last in the forward pass and the first in the backward pass. */
+/** By moments: of an activation, its first use and its last, the last in the forward pass and the first behind it. */
 interface Life {
-  readonly uses: number[];
+  readonly first: number;
+  last: number;
   forward: number;
   backward: number;
 }
@@ -166,13 +207,9 @@ interface Life {
 function livesIn(operations: readonly Operation[]): Map<Tensor, Life> {
   const lives = new Map<Tensor, Life>();
   operations.forEach((operation, m) => {
-    if (operation.op !== 'dispatch') return;
-    for (const operand of Object.values(operation.operands)) {
-      if (isChunkRange(operand)) continue;
-      const tensor = holderOf(operand);
-      if (tensor.role !== 'activation') continue;
-      const life = lives.get(tensor) ?? { uses: [], forward: m, backward: Number.POSITIVE_INFINITY };
-      if (life.uses.at(-1) !== m) life.uses.push(m);
+    for (const tensor of activationsIn(operation)) {
+      const life = lives.get(tensor) ?? { first: m, last: m, forward: -1, backward: Number.POSITIVE_INFINITY };
+      life.last = m;
       if (operation.phase === 'forward') life.forward = m;
       else life.backward = Math.min(life.backward, m);
       lives.set(tensor, life);
@@ -189,7 +226,7 @@ function savedIn(all: readonly BlockActivation[], lives: ReadonlyMap<Tensor, Lif
   });
 }
 
-/** Bytes of activations at each of so many moments that no choice spares; those of blocks may go between their uses. */
+/** Bytes of activations at each of so many moments that no choice spares; those of blocks may go between their uses in the two passes. */
 function mustBe(
   program: Program,
   lives: ReadonlyMap<Tensor, Life>,
@@ -202,10 +239,10 @@ function mustBe(
   };
   const ofHeads = headsAlone(program);
   const slices = mostLargeSlices([...ofHeads].reduce((most, { size }) => Math.max(most, size), 0));
-  for (const [tensor, { uses }] of lives) {
+  for (const [tensor, { first, last, forward, backward }] of lives) {
     const size = alignedBytes(tensor) / (ofHeads.has(tensor) ? slices : 1);
-    if (ofBlocks.has(tensor)) for (const m of uses) add(m, size);
-    else for (let m = at(uses, 0); m <= at(uses, uses.length - 1); m++) add(m, size);
+    const mayGo = ofBlocks.has(tensor);
+    for (let m = first; m <= last; m++) if (!mayGo || m <= forward || m >= backward) add(m, size);
   }
   return bytes;
 }

@@ -217,8 +217,7 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     if (moves) yield [best, { lessThan: chunkBytes, staging }];
     yield [{ ...best, hasOtherHead: !best.hasOtherHead }, { staging }];
     if (moves) {
-      const same = { moreThan: chunkBytes - 1, lessThan: chunkBytes + 1 };
-      for (const staging of stagingsNextTo(found.staging)) yield [best, { ...same, staging }];
+      for (const staging of stagingsNextTo(found.staging)) yield [best, { map: found.map, staging }];
     }
     if (!mixture) return;
     const near = estimates.nextTo(mixture, Math.max(1, Math.round(this.#blocks / MOST_COUNTS / 2)));
@@ -228,7 +227,9 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
       if (least >= best.seconds) continue;
       const way = this.#wayOf(mixture);
       yield [way, { staging }];
-      if (launches) yield [way, { moreThan: chunkBytes, staging }];
+      if (!launches) continue;
+      yield [way, { map: found.map, staging }];
+      yield [way, { moreThan: chunkBytes, staging }];
     }
   }
 

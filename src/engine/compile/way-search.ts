@@ -30,6 +30,8 @@ const HOPELESS = 1.6;
 export const MANY_DISPATCHES = 0.1;
 /** The share of a step that the dispatches of small chunks must take for larger ones to be tried. */
 const WORTH_LARGER_CHUNKS = 0.01;
+/** The share of a step that must be waited for in it for more staging to be tried. */
+const WORTH_STAGING = 0.01;
 /** How often its staging is changed. */
 const MOST_STAGED = 4;
 
@@ -77,6 +79,8 @@ export interface Price {
   readonly seconds: number;
   /** Of it, what dispatches take whatever they compute. */
   readonly launchSeconds: number;
+  /** Of it, what is neither computed nor copied where these take turns, and what is not computed where they do not. */
+  readonly waited: number;
   /** Bytes of chunks that its plan moves. */
   readonly traffic: number;
 }
@@ -89,10 +93,14 @@ export interface Priced<F> extends Price {
   readonly isResident?: boolean;
 }
 
-/** With more staging less is waited for, with less more chunks stay. */
-const stagingsNextTo = ({ down, up }: StagingSize): StagingSize[] => [
-  { down: 2 * down, up: 2 * up },
-  { down, up: up + 1 },
+/** With less staging more chunks stay, with more less is waited for, where something is. */
+const stagingsNextTo = ({ down, up }: StagingSize, { waited, seconds }: Price): StagingSize[] => [
+  ...(waited < WORTH_STAGING * seconds
+    ? []
+    : [
+        { down: 2 * down, up: 2 * up },
+        { down, up: up + 1 },
+      ]),
   { down: Math.ceil(down / 2), up: Math.ceil(up / 2) },
 ];
 
@@ -105,7 +113,7 @@ export function staged<P extends Passes, F extends Fitted<P>>(
   let found = best;
   for (let tries = 0; tries < MOST_STAGED; tries++) {
     const before = found;
-    for (const staging of stagingsNextTo(found.found.staging)) {
+    for (const staging of stagingsNextTo(found.found.staging, found)) {
       const other = find.withStaging(found.found, staging);
       const price = other && found.priceOf(other, found.seconds);
       if (!price || price.seconds >= found.seconds) continue;
@@ -217,7 +225,7 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     if (moves) yield [best, { lessThan: chunkBytes, staging }];
     yield [{ ...best, hasOtherHead: !best.hasOtherHead }, { staging }];
     if (moves) {
-      for (const staging of stagingsNextTo(found.staging)) yield [best, { map: found.map, staging }];
+      for (const staging of stagingsNextTo(found.staging, best)) yield [best, { map: found.map, staging }];
     }
     if (!mixture) return;
     const near = estimates.nextTo(mixture, Math.max(1, Math.round(this.#blocks / MOST_COUNTS / 2)));

@@ -22,16 +22,18 @@ export function priceOf(
   const plain = workOf(pass, rates);
   const work = tight ? { ...plain, busy: (1 + TIGHT) * plain.busy } : plain;
   const launchSeconds = work.dispatches * rates.launchSeconds;
-  const tooMuch: Price = { seconds: Number.POSITIVE_INFINITY, launchSeconds, traffic: Number.POSITIVE_INFINITY };
+  const never = Number.POSITIVE_INFINITY;
+  const tooMuch: Price = { seconds: never, launchSeconds, waited: never, traffic: never };
   if (leastSecondsOf(work, 0, rates) >= most) return tooMuch;
   const plan = schedule(pass.trace, fit.slots, 'planned', pass.extra);
   const traffic = plan.moved.h2d + plan.moved.d2h;
-  if (leastSecondsOf(work, traffic, rates) >= most) return tooMuch;
+  const least = leastSecondsOf(work, traffic, rates);
+  if (least >= most) return tooMuch;
   // What other ranks do has no clock here.
   const isAlone = pass.operations.every(({ op }) => op !== 'collective');
   const more = work.busy - plain.busy;
   const seconds = isAlone
     ? more + simulate(fit, pass, plan, machineOf(limits), Number.POSITIVE_INFINITY, undefined, 1, most - more).seconds
     : secondsOf(work, traffic, rates);
-  return seconds < most ? { seconds, launchSeconds, traffic } : tooMuch;
+  return seconds < most ? { seconds, launchSeconds, waited: seconds - least, traffic } : tooMuch;
 }

@@ -1,8 +1,8 @@
 // What a step of the default model takes within budgets, beside one of the same run without a budget, and what was predicted
-// of it before such a run was there; and four times the batch in the memory of one. In Node, or in a page. By hand; it takes
+// of it before such a run was there (by `plan`, of the adapter that is used unless another is named); and four times the batch in the memory of one. In Node, or in a page. By hand; it takes
 // some minutes.
 //
-//   npm run bench:budgets -- [--rounds 3] [--steps 60] [--adapter software] [--page] [--json]
+//   npm run bench:budgets -- [--rounds 3] [--steps 60] [--adapter NAME] [--page] [--json]
 //
 // HOLDFAST_BROWSER=firefox: the page is Firefox's.
 
@@ -20,7 +20,7 @@ const { values: options } = parseArgs({
   options: {
     rounds: { type: 'string', default: '3' },
     steps: { type: 'string', default: '60' },
-    adapter: { type: 'string', default: 'software' },
+    adapter: { type: 'string' },
     page: { type: 'boolean', default: false },
     json: { type: 'boolean', default: false },
   },
@@ -70,7 +70,8 @@ function inNode() {
       const plan = () => JSON.parse(command('plan', ...shape, '--vocab-size', '256', ...memory, '--json')).step;
       const predicted = runs > 0 ? plan()?.seconds : undefined;
       const out = ['--out', path.join(folder, `${runs++}`)];
-      const own = ['--adapter', options.adapter, '--steps', `${steps}`, '--eval-windows', '1', '--json'];
+      const adapter = options.adapter ? ['--adapter', options.adapter] : [];
+      const own = [...adapter, '--steps', `${steps}`, '--eval-windows', '1', '--json'];
       const lines = command('train', ...shape, ...memory, ...own, ...out)
         .trim()
         .split('\n')

@@ -1,6 +1,6 @@
 // What a step of the default model takes within budgets, beside one of the same run without a budget, and what was predicted
-// of it before such a run was there (by `plan`, of the adapter that is used unless another is named); and four times the batch in the memory of one. In Node, or in a page. By hand; it takes
-// some minutes.
+// of it before such a run was there; and four times the batch in the memory of one. In Node, or in a page. `plan` predicts for the
+// adapter that is used unless another is named. By hand; it takes some minutes.
 //
 //   npm run bench:budgets -- [--rounds 3] [--steps 60] [--adapter NAME] [--page] [--json]
 //

@@ -18,8 +18,8 @@
 // Source of the formulation: Jain et al. 2020, "Checkmate", with fates in place of times, and chunks beside activations.
 
 import type { Highs } from 'highs';
-import { candidate, leastStaging, passesOf, placeAll } from '../../engine/compile/candidate.ts';
-import { chunkSizes } from '../../engine/compile/chunk-sizes.ts';
+import { leastStaging, measured, passesOf, placeAll } from '../../engine/compile/candidate.ts';
+import { chunkSizes, mapOf, mapsInFewerPieces } from '../../engine/compile/chunk-sizes.ts';
 import { activationsIn } from '../../engine/compile/extra-slots.ts';
 import type { Operation } from '../../engine/compile/operations.ts';
 import { fetchedBytes, offloadedBytes } from '../../engine/compile/pass-figures.ts';
@@ -37,6 +37,7 @@ import {
   touchedBy,
 } from '../../graph/program.ts';
 import { mostLargeSlices } from '../../graph/row-slices.ts';
+import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { findGaps, type Gap } from '../../memory/plan/gaps.ts';
 import { CyclicRoom, type Entry, LinearProgram } from '../../memory/plan/linear-program.ts';
 import { chunkCount } from '../../memory/plan/trace.ts';
@@ -61,8 +62,8 @@ export function jointBound(
   let least = Number.POSITIVE_INFINITY;
   const sliced = workload.activations?.sparing?.() ?? [];
   for (const way of [workload, ...sliced.toReversed()]) {
-    for (const bytes of chunkSizes(way, limits).toReversed()) {
-      const found = boundOn(highs, way, limits, { machine, budget, bytes, least, isDecided: way !== workload });
+    for (const map of mapsOf(way, limits, machine)) {
+      const found = boundOn(highs, way, limits, { machine, budget, map, least, isDecided: way !== workload });
       if (found === undefined) return undefined;
       least = Math.min(least, found);
     }
@@ -70,11 +71,17 @@ export function jointBound(
   return least;
 }
 
+/** The chunks that a plan may have, the largest first. */
+function mapsOf(workload: Workload, limits: AdapterLimits, { launchSeconds }: Machine): ChunkMap[] {
+  const usual = chunkSizes(workload, limits).map((bytes) => mapOf(workload, bytes));
+  const others = launchSeconds > 0 ? usual.flatMap((map) => mapsInFewerPieces(workload, limits, map)) : [];
+  return [...new Set([...usual, ...others])].sort((a, b) => b.chunkBytes - a.chunkBytes);
+}
+
 interface BoundOn {
   readonly machine: Machine;
   readonly budget: number;
-  /** Of the chunks. */
-  readonly bytes: number;
+  readonly map: ChunkMap;
   /** What a step takes at least on other chunks. */
   readonly least: number;
   /** Whether the programs say what becomes of activations. */
@@ -85,9 +92,9 @@ function boundOn(
   highs: Highs,
   workload: Workload<TrainingPasses>,
   limits: AdapterLimits,
-  { machine, budget, bytes, least, isDecided }: BoundOn,
+  { machine, budget, map, least, isDecided }: BoundOn,
 ): number | undefined {
-  const found = candidate(workload, placeAll(workload, limits, false), bytes, false);
+  const found = measured(workload, map, placeAll(workload, limits, false), false);
   const { step } = passesOf(found);
   const { operations, trace } = step;
   const { chunkBytes } = trace;

@@ -75,11 +75,11 @@ test('a plan is by the rates that were measured, where they are kept, and says s
   const path = '/cache/adapters.json';
   const kept = JSON.parse(new TextDecoder().decode(await files.read(path)));
   const [record] = Object.values<Record<string, unknown>>(kept.adapters);
-  const typical = await plan('--gpu-memory', '2MB');
+  const typical = await plan('--gpu-memory', '4MB');
   const rates = { flops: 1e15, upBytes: 1e7, downBytes: 1e7, launchSeconds: 0 };
   Object.assign(record ?? {}, { name: 'a GPU', software: false, rates });
   await files.writeAtomic(path, JSON.stringify(kept));
-  const found = await plan('--gpu-memory', '2MB');
+  const found = await plan('--gpu-memory', '4MB');
   expect(found.rates).toEqual({ adapter: 'a GPU', measured: true, ...rates });
   expect(found.activations).not.toEqual(typical.activations);
   expect(await said('plan', ...DEFAULTS)).toContain('by the rates measured on a GPU\n');

@@ -145,8 +145,6 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
   readonly #blocks: number;
   /** Bytes of the chunks of those that were tried; undefined where one did not fit. */
   readonly #tried = new Map<string, number | undefined>();
-  /** Chunks that were tried since they cut fewer tensors. */
-  readonly #lessCut = new Set<ChunkMap>();
   #best: Considered<F> | undefined;
 
   constructor(workload: Workload<P>, choice: ActivationChoice<P>, find: FindWay<P, F>) {
@@ -168,9 +166,7 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     const most = Math.max(least, Math.round(operations / estimates.dispatches));
     if (this.#best?.traffic !== 0) this.#finalists(estimates, Math.min(FINALISTS.most, most));
     this.#leaveRoom(estimates);
-    const refined = Math.min(MOST_REFINED, Math.round(REFINED * most ** 2));
-    this.#refine(estimates, refined);
-    if (this.#cutLess(estimates)) this.#refine(estimates, refined);
+    this.#refine(estimates, Math.min(MOST_REFINED, Math.round(REFINED * most ** 2)));
     return this.#best;
   }
 
@@ -199,24 +195,8 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
       const way = this.#wayOf(mixture);
       let moreThan = this.#consider(way);
       while (moreThan !== undefined) moreThan = this.#consider(way, { moreThan });
+      this.#find.mapsInFewerPieces(best.found.map).some((map) => this.#consider(way, { map }) !== undefined);
     }
-  }
-
-  /** The best, and one mode in all blocks, in chunks that cut fewer tensors, where dispatches take much of the step; whether that is better. */
-  #cutLess(estimates: Estimates<P>): boolean {
-    const best = this.#best;
-    if (!best || best.launchSeconds < MANY_DISPATCHES * best.seconds) return false;
-    const maps = this.#find.mapsInFewerPieces(best.found.map);
-    for (const map of maps) {
-      this.#lessCut.add(map);
-      this.#consider(best, { map });
-    }
-    for (const mixture of maps.length > 0 ? estimates.uniform() : []) {
-      if (estimates.of(mixture).least >= this.#mostSeconds) continue;
-      const way = this.#wayOf(mixture);
-      maps.some((map) => this.#consider(way, { map }) !== undefined);
-    }
-    return this.#best !== best;
   }
 
   /** What differs in one thing from the best, as long as that is better. */
@@ -241,6 +221,7 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     const launches = best.launchSeconds >= 2 * WORTH_LARGER_CHUNKS * best.seconds;
     const staging = moves ? found.staging : undefined;
     if (moves || launches) yield [best, { moreThan: chunkBytes, staging }];
+    if (launches) for (const map of this.#find.mapsInFewerPieces(found.map)) yield [best, { map }];
     if (moves) yield [best, { lessThan: chunkBytes, staging }];
     yield [{ ...best, hasOtherHead: !best.hasOtherHead }, { staging }];
     if (moves) {
@@ -254,8 +235,9 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
       if (least >= best.seconds) continue;
       const way = this.#wayOf(mixture);
       yield [way, { staging }];
-      if (this.#lessCut.has(found.map)) yield [way, { map: found.map, staging }];
-      if (launches) yield [way, { moreThan: chunkBytes, staging }];
+      if (!launches) continue;
+      yield [way, { map: found.map, staging }];
+      yield [way, { moreThan: chunkBytes, staging }];
     }
   }
 

@@ -10,8 +10,11 @@ import { embeddedDriver, withDriver } from './embedded-driver.ts';
 import { files } from './files.ts';
 import { withoutNotices } from './native-stderr.ts';
 
-/** By default Dawn rounds timestamps to 65 microseconds, and shows no feature that is not WebGPU's yet. */
-const DAWN_OPTIONS = ['disable-dawn-features=timestamp_quantization', 'enable-dawn-features=allow_unsafe_apis'];
+/** By default Dawn rounds timestamps to 65 microseconds, shows no feature that is not WebGPU's yet, and no halves on NVIDIA's GPUs. */
+const DAWN_OPTIONS = [
+  'disable-dawn-features=timestamp_quantization',
+  'enable-dawn-features=allow_unsafe_apis,vulkan_enable_f16_on_nvidia',
+];
 
 /** Dawn instances live as long as the process: an adapter outlives the call that opened its instance. */
 const instances: GPU[] = [];

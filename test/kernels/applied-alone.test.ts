@@ -68,6 +68,10 @@ describe('a device that is no software adapter', () => {
     expect(await appliesAlone(same, () => endings)).toBe(true);
     const other = taken((shader) => shader.replace('activation(x[i])', 'activation(x[i]) * (1.0 + 1e-6)'));
     expect(await appliesAlone(other, () => endings)).toBe(false);
+    // In one value of 2^14, by its bits.
+    const rarely = 'select(activation(x[i]), 2.0 * x[i], (bitcast<vec4u>(vec4f(x[i])).x & 0x3fffu) == 5u)';
+    const seldom = taken((shader) => shader.replace('activation(x[i])', rarely));
+    expect(await appliesAlone(seldom, () => endings)).toBe(false);
     expect(await appliesAlone(other, () => [])).toBe(true);
   });
 

@@ -13,21 +13,25 @@ import { epiloguesOf, type MatmulProblem } from '../../kernels/matmul-problem.ts
 import { Random } from '../../util/random.ts';
 import { isProven } from '../compile/proof.ts';
 
-/** Rows and columns of what is compared, of few rows more columns; read in fours, and one by one. */
+/**
+ * Rows and columns of what is compared, of few rows more columns; read in fours, and one by one. Some hundred thousand values: what
+ * is rounded otherwise may be so in few of them.
+ */
 const SIZES = {
   inFours: [
-    { M: 64, N: 64, K: 4 },
-    { M: 4, N: 256, K: 4 },
+    { M: 512, N: 512, K: 4 },
+    { M: 4, N: 1024, K: 4 },
   ],
   oneByOne: [
-    { M: 64, N: 65, K: 5 },
+    { M: 512, N: 513, K: 5 },
     { M: 63, N: 65, K: 5 },
-    { M: 4, N: 257, K: 5 },
-    { M: 3, N: 257, K: 5 },
+    { M: 4, N: 1025, K: 5 },
+    { M: 3, N: 1025, K: 5 },
   ],
 } as const;
-/** How far sums go, on either side of where an activation does something. */
+/** How far sums go, on either side of where an activation does something; in the row after half as far, and so on. */
 const REACH = 12;
+const HALVINGS = 24;
 
 /** How weights may be stored, for more variants to be chosen. */
 const STORED: StoredOperands = { b: 'f16' };
@@ -91,12 +95,12 @@ async function isSameIn(
   const { allocator, gpu } = device;
   const { M, N, K } = problem;
   const random = new Random(1, 'activations by themselves');
-  const draw = (count: number, reach: number) =>
-    Float32Array.from({ length: count }, () => reach * (2 * random.uniform() - 1));
+  const draw = (count: number, reach: (i: number) => number) =>
+    Float32Array.from({ length: count }, (_, i) => reach(i) * (2 * random.uniform() - 1));
   const values = {
-    a: draw(M * K, 1),
-    b: draw(K * N, REACH / K),
-    bias: draw(N, 1),
+    a: draw(M * K, (i) => 2 ** -(Math.floor(i / K) % HALVINGS)),
+    b: draw(K * N, () => REACH / K),
+    bias: draw(N, (column) => column % 2),
     c: new Float32Array(M * N),
     preactivation: new Float32Array(M * N),
     y: new Float32Array(M * N),

@@ -3,7 +3,7 @@
 
 import type { Traits } from '../kernels/kernel.ts';
 import { checkHost } from '../runtime/check-host.ts';
-import type { GPUSource, Host } from '../runtime/host.ts';
+import type { CopyBytes, GPUSource, Host } from '../runtime/host.ts';
 import { having } from '../util/arguments.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { check, object, optional, text } from '../util/json.ts';
@@ -91,12 +91,12 @@ export async function openDevice(host: Host, options: DeviceOptions = {}): Promi
       const matches = `${found.summary.name} ${source.name}`.toLowerCase().includes(wanted.toLowerCase());
       if (wanted === 'auto' || wanted === 'software' || matches) {
         const reopen = () => openDevice(host, options);
-        const isDefault = wanted === 'auto';
-        return await Device.open(found.adapter, found.summary, reopen, isDefault).catch(async (error) => {
+        const given = { reopen, isDefault: wanted === 'auto', host };
+        return await Device.open(found.adapter, found.summary, given).catch(async (error) => {
           // An adapter does not outlive a GPU process that dies, or is just being replaced; there is another then.
           const again = await requestAdapter(source);
           if (again?.summary.name !== found.summary.name) throw error;
-          return Device.open(again.adapter, again.summary, reopen, isDefault);
+          return Device.open(again.adapter, again.summary, given);
         });
       }
       tried.push(found.summary.name);
@@ -177,6 +177,11 @@ export class OutOfMemory extends HoldfastError {
  */
 export type DeviceStatus = 'exhausted' | 'lost' | 'failed' | 'closed' | 'works';
 
+/** What an adapter's device gets of where it is opened. */
+interface OpenOptions extends Pick<Device, 'reopen' | 'isDefault'> {
+  readonly host: Pick<Host, 'startCopying'>;
+}
+
 /** An open GPU device. Errors of all that waits for it: HoldfastError once it is lost, reports an error or is closed. */
 export class Device {
   /** WebGPU's own. */
@@ -204,6 +209,11 @@ export class Device {
   readonly reopen: () => Promise<Device>;
   /** Whether no adapter was asked for: this one comes first here. */
   readonly isDefault: boolean;
+  /**
+   * Between mapped buffers and host memory.
+   * @internal
+   */
+  readonly copyBytes: CopyBytes;
   #failure: HoldfastError | undefined;
   #closed = false;
   #lost = false;
@@ -214,12 +224,7 @@ export class Device {
    * Opens the adapter with all that the engine can use of it; `openDevice` chooses one.
    * @internal
    */
-  static async open(
-    adapter: GPUAdapter,
-    summary: AdapterSummary,
-    reopen: () => Promise<Device>,
-    isDefault = false,
-  ): Promise<Device> {
+  static async open(adapter: GPUAdapter, summary: AdapterSummary, options: OpenOptions): Promise<Device> {
     const requiredLimits: Record<string, number> = { ...summary.limits };
     const matrices = subgroupMatricesOf(adapter, summary);
     const wanted = new Set([
@@ -228,21 +233,24 @@ export class Device {
       ...(matrices === 'sized' ? [SIZE_FEATURE] : []),
     ]);
     const requiredFeatures = [...wanted].filter((name) => summary.features.includes(name)) as GPUFeatureName[];
+    // A software adapter computes with the processors that would copy.
+    const copying = summary.software ? undefined : options.host.startCopying?.();
     const gpu = await adapter.requestDevice({ requiredFeatures, requiredLimits });
-    return new Device(gpu, summary, matrices, reopen, isDefault);
+    return new Device(gpu, summary, matrices, options, await copying);
   }
 
   private constructor(
     gpu: GPUDevice,
     adapter: AdapterSummary,
     subgroupMatrices: Traits['subgroupMatrices'],
-    reopen: () => Promise<Device>,
-    isDefault: boolean,
+    { reopen, isDefault }: OpenOptions,
+    copyBytes: CopyBytes = (to, from) => to.set(from),
   ) {
     this.gpu = gpu;
     this.reopen = reopen;
     this.isDefault = isDefault;
     this.adapter = adapter;
+    this.copyBytes = copyBytes;
     this.allocator = new Allocator(gpu);
     this.pipelines = new Pipelines(gpu);
     this.hasTimestamps = gpu.features.has('timestamp-query');

@@ -5,6 +5,7 @@ import * as fs from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
+import { startCopying } from './headless/copy-threads.ts';
 import { files } from './headless/files.ts';
 import { claimFolder, claimNextFolder } from './headless/folder-lock.ts';
 import { denoSources, nodeSources } from './headless/gpu-sources.ts';
@@ -37,6 +38,7 @@ export function headlessHost(): Host {
     claimNextFolder,
     resumeFile,
     threads,
+    ...(!isDeno && { startCopying }),
     hub: hubAccess(),
     readStandardInput,
     readLines,

@@ -206,13 +206,24 @@ export interface Thread {
   end(): Promise<void>;
 }
 
+/** What a thread has to say. */
+export interface ThreadEvents {
+  /** It sends something. */
+  message(message: unknown): void;
+  /** It cannot go on, or has ended. */
+  failed(error: unknown): void;
+}
+
 /** Threads of the place. */
 export interface Threads {
   /** As many as can run at once. */
   readonly count: number;
-  /** `message` is called with what it sends, `failed` when it cannot go on, or has ended. */
-  start(worker: ThreadWorker, told: { message(message: unknown): void; failed(error: unknown): void }): Promise<Thread>;
+  /** Starts one. */
+  start(worker: ThreadWorker, events: ThreadEvents): Promise<Thread>;
 }
+
+/** Copies all bytes of `from` to the beginning of `to`, as `to.set(from)` does; they lie in different memory. */
+export type CopyBytes = (to: Uint8Array, from: Uint8Array) => void;
 
 /** What the place knows of the Hugging Face hub. */
 export interface HubAccess {
@@ -259,6 +270,8 @@ export interface Host {
   resumeFile?(path: string): Promise<ResumedFile>;
   /** Threads, which share memory where the place lets them. Absent where there are none. */
   readonly threads?: Threads;
+  /** Starts what copies to the buffers of a GPU, and from them. Undefined, or absent, where nothing is quicker than `to.set(from)`. */
+  startCopying?(): Promise<CopyBytes | undefined>;
   /** Absent in a page, where a person gives what it takes. */
   readonly hub?: HubAccess;
   /** All bytes of standard input, until its end. Errors: HoldfastError with `fix` where there are more than `most`. */

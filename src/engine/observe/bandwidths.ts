@@ -39,7 +39,7 @@ export async function measureLink(device: Device, bytes = LINK_BYTES): Promise<M
     staging.unmap();
   };
   const up = async () => {
-    new Uint8Array(upload.getMappedRange()).set(values);
+    device.copyBytes(new Uint8Array(upload.getMappedRange()), values);
     upload.unmap();
     copied(upload, buffer);
     await mapBuffer(upload, GPUMapMode.WRITE);
@@ -47,7 +47,7 @@ export async function measureLink(device: Device, bytes = LINK_BYTES): Promise<M
   const down = async () => {
     copied(buffer, staging);
     await mapBuffer(staging, GPUMapMode.READ, bytes);
-    values.set(new Uint8Array(staging.getMappedRange(0, bytes)));
+    device.copyBytes(values, new Uint8Array(staging.getMappedRange(0, bytes)));
     staging.unmap();
   };
   try {

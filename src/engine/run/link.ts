@@ -234,7 +234,7 @@ export class Link {
   async readEarly(source: GPUBuffer, offset: number, into: Uint8Array): Promise<() => Promise<void>> {
     const buffers = await this.#copiesOf([{ buffer: source, offset, bytes: into.length }]);
     const nothing = { behind: [], known: undefined, sequence: undefined, arrived: undefined, ended: undefined };
-    const take = ([view]: readonly Uint8Array[]) => into.set(view as Uint8Array);
+    const take = ([view]: readonly Uint8Array[]) => this.#device.copyBytes(into, view as Uint8Array);
     const store: Store = { chunks: [], buffers, bytes: [into.length], ...nothing, take, done: undefined };
     this.#goDown(store);
     this.flush();

@@ -74,7 +74,7 @@ async function makeParts<P extends Passes>(
   const heap = updatesOnHost(found.workload) ? WasmHeap.make() : undefined;
   const { host, disk } = memory;
   const allocate = heap && ((bytes: number) => heap.allocate(bytes));
-  const below = await Below.open(needBelow(found), { host, disk, allocate });
+  const below = await Below.open(needBelow(found), { host, disk, allocate, copyBytes: device.copyBytes });
   const updater = heap && threads ? new HostThreads(threads, heap) : new HostAdamW(heap);
   try {
     for (const kind of ALL_KINDS.filter((kind) => KINDS[kind].zero)) {

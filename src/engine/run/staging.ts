@@ -109,7 +109,7 @@ export class Staging {
     const next = this.#emptying.shift();
     assert(next, 'everything in staging waits to be submitted');
     const { buffer } = next;
-    new Uint8Array(buffer.getMappedRange()).set(bytes);
+    this.#device.copyBytes(new Uint8Array(buffer.getMappedRange()), bytes);
     buffer.unmap();
     this.#filled.push({ buffer, taken });
     return buffer;

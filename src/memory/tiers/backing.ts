@@ -95,7 +95,8 @@ export class Backing {
     });
     this.#placement = new HostPlacement(this.#chunks, this.#host, this.#disk);
     this.#reads = new PendingReads(this.#placement, this.#host, this.#disk, this.#queue, this.#roomWatch);
-    this.#puts = new Puts(this.#placement, this.#host, this.#disk, this.#reads, this.#queue, this.#roomWatch);
+    const parts = [this.#placement, this.#host, this.#disk, this.#reads, this.#queue, this.#roomWatch] as const;
+    this.#puts = new Puts(...parts, options.copyBytes);
   }
 
   /** Where a valid copy lies now. Zeros are 'zero' whether or not a slot holds them, too. */

@@ -11,7 +11,7 @@ import { bytesBelow, leastHostBytes, type NeedBelow, sharesOf } from './shares.t
 import { StashTier } from './stash-tier.ts';
 import type { BackingOptions } from './tier-limits.ts';
 
-export interface BelowOptions extends Pick<BackingOptions, 'allocate'> {
+export interface BelowOptions extends Pick<BackingOptions, 'allocate' | 'copyBytes'> {
   /** Bytes. @default no limit */
   readonly host?: number | undefined;
   /** @default none */
@@ -29,7 +29,7 @@ export class Below {
   readonly stashes: StashTier;
 
   /** Opens the file. Errors: HoldfastError when there is too little of either, naming what would do. */
-  static async open(need: NeedBelow, { host, disk, allocate }: BelowOptions): Promise<Below> {
+  static async open(need: NeedBelow, { host, disk, allocate, copyBytes }: BelowOptions): Promise<Below> {
     const hostBytes = host ?? Number.POSITIVE_INFINITY;
     const all = bytesBelow(need) + need.largestPut * need.chunkBytes;
     const diskBytes = disk ? Math.min(disk.limit ?? all, all) : 0;
@@ -44,9 +44,10 @@ export class Below {
         ...need,
         hostLimit: chunks.host,
         allocate,
+        copyBytes,
         ...(file && { disk: file, diskLimit: chunks.disk }),
       };
-      return new Below(new Backing(options), new StashTier(stashes, file, begin));
+      return new Below(new Backing(options), new StashTier(stashes, file, begin, copyBytes));
     } catch (error) {
       return finishing(
         () => Promise.reject(error),

@@ -5,6 +5,7 @@
 // Invariant: the values of a put become visible in one turn, and the old ones are whole until then; a value that a later call
 // has replaced already is dropped.
 
+import type { CopyBytes } from '../../runtime/host.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { DiskTier } from './disk-tier.ts';
@@ -41,6 +42,7 @@ export class Puts {
   readonly #queue: WaitQueue;
   /** Runs while a request waits for room. */
   readonly #roomWatch: StopWatch;
+  readonly #copyBytes: CopyBytes;
   /** Slots that values are made in, by their bytes. */
   readonly #rooms = new Map<Uint8Array<ArrayBuffer>, Slot>();
 
@@ -51,6 +53,7 @@ export class Puts {
     reads: PendingReads,
     queue: WaitQueue,
     roomWatch: StopWatch,
+    copyBytes: CopyBytes = (to, from) => to.set(from),
   ) {
     this.#placement = placement;
     this.#host = host;
@@ -58,6 +61,7 @@ export class Puts {
     this.#reads = reads;
     this.#queue = queue;
     this.#roomWatch = roomWatch;
+    this.#copyBytes = copyBytes;
   }
 
   /** See `Backing.takeRoom`. */
@@ -201,7 +205,7 @@ export class Puts {
         chunk.slot = place.slot;
         place.slot.owner = chunk.id;
       }
-      if (place.slot.bytes !== bytes) place.slot.bytes.set(bytes);
+      if (place.slot.bytes !== bytes) this.#copyBytes(place.slot.bytes, bytes);
       this.#host.release(place.slot);
     });
   }

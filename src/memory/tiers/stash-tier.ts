@@ -5,7 +5,7 @@
 // Invariants: host memory and disk are never more than what the pieces were given; a fetch never waits for another
 // fetch, as what is read ahead leaves it a reader.
 
-import type { BlockFile } from '../../runtime/host.ts';
+import type { BlockFile, CopyBytes } from '../../runtime/host.ts';
 import { at } from '../../util/at.ts';
 import { type Deferred, deferred } from '../../util/deferred.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
@@ -44,6 +44,7 @@ export class StashTier {
   readonly #path: string;
   /** Where in the file their part begins. */
   readonly #begin: number;
+  readonly #copyBytes: CopyBytes;
   readonly #readWatch = new StopWatch();
   readonly #underWay = new Set<Promise<unknown>>();
   #first = 0;
@@ -58,11 +59,12 @@ export class StashTier {
   #diskPeak = 0;
 
   /** `room`: what the pieces may use, in `file` from the byte `begin` on. */
-  constructor(room: TierBytes, file?: BlockFile, begin = 0) {
+  constructor(room: TierBytes, file?: BlockFile, begin = 0, copyBytes: CopyBytes = (to, from) => to.set(from)) {
     this.#room = room;
     this.#file = file && new DiskFile(file);
     this.#path = file?.path ?? '';
     this.#begin = begin;
+    this.#copyBytes = copyBytes;
   }
 
   /** What a fit of other activations must do with. */
@@ -108,7 +110,7 @@ export class StashTier {
     this.#cut(stash, at);
     if (stash.offset === undefined) {
       stash.memory ??= this.#make(stash.size);
-      stash.memory.set(bytes, at);
+      this.#copyBytes(stash.memory.subarray(at), bytes);
       stash.length = at + length;
       return;
     }

@@ -1,6 +1,6 @@
 // Limits of the tiers below the GPU: what they may use, and the least that they can work with. Pure.
 
-import type { BlockFile } from '../../runtime/host.ts';
+import type { BlockFile, CopyBytes } from '../../runtime/host.ts';
 import { HoldfastError } from '../../util/errors.ts';
 
 export interface BackingOptions {
@@ -22,6 +22,8 @@ export interface BackingOptions {
   readonly updates?: number;
   /** Makes zeroed host memory. @default an ArrayBuffer each */
   readonly allocate?: ((bytes: number) => Uint8Array<ArrayBuffer>) | undefined;
+  /** Takes new values into it. @default `to.set(from)` */
+  readonly copyBytes?: CopyBytes | undefined;
 }
 
 /** One list's chunk each of parameters, gradients and both moments. */

@@ -66,10 +66,15 @@ const ACTIVATIONS: Readonly<Record<string, readonly string[]>> = {
 const OF_PRODUCTS: Readonly<Record<string, readonly string[]>> = { matmul: ['b'] };
 
 /**
- * A value in blocks is a product: where it is added to another, as a bias is, a compiler may choose which of them it rounds before
- * the sum. SwiftShader's rounds each.
+ * A value in blocks is a product: where it is added to another, as a bias is, or a weight to its gain, a compiler may choose
+ * which of them it rounds before the sum: an H100's does. SwiftShader's rounds each.
  */
-const OF_BLOCKS_COMPILED: typeof PARAMETERS = { ...PARAMETERS, matmul: ['b'], layernorm: ['weight'] };
+const OF_BLOCKS_COMPILED: typeof PARAMETERS = {
+  ...PARAMETERS,
+  matmul: ['b'],
+  layernorm: ['weight'],
+  headNormBackward: [],
+};
 
 const { name, architecture } = (await testDevice()).adapter;
 const roundsEach = /swiftshader/i.test(`${name} ${architecture}`);

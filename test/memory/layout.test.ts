@@ -77,6 +77,25 @@ describe('packTensors', () => {
     );
   });
 
+  it('cuts no tile off the fours of rows where a chunk has room for them', () => {
+    fc.assert(
+      fc.property(tensorLists, fc.nat(200), fc.boolean(), (tensors, extra, isSearched) => {
+        const most = leastChunkElements(tensors) + extra * BLOCK_ELEMENTS;
+        const layout = isSearched
+          ? searchLayout(tensors, { minBytes: 0, maxBytes: most * ELEMENT_BYTES })
+          : packTensors(tensors, most, 'any');
+        for (const { name, shape } of tensors) {
+          const [rows = 1, width = 1] = shape;
+          if (4 * width > layout.chunkElements - BLOCK_ELEMENTS) continue;
+          for (const { row, rows: count } of layout.pieces.get(name) ?? []) {
+            if (shape.length > 1) expect([row % 4, row + count === rows ? 0 : count % 4], name).toEqual([0, 0]);
+          }
+        }
+      }),
+      { seed: 4, numRuns: 300 },
+    );
+  });
+
   it('opens a chunk of a number that is asked for, and holds every row', () => {
     fc.assert(
       fc.property(tensorLists, fc.nat(24), fc.nat(100), fc.constantFrom(1, 2), (tensors, place, extra, opensChunk) => {
@@ -119,6 +138,9 @@ describe('packTensors', () => {
   });
 });
 
+/** Of small chunks, whose tiles end with four rows: up to 48 KB of 1 to 4 MB, where sizes that suit them are not sought alone. */
+const OF_FOURS = 0.006;
+
 describe('searchLayout', () => {
   const gpt2 = makeModel(parseConfig({ model_type: 'gpt2' }, 'GPT-2 124M')).parameters;
   const binding = 128 * 2 ** 20;
@@ -128,19 +150,19 @@ describe('searchLayout', () => {
     ['1 GiB bindings', { minBytes: 2 ** 29, maxBytes: 2 ** 30 }],
     ['chunks of 20 MB', { minBytes: 10e6, maxBytes: 20e6 }],
     ['chunks of 6 MB', { minBytes: 3e6, maxBytes: 6e6 }],
-    ['chunks of 2 MB', { minBytes: 1e6, maxBytes: 2e6 }],
-    ['chunks of 1 MB', { minBytes: 0.6e6, maxBytes: 1e6 }],
-  ])('wastes at most 0.1 % of GPT-2 124M with its embedding: %s', (_, limits) => {
+    ['chunks of 2 MB', { minBytes: 1e6, maxBytes: 2e6 }, OF_FOURS],
+    ['chunks of 1 MB', { minBytes: 0.6e6, maxBytes: 1e6 }, OF_FOURS],
+  ])('wastes next to nothing of GPT-2 124M with its embedding: %s', (_, limits, most = WASTE_TOLERANCE) => {
     const layout = searchLayout(gpt2, limits);
     checkLayout(gpt2, layout);
     expect(layout.held).toBe(124_439_808);
-    expect(layout.padding / layout.held).toBeLessThanOrEqual(WASTE_TOLERANCE);
+    expect(layout.padding / layout.held).toBeLessThanOrEqual(most);
     expect(layout.chunkElements * ELEMENT_BYTES).toBeLessThanOrEqual(limits.maxBytes);
   });
 
   it.each([2e9, 1e9, 200e6, 100e6, 50e6, 20e6])('suits a budget of %d bytes', (budget) => {
     const layout = searchLayout(gpt2, chunkRange(gpt2, budget, binding));
-    expect(layout.padding / layout.held).toBeLessThanOrEqual(WASTE_TOLERANCE);
+    expect(layout.padding / layout.held).toBeLessThanOrEqual(budget < 100e6 ? OF_FOURS : WASTE_TOLERANCE);
     expect(Math.floor(budget / (layout.chunkElements * ELEMENT_BYTES))).toBeGreaterThanOrEqual(8);
   });
 

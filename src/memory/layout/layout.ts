@@ -101,9 +101,10 @@ interface Extent {
 
 /**
  * Kernels work on blocks of 16 rows of a matrix, with loads of four elements at a time. A tile that is cut elsewhere
- * costs part of a block more, and off the fours all its loads one by one. 1: cut wherever a chunk ends.
+ * costs part of a block more. Off the fours it is loaded one by one, by another text, in which a GPU's compiler may round
+ * otherwise: so it is cut only where a chunk has no four rows.
  */
-const GRAINS = [16, 4, 1] as const;
+const GRAINS = [16, 4] as const;
 type Grain = (typeof GRAINS)[number];
 /** What such tiles cost a step, and a tile more, as shares of the data: padding up to as much is better than they are. */
 export const OFF_FOURS_COST = 0.05;
@@ -125,7 +126,7 @@ export function packTensors(
   tensors: readonly ShapedTensor[],
   chunkElements: number,
   tiling: Tiling,
-  grain: Grain = 1,
+  grain: Grain = 4,
 ): TiledLayout {
   const extents = tensors.map(extentOf);
   const pieces = new Map<string, Piece[]>();
@@ -232,7 +233,7 @@ export function searchLayout(
   const maxBytes = Math.floor(limits.maxBytes / CHUNK_GRAIN_BYTES) * CHUNK_GRAIN_BYTES;
   const most = Math.floor(maxBytes / bytes / alignment) * alignment;
   const least = Math.min(most, Math.max(leastChunkElements(tensors), roundUp(limits.minBytes / bytes, alignment)));
-  let best = { elements: most, tiling: 'any' as Tiling, grain: 1 as Grain, isGood: false, cost: Infinity };
+  let best = { elements: most, tiling: 'any' as Tiling, grain: 16 as Grain, isGood: false, cost: Infinity };
   const sizes = candidates(extents, least, most, alignment);
   const [pieceCost, mostPadding] = [costs.piece * held, costs.padding * held];
   for (const tiling of ['large', 'any'] as const) {
@@ -359,11 +360,15 @@ function pack(
 function rowsThatFit({ rows, unitRows, unit }: Extent, row: number, room: number, limit: number, grain: Grain): number {
   const fit = unitRows * Math.floor(room / unit);
   if (row + fit >= rows) return rows - row;
-  const step = Math.max(unitRows, grain);
-  const even = fit - ((row + fit) % step);
-  if (even > 0) return even;
-  // Not even a whole chunk may hold so many.
-  return unitRows * Math.floor(limit / unit) >= step ? 0 : fit;
+  const most = unitRows * Math.floor(limit / unit);
+  for (const multiple of grain === 16 ? GRAINS : [grain]) {
+    const step = Math.max(unitRows, multiple);
+    const even = fit - ((row + fit) % step);
+    if (even > 0) return even;
+    if (most >= step) return 0;
+  }
+  // Not even a whole chunk holds four.
+  return fit;
 }
 
 function extentOf(tensor: ShapedTensor): Extent {

@@ -30,7 +30,7 @@ const MOST_REFINED = 48;
 /** What takes so many times as long as the best may lead to what is better than that. */
 const NEAR = 1.15;
 /** So many of these are tried in other chunks. */
-const MOST_LEADERS = 3;
+const MOST_LEADERS = 6;
 /** Numbers of blocks that are tried in each mode. */
 const MOST_COUNTS = 6;
 /** What is estimated to take so many times as long as the first is not worth a plan. */

@@ -42,8 +42,8 @@ const HOPELESS = 1.6;
 export const MANY_DISPATCHES = 0.1;
 /** The share of a step that the dispatches of small chunks must take for larger ones to be tried. */
 const WORTH_LARGER_CHUNKS = 0.01;
-/** The share of a step that other chunks must save of one in which nothing moves for others to be looked at. */
-const WORTH_OTHER_CHUNKS = 0.01;
+/** The share of a step that chunks in fewer pieces must save of its work for them to be tried, where dispatches are less of it. */
+const WORTH_FEWER_PIECES = 0.01;
 /** The share of a step that must be waited for in it for more staging to be tried. */
 const WORTH_STAGING = 0.01;
 /** How often its staging is changed. */
@@ -199,7 +199,7 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     // Each chunk's update is a dispatch, too.
     const cuts = ({ pieceCount, count }: ChunkMap) => pieceCount + count;
     const [map] = this.#find.mapsInFewerPieces(found.map).toSorted((a, b) => cuts(a) - cuts(b));
-    return map !== undefined && least(found.passes) - least(found.workload.passes(map)) > WORTH_OTHER_CHUNKS * seconds;
+    return map !== undefined && least(found.passes) - least(found.workload.passes(map)) > WORTH_FEWER_PIECES * seconds;
   }
 
   /** The best mixture of each pair of modes, the most promising first. */

@@ -57,30 +57,52 @@ export function mapOf(
     chunkLimits?.isFixed
       ? packChunks(parameters, training, chunkBytes, chunkLimits.holds)
       : mapChunks(parameters, training, limits, costs);
-  const map = known.get(key) ?? make();
+  const found = known.get(key);
+  if (found) return found;
+  const made = make();
+  // Of many sizes and costs the same chunks come.
+  const map = [...known.values()].find((other) => isAlike(other, made)) ?? made;
   known.set(key, map);
   return map;
 }
 
+/** Whether all tensors lie in the same places of as many chunks of the same kinds. */
+const isAlike = (a: ChunkMap, b: ChunkMap): boolean =>
+  a.chunkBytes === b.chunkBytes &&
+  a.count === b.count &&
+  a.lists.every(({ kind }, i) => {
+    const others = b.layoutOf(kind).pieces;
+    return (
+      b.lists[i]?.kind === kind &&
+      [...a.layoutOf(kind).pieces].every(([name, pieces]) => {
+        const there = others.get(name) ?? [];
+        return (
+          pieces.length === there.length &&
+          pieces.every(({ chunk, offset }, n) => there[n]?.chunk === chunk && there[n]?.offset === offset)
+        );
+      })
+    );
+  });
+
 /** What chunks in which fewer tensors are cut may have more of padding, as a share of the model data. */
 const PADDING_FOR_PIECES = 0.25;
-/** And how many times as large they may be. */
+/** And how many times as large or as small they may be. */
 const MOST_TIMES = 4;
 /** Ways to weigh tiles against padding: a tile's kernels may take longer than what the padding moves. */
 const FEWER_PIECES: readonly LayoutCosts[] = [0.015, 0.05].map((piece) => ({ piece, padding: PADDING_FOR_PIECES }));
 
 /**
- * Chunks about as large in which fewer tensors are cut, for more padding: those with the fewest pieces first, the smallest of them
- * before others.
+ * Chunks about as large, or as small, in which fewer tensors are cut, for more padding where need be: those with the fewest pieces
+ * first, the smallest of them before others.
  */
 export function mapsInFewerPieces(workload: Workload, limits: AdapterLimits, than: ChunkMap): ChunkMap[] {
   if (workload.chunkLimits?.isFixed) return [];
   const most = (1 + PADDING_FOR_PIECES) * bytesOf(than);
-  return chunkSizes(workload, limits)
-    .filter((bytes) => bytes >= than.chunkBytes && bytes <= MOST_TIMES * than.chunkBytes)
-    .flatMap((bytes) => FEWER_PIECES.map((costs) => mapOf(workload, bytes, costs)))
-    .filter((map) => map.pieceCount < than.pieceCount && bytesOf(map) <= most)
-    .sort((a, b) => a.pieceCount - b.pieceCount || a.chunkBytes - b.chunkBytes);
+  const all = chunkSizes(workload, limits)
+    .filter((bytes) => MOST_TIMES * bytes >= than.chunkBytes && bytes <= MOST_TIMES * than.chunkBytes)
+    .flatMap((bytes) => [undefined, ...FEWER_PIECES].map((costs) => mapOf(workload, bytes, costs)))
+    .filter((map) => map.pieceCount < than.pieceCount && bytesOf(map) <= most);
+  return [...new Set(all)].sort((a, b) => a.pieceCount - b.pieceCount || a.chunkBytes - b.chunkBytes);
 }
 
 const bytesOf = ({ count, chunkBytes }: ChunkMap): number => count * chunkBytes;

@@ -1,6 +1,6 @@
 // `WaySearch`: the search for the way to treat activations that takes the least time, among those of one order of micro-batches.
-// The most promising by estimate (estimates.ts) are fitted, planned and priced in seconds; then what is next to the best of
-// them, in modes, in chunks, in the head's rows, as long as something is better.
+// The most promising by estimate (estimates.ts) are fitted, planned and priced in seconds, the best of them in chunks of fewer
+// pieces, too; then what is next to the best, and to those that are about as good, in modes, in chunks, in the head's rows.
 //
 // What cannot be better is not priced to the end: see `most` of `FindWay.price`.
 
@@ -9,7 +9,15 @@ import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { at } from '../../util/at.ts';
 import type { StagingSize } from './candidate.ts';
-import { type Estimated, Estimates, type EstimateWithin, type Mixture, modesOf } from './estimates.ts';
+import {
+  type Estimated,
+  Estimates,
+  type EstimateWithin,
+  leastSecondsOf,
+  type Mixture,
+  modesOf,
+  workOf,
+} from './estimates.ts';
 import type { Passes } from './pass.ts';
 import type { ActivationChoice, Workload } from './workload.ts';
 
@@ -19,6 +27,10 @@ const MOST_TRIED = 16;
 /** What is tried next to the best of them: of small passes, which are planned at once, many times as much as of large ones. */
 const REFINED = 1 / 6;
 const MOST_REFINED = 48;
+/** What takes so many times as long as the best may lead to what is better than that. */
+const NEAR = 1.15;
+/** So many of these are tried in other chunks. */
+const MOST_LEADERS = 6;
 /** Numbers of blocks that are tried in each mode. */
 const MOST_COUNTS = 6;
 /** What is estimated to take so many times as long as the first is not worth a plan. */
@@ -30,6 +42,8 @@ const HOPELESS = 1.6;
 export const MANY_DISPATCHES = 0.1;
 /** The share of a step that the dispatches of small chunks must take for larger ones to be tried. */
 const WORTH_LARGER_CHUNKS = 0.01;
+/** The share of a step that chunks in fewer pieces must save of its work for them to be tried, where dispatches are less of it. */
+const WORTH_FEWER_PIECES = 0.01;
 /** The share of a step that must be waited for in it for more staging to be tried. */
 const WORTH_STAGING = 0.01;
 /** How often its staging is changed. */
@@ -37,6 +51,7 @@ const MOST_STAGED = 4;
 
 /** What one of the ways comes to. */
 export interface Fitted<P extends Passes> {
+  readonly workload: Workload<P>;
   readonly passes: P;
   readonly map: ChunkMap;
   readonly residents: number;
@@ -145,6 +160,10 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
   readonly #blocks: number;
   /** Bytes of the chunks of those that were tried; undefined where one did not fit. */
   readonly #tried = new Map<string, number | undefined>();
+  /** Of those, what takes about as long as the best did then. */
+  readonly #near: Considered<F>[] = [];
+  /** Whether a step may take less in chunks of fewer pieces. */
+  #paysFewerPieces = false;
   #best: Considered<F> | undefined;
 
   constructor(workload: Workload<P>, choice: ActivationChoice<P>, find: FindWay<P, F>) {
@@ -159,15 +178,28 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     const { modes, menu } = this.#choice;
     const kept = at(menu, 0);
     const all = isFirst ? this.#consider({ modes: modes.map(() => kept), tight: false }) : undefined;
-    if (all !== undefined && this.#best && this.#best.found.slots === this.#best.found.residents)
+    if (all !== undefined && this.#best && isResident(this.#best.found) && !this.#isFasterInFewerPieces(this.#best)) {
       return { ...this.#best, isResident: true };
+    }
     const estimates = new Estimates(this.#workload, this.#choice, this.#find.wholeMap(), this.#find);
     const { least, operations } = FINALISTS;
     const most = Math.max(least, Math.round(operations / estimates.dispatches));
     if (this.#best?.traffic !== 0) this.#finalists(estimates, Math.min(FINALISTS.most, most));
     this.#leaveRoom(estimates);
+    this.#inFewerPieces();
     this.#refine(estimates, Math.min(MOST_REFINED, Math.round(REFINED * most ** 2)));
-    return this.#best;
+    const best = this.#best;
+    return best && { ...best, isResident: isResident(best.found) && best.modes.every((mode) => mode === kept) };
+  }
+
+  /** Whether the work of a step would take less in chunks of fewer pieces. */
+  #isFasterInFewerPieces({ found, seconds }: Considered<F>): boolean {
+    const { rates } = this.#find;
+    const least = (passes: P) => leastSecondsOf(workOf(this.#choice.mainOf(passes), rates), 0, rates);
+    // Each chunk's update is a dispatch, too.
+    const cuts = ({ pieceCount, count }: ChunkMap) => pieceCount + count;
+    const [map] = this.#find.mapsInFewerPieces(found.map).toSorted((a, b) => cuts(a) - cuts(b));
+    return map !== undefined && least(found.passes) - least(found.workload.passes(map)) > WORTH_FEWER_PIECES * seconds;
   }
 
   /** The best mixture of each pair of modes, the most promising first. */
@@ -199,29 +231,51 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     }
   }
 
-  /** What differs in one thing from the best, as long as that is better. */
+  /** The best so far, and others that are about as good, each of other modes, in chunks of fewer pieces. */
+  #inFewerPieces(): void {
+    const best = this.#best;
+    this.#paysFewerPieces = best !== undefined && (launchesMatter(best) || this.#isFasterInFewerPieces(best));
+    if (!best || !this.#paysFewerPieces) return;
+    const leaders = new Map<string, Considered<F>>();
+    for (const one of this.#near.toSorted((a, b) => a.seconds - b.seconds)) {
+      if (leaders.size === MOST_LEADERS || one.seconds > NEAR * best.seconds) break;
+      const modes = one.modes.join();
+      if (!leaders.has(modes)) leaders.set(modes, one);
+    }
+    for (const one of leaders.values()) {
+      for (const map of this.#find.mapsInFewerPieces(one.found.map)) this.#consider(one, { map });
+    }
+  }
+
+  /** What differs in one thing from the best: from a better one as soon as it is found, from the next best where none is. */
   #refine(estimates: Estimates<P>, most: number): void {
+    const neighbours = new Map<Considered<F>, Iterator<[Way, FitWanted], void>>();
+    const ended = new Set<Considered<F>>();
+    const nextBest = () =>
+      this.#near.reduce<Considered<F> | undefined>(
+        (least, one) => (ended.has(one) || (least && least.seconds <= one.seconds) ? least : one),
+        undefined,
+      );
     for (let tries = most; tries > 0; ) {
-      const best = this.#best;
-      if (!best) return;
-      for (const [way, wanted] of this.#nextTo(best, estimates)) {
-        if (this.#tried.has(keyOf(way, wanted))) continue;
-        if (this.#consider(way, wanted) !== undefined) tries--;
-        if (this.#best !== best || tries <= 0) break;
-      }
-      if (this.#best === best) return;
+      const one = nextBest();
+      if (!one || one.seconds >= NEAR * this.#mostSeconds) return;
+      const others = neighbours.get(one) ?? this.#nextTo(one, estimates);
+      neighbours.set(one, others);
+      const { value } = others.next();
+      if (!value) ended.add(one);
+      else if (!this.#tried.has(keyOf(...value)) && this.#consider(...value) !== undefined) tries--;
     }
   }
 
   /** What differs from one of the ways in one thing, or in its chunks too, the most promising first. */
-  *#nextTo(best: Considered<F>, estimates: Estimates<P>): Generator<[Way, FitWanted]> {
+  *#nextTo(best: Considered<F>, estimates: Estimates<P>): Generator<[Way, FitWanted], void> {
     const { found, mixture, traffic } = best;
     const { chunkBytes } = found.map;
     const moves = traffic > 0;
-    const launches = best.launchSeconds >= 2 * WORTH_LARGER_CHUNKS * best.seconds;
+    const launches = launchesMatter(best);
     const staging = moves ? found.staging : undefined;
     if (moves || launches) yield [best, { moreThan: chunkBytes, staging }];
-    if (launches) for (const map of this.#find.mapsInFewerPieces(found.map)) yield [best, { map }];
+    if (this.#paysFewerPieces) for (const map of this.#find.mapsInFewerPieces(found.map)) yield [best, { map }];
     if (moves) yield [best, { lessThan: chunkBytes, staging }];
     yield [{ ...best, hasOtherHead: !best.hasOtherHead }, { staging }];
     if (moves) {
@@ -232,7 +286,7 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     const most = HOPELESS * estimates.of(mixture).seconds;
     const ranked = inOrder(near.map((other) => estimates.of(other))).filter(({ seconds }) => seconds <= most);
     for (const { mixture, least } of ranked) {
-      if (least >= best.seconds) continue;
+      if (least >= this.#mostSeconds) continue;
       const way = this.#wayOf(mixture);
       yield [way, { staging }];
       if (!launches) continue;
@@ -262,13 +316,19 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     const found = workload && this.#find.fit(workload, tight, wanted);
     if (!found) return undefined;
     const priceOf = (other: F, most?: number) => this.#find.price(other, this.#choice, tight, most);
-    const price = priceOf(found, this.#mostSeconds);
-    if (price.seconds < this.#mostSeconds) {
-      this.#best = { ...price, priceOf, found, modes, tight, hasOtherHead, mixture };
-    }
+    const price = priceOf(found, NEAR * this.#mostSeconds);
+    const considered = { ...price, priceOf, found, modes, tight, hasOtherHead, mixture };
+    if (price.seconds < NEAR * this.#mostSeconds) this.#near.push(considered);
+    if (price.seconds < this.#mostSeconds) this.#best = considered;
     return found;
   }
 }
+
+const isResident = ({ slots, residents }: Pick<Fitted<Passes>, 'slots' | 'residents'>): boolean => slots === residents;
+
+/** Whether so much of a step is dispatches that fewer of them are worth a plan. */
+const launchesMatter = ({ launchSeconds, seconds }: Price): boolean =>
+  launchSeconds >= 2 * WORTH_LARGER_CHUNKS * seconds;
 
 const keyOf = ({ modes, tight, hasOtherHead = false }: Way, { moreThan, lessThan, map, staging }: FitWanted = {}) =>
   [modes, tight, hasOtherHead, moreThan, lessThan, map?.chunkBytes, map?.count, staging?.down, staging?.up].join(' ');

@@ -62,7 +62,7 @@ export function jointBound(
   let least = Number.POSITIVE_INFINITY;
   const sliced = workload.activations?.sparing?.() ?? [];
   for (const way of [workload, ...sliced.toReversed()]) {
-    for (const map of mapsOf(way, limits, machine)) {
+    for (const map of mapsOf(way, limits)) {
       const found = boundOn(highs, way, limits, { machine, budget, map, least, isDecided: way !== workload });
       if (found === undefined) return undefined;
       least = Math.min(least, found);
@@ -72,9 +72,9 @@ export function jointBound(
 }
 
 /** The chunks that a plan may have, the largest first. */
-function mapsOf(workload: Workload, limits: AdapterLimits, { launchSeconds }: Machine): ChunkMap[] {
+function mapsOf(workload: Workload, limits: AdapterLimits): ChunkMap[] {
   const usual = chunkSizes(workload, limits).map((bytes) => mapOf(workload, bytes));
-  const others = launchSeconds > 0 ? usual.flatMap((map) => mapsInFewerPieces(workload, limits, map)) : [];
+  const others = usual.flatMap((map) => mapsInFewerPieces(workload, limits, map));
   return [...new Set([...usual, ...others])].sort((a, b) => b.chunkBytes - a.chunkBytes);
 }
 

@@ -72,6 +72,9 @@ const cases = fc.record({
   hostBytes: fc.constantFrom(2e5, 1e12),
 });
 
+/** By how much a step may be faster in chunks that cut fewer tensors: on the machines of assets/hardware up to a tenth was seen. */
+const FEWER_PIECES = 1.1;
+
 describe('a prediction', () => {
   it('is its arithmetic and its waits, none of which is less than nothing', () => {
     const check = fc.property(cases, ({ machine, layers, copies, pipeline, stage, share, hostBytes, ...changes }) => {
@@ -88,8 +91,8 @@ describe('a prediction', () => {
         waited += each;
       }
       expect((computeSeconds + waited) / seconds).toBeCloseTo(1, 9);
-      // Micro-batches layer by layer look up a table once for all of them.
-      if (order === 'batch') expect(predictor.resident.seconds / seconds).toBeLessThanOrEqual(1 + 1e-9);
+      // Micro-batches layer by layer look up a table once for all of them. And chunks may cut fewer tensors than where everything is there.
+      if (order === 'batch') expect(predictor.resident.seconds / seconds).toBeLessThanOrEqual(FEWER_PIECES);
     });
     fc.assert(check, { seed: 3, numRuns: EVERY_CASE ? 200 : 24 });
   });

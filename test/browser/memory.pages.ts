@@ -16,7 +16,7 @@ let context: BrowserContext;
 let first: string;
 let undisturbed: Map<number, number>;
 let speeds: { before: Estimate; after: Estimate; reached: number };
-let budgets: { least: number; most: number; chunkBytes: number };
+let budgets: { least: number; middle: number; most: number; chunkBytes: number };
 
 beforeAll(async () => {
   [browser, site] = await Promise.all([launch(), serve()]);
@@ -31,8 +31,10 @@ beforeAll(async () => {
   budgets = await page.evaluate(async (settings) => {
     const { trainer } = window.holdfast;
     const { unlimited } = await trainer.estimate(settings);
-    const { smallest, fit } = await trainer.estimate(settings, { gpu: unlimited });
-    return { least: smallest, most: unlimited, chunkBytes: fit?.chunkBytes ?? 0 };
+    const { smallest } = await trainer.estimate(settings, { gpu: unlimited });
+    const middle = Math.round((smallest + unlimited) / 2);
+    const { fit } = await trainer.estimate(settings, { gpu: middle });
+    return { least: smallest, middle, most: unlimited, chunkBytes: fit?.chunkBytes ?? 0 };
   }, SETTINGS);
   await page.close();
 });
@@ -146,9 +148,9 @@ test('a picture whose bound cannot be solved comes without it', async () => {
 
 test('another budget on the way, and another policy: no bit changes; one that is too small is refused', async () => {
   const page = await open(context, site.isolated);
-  const id = await halted(page, 5, SETTINGS, { gpu: budgets.most });
+  const id = await halted(page, 5, SETTINGS, { gpu: budgets.middle });
   const found = await page.evaluate(
-    async ({ id, least, chunkBytes }) => {
+    async ({ id, least, middle, chunkBytes }) => {
       const { trainer } = window.holdfast;
       const readied = () => window.events.filter(({ type }) => type === 'ready').length;
       const run = async () => (await trainer.runs()).find((run) => run.id === id);
@@ -158,8 +160,8 @@ test('another budget on the way, and another policy: no bit changes; one that is
         for (let i = 0; i < 3; i++) await trainer.step();
         return found;
       };
-      // Too little for all chunks, whatever activations leave.
-      const budget = least + 2 * chunkBytes;
+      // Room for the same chunks, and for fewer of them.
+      const budget = middle - chunkBytes;
       // Asked for at once: a run that goes on meanwhile is soon at its end.
       await Promise.all([trainer.unpause(), trainer.setMemory({ gpu: budget }), trainer.pause()]);
       const smaller = await picture();

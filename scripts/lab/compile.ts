@@ -4,7 +4,7 @@
 import { readFileSync, truncateSync } from 'node:fs';
 import { bytesMovedBy, storedOperands } from '../../src/engine/compile/operations.ts';
 import { type Device, openDevice } from '../../src/gpu/device.ts';
-import { withPrelude } from '../../src/gpu/shader.ts';
+import { compiledText } from '../../src/gpu/shader.ts';
 import { mayServe, type StoredOperands, type Variant } from '../../src/kernels/kernel.ts';
 import { readingNarrow } from '../../src/kernels/stored.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
@@ -55,7 +55,7 @@ export async function compileSteps(path: string, wanted: string): Promise<LabRep
         if (!mayServe(variant, whole, device.traits, stored)) continue;
         const { wave } = await compiler.compile(kernel.name, variant, problem, stored);
         const { workgroups, shader, constants } = variant.dispatch(problem, device.traits);
-        const invocations = workgroupSize(withPrelude(shader, constants));
+        const invocations = workgroupSize(compiledText(shader, constants));
         waves[variant.name] = workgroups.reduce((product, n) => product * n, 1) * Math.ceil(invocations / wave);
       }
       const key = `${step.name} ${kernel.name} ${JSON.stringify(waves)}`;
@@ -93,7 +93,7 @@ class Compiler {
     const dispatch = variant.dispatch(problem, this.#device.traits);
     const { constants } = dispatch;
     const shader = readingNarrow(dispatch.shader, stored);
-    const key = withPrelude(shader, constants);
+    const key = compiledText(shader, constants);
     const before = this.known.get(key);
     if (before) return before;
     truncateSync(this.#path);

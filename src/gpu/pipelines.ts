@@ -3,7 +3,7 @@
 
 import { assert } from '../util/errors.ts';
 import { GPUShaderStage } from './constants.ts';
-import { reflect, type ShaderInterface, withPrelude } from './shader.ts';
+import { compiledText, reflect, type ShaderInterface } from './shader.ts';
 
 export interface Pipeline {
   readonly pipeline: GPUComputePipeline;
@@ -25,20 +25,28 @@ export class Pipelines {
     return this.#compiled;
   }
 
-  /** The pipeline for a shader text with its constants. Errors: the compiler's messages, with line numbers. */
-  get(label: string, source: string, constants: Readonly<Record<string, number>>): Promise<Pipeline> {
-    const code = withPrelude(source, constants);
+  /**
+   * The pipeline for a shader text with its constants, and with these of its bindings of one range. Errors: the compiler's
+   * messages, with line numbers.
+   */
+  get(
+    label: string,
+    source: string,
+    constants: Readonly<Record<string, number>>,
+    together: readonly string[] = [],
+  ): Promise<Pipeline> {
+    const code = compiledText(source, constants, together);
     let pipeline = this.#pipelines.get(code);
     if (!pipeline) {
-      pipeline = this.#compile(label, source, code);
+      pipeline = this.#compile(label, code);
       this.#pipelines.set(code, pipeline);
       this.#compiled++;
     }
     return pipeline;
   }
 
-  async #compile(label: string, source: string, code: string): Promise<Pipeline> {
-    const shader = reflect(source);
+  async #compile(label: string, code: string): Promise<Pipeline> {
+    const shader = reflect(code);
     const entries: GPUBindGroupLayoutEntry[] = [...shader.bindings].map(([binding, { access }]) => ({
       binding,
       visibility: GPUShaderStage.COMPUTE,

@@ -38,23 +38,30 @@ export function reflect(source: string): ShaderInterface {
   return result;
 }
 
-/**
- * The shader with these bindings declared as writable, though it writes to none of them: all ranges of one buffer that a
- * dispatch binds must be declared alike (WebGPU, Programmable Passes, usage scopes). One may be declared so already.
- */
-export function asWritable(source: string, names: readonly string[]): string {
-  return names.reduce((text, name) => {
-    const declared = new RegExp(`var<storage, read(?:_write)?>(?= ${name}:)`);
-    assert(declared.test(text), `the shader has no storage binding "${name}" to declare as writable`);
-    return text.replace(declared, 'var<storage, read_write>');
-  }, source);
-}
+const STORAGE = /var<storage, (read|read_write)> (\w+): array<(\w+)>/g;
+const FLOATS = ['f32', 'vec2f', 'vec4f', 'elem'];
 
-/** The shader with its constants in front, in WGSL's own words; `enable` directives stay first. */
-export function withPrelude(source: string, constants: Readonly<Record<string, number>>): string {
+/**
+ * The text that is compiled: the constants in front, in WGSL's own words (`enable` directives stay first), and bindings of floats
+ * declared as writable, whether the shader writes to them or only reads. All ranges of one buffer that a dispatch binds must be
+ * declared alike (WebGPU, Programmable Passes, usage scopes), and what shares a buffer depends on the plan. Were a binding
+ * declared as it happens to lie, one shader would have several texts, and those need not have the same bits: on an H100, layer
+ * norms whose weight was writable had other last bits than those where it was not. Integers are a step's inputs, in buffers of
+ * their own, and stay as they are: barriers may depend on what is only read. So do bindings of one range, `together`: ranges
+ * that may be written must not overlap.
+ */
+export function compiledText(
+  source: string,
+  constants: Readonly<Record<string, number>>,
+  together: readonly string[] = [],
+): string {
   const enables = source.match(/^enable .*;$/gm) ?? [];
   const lines = Object.entries(constants).map(([name, value]) => `const ${name} = ${literal(value)};`);
-  return [...enables, ...lines, source.replace(/^enable .*;$/gm, '')].join('\n');
+  const rest = source.replace(/^enable .*;$/gm, '').replace(STORAGE, (_, declared, name, type) => {
+    const access = together.includes(name) ? 'read' : FLOATS.includes(type) ? 'read_write' : declared;
+    return `var<storage, ${access}> ${name}: array<${type}>`;
+  });
+  return [...enables, ...lines, rest].join('\n');
 }
 
 function literal(value: number): string {

@@ -329,16 +329,16 @@ const READS: Readonly<Record<NarrowElement, (name: string) => Readonly<Record<1 
 export const readingNarrow = (source: string, stored: Readonly<Record<string, NarrowElement>>): string =>
   Object.entries(stored).reduce((text, [name, element]) => readingStored(text, name, element), source);
 
-/** The shader with an operand that it only reads stored in this way. */
+/** The shader with an operand that it only reads stored in this way, declared as all floats are (see gpu/shader.ts). */
 export function readingStored(source: string, name: string, element: StoredElement): string {
   if (!isNarrow(element)) return source;
-  const declared = new RegExp(`(var<storage, read> ${name}: array<)(\\w+)(>)`);
-  const type = declared.exec(source)?.[2];
+  const declared = new RegExp(`var<storage, read> ${name}: array<(\\w+)>`);
+  const type = declared.exec(source)?.[1];
   assert(type, `the shader has no ${name} that it only reads`);
   const isFour = type === 'vec4f' || (type === 'elem' && source.includes('alias elem = vec4f;'));
   const { word, text } = READS[element](name)[isFour ? 4 : 1];
   const replaced = source
-    .replace(declared, `$1${word}$3`)
+    .replace(declared, `var<storage, read_write> ${name}: array<${word}>`)
     .replace(new RegExp(`\\b${name}\\[([^[\\]]*)\\]`, 'g'), `${name}_at($1)`)
     .replaceAll(`arrayLength(&${name})`, `${name}_length()`);
   assert(!new RegExp(`\\b${name}\\[`).test(replaced), `the shader reads ${name} in a way that is not seen here`);

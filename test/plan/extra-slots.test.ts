@@ -4,8 +4,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
-import { isChunkRange } from '../../src/engine/compile/operand-places.ts';
-import { dispatchesBesideExtraSlots, type Pass } from '../../src/engine/compile/pass.ts';
 import { schedule } from '../../src/engine/compile/schedule.ts';
 import { SlotTable } from '../../src/engine/compile/slot-table.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
@@ -135,7 +133,6 @@ describe.each(FAMILY_NAMES)('%s within a budget', (family) => {
   const workload = trainingWorkload(model, programs, 1, undefined, { activations: 'keep' });
   const { peak, residents, map } = fitMemory(workload, DEFAULT_LIMITS, undefined);
   const fit = fitMemory(workload, DEFAULT_LIMITS, peak - (residents * map.chunkBytes) / 2);
-  const passes = Object.values<Pass>(fit.passes);
 
   test('has extra slots, in which a step moves less', () => {
     const { trace, extra } = fit.passes.step;
@@ -144,19 +141,6 @@ describe.each(FAMILY_NAMES)('%s within a budget', (family) => {
       return h2d + d2h;
     };
     expect(moved(extra)).toBeLessThan(moved());
-  });
-
-  // Such a one could not be declared as writable, were a chunk that is written in its buffer.
-  test('reads no activation through two operands where chunks are used, too', () => {
-    const found = passes.flatMap(dispatchesBesideExtraSlots).filter(({ uses }) => uses.length > 0);
-    expect(found.length).toBeGreaterThan(0);
-    for (const { kernel, problem, operands, label } of found) {
-      const reads = Object.entries(kernel.operands(problem)).flatMap(([name, { access }]) => {
-        const operand = operands[name];
-        return access === 'read' && operand && !isChunkRange(operand) && operand.role === 'activation' ? [operand] : [];
-      });
-      expect(new Set(reads).size, label).toBe(reads.length);
-    }
   });
 });
 

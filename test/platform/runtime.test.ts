@@ -3,7 +3,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { asWritable, reflect, withPrelude } from '../../src/gpu/shader.ts';
+import { compiledText, reflect } from '../../src/gpu/shader.ts';
 
 const root = path.resolve(import.meta.dirname, '../..');
 const sources = readdirSync(path.join(root, 'src'), { recursive: true, encoding: 'utf8' }).filter((name) =>
@@ -64,16 +64,16 @@ test('a shader declares what it binds, once, in order', () => {
   ]);
 });
 
-test('the prelude goes behind the enable directives, in WGSL’s own words', () => {
-  const text = withPrelude('enable subgroups;\nfn main() {}', { TILE: 4, SCALE: 0.5 });
+test('constants go behind the enable directives, in WGSL’s own words', () => {
+  const text = compiledText('enable subgroups;\nfn main() {}', { TILE: 4, SCALE: 0.5 });
   expect(text.startsWith('enable subgroups;\nconst TILE = 4u;\nconst SCALE = 0.5f;\n')).toBe(true);
 });
 
-test('a binding is declared as writable, once or again; one that the shader does not declare so is a mistake of ours', () => {
-  const source = 'var<storage, read> x: array<f32>;\nvar<storage, read> xs: array<f32>;';
-  const written = source.replace('read> x:', 'read_write> x:');
-  expect(asWritable(source, ['x'])).toBe(written);
-  expect(asWritable(written, ['x'])).toBe(written);
-  for (const text of [source, 'var<storage,read> y: array<f32>;'])
-    expect(() => asWritable(text, ['y'])).toThrow('no storage binding "y"');
+test('bindings of floats are compiled as writable, but those of one range', () => {
+  const lines = ['x: array<elem>', 'xs: array<vec4f>', 'ids: array<u32>'].map((what) => `var<storage, read> ${what};`);
+  const source = ['var<uniform> p: u32;', ...lines, 'var<storage, read_write> halves: array<vec2u>;'].join('\n');
+  const written = source.replace('read> x:', 'read_write> x:').replace('read> xs:', 'read_write> xs:');
+  expect(compiledText(source, {}).trim()).toBe(written);
+  const alike = source.replace('read_write> halves', 'read> halves').replace('read> xs:', 'read_write> xs:');
+  expect(compiledText(source, {}, ['x', 'halves']).trim()).toBe(alike);
 });

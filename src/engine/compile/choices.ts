@@ -12,7 +12,7 @@ import type { Host } from '../../runtime/host.ts';
 import { assert, Stopped } from '../../util/errors.ts';
 import { check, namesTo, text } from '../../util/json.ts';
 import { adapterKey, readCache, writeCache } from './adapter-cache.ts';
-import { type DispatchOperation, storedOperands } from './operations.ts';
+import { boundTogether, type DispatchOperation, storedOperands } from './operations.ts';
 import { isProven } from './proof.ts';
 
 /** Problem key -> variant name, as saved with a run. */
@@ -67,6 +67,7 @@ interface Unsettled {
   readonly kernel: AnyKernel;
   readonly problem: object;
   readonly stored: StoredOperands;
+  readonly together: readonly string[];
   readonly variants: readonly Variant<object>[];
 }
 
@@ -125,7 +126,7 @@ export class KernelChoices {
         whole,
         candidates.filter((_, i) => proven[i]),
       );
-      unsettled.set(key, { kernel, problem, stored, variants });
+      unsettled.set(key, { kernel, problem, stored, together: boundTogether(dispatch), variants });
     }
     await this.#compile([...unsettled.values()]);
     for (const [key, one] of unsettled) {
@@ -139,10 +140,10 @@ export class KernelChoices {
     const { pipelines, traits } = this.#device;
     if (traits.software) return;
     await Promise.all(
-      trials.flatMap(({ kernel, problem, stored, variants }) =>
+      trials.flatMap(({ kernel, problem, stored, together, variants }) =>
         variants.map((variant) => {
           const { shader, constants } = variant.dispatch(problem, traits);
-          return pipelines.get(`${kernel.name}.${variant.name}`, readingNarrow(shader, stored), constants);
+          return pipelines.get(`${kernel.name}.${variant.name}`, readingNarrow(shader, stored), constants, together);
         }),
       ),
     );
@@ -167,10 +168,10 @@ export class KernelChoices {
     return kernel.variants.filter((variant) => mayServe(variant, problem, this.#device.traits, stored));
   }
 
-  async #fastest({ kernel, problem, stored, variants }: Unsettled): Promise<string> {
+  async #fastest({ kernel, problem, stored, together, variants }: Unsettled): Promise<string> {
     const [only] = variants;
     if (only && variants.length === 1) return only.name;
-    const trial = await Trial.open(this.#device, kernel, problem, stored);
+    const trial = await Trial.open(this.#device, kernel, problem, stored, together);
     try {
       return await trial.fastest(variants, this.signal);
     } finally {
@@ -201,14 +202,21 @@ export class Trial {
   readonly #kernel: AnyKernel;
   readonly #problem: object;
   readonly #stored: StoredOperands;
+  readonly #together: readonly string[];
   readonly #buffers: Record<string, GPUBuffer> = {};
   readonly #uniforms: GPUBuffer[] = [];
   /** Milliseconds of the answer that nothing was computed. */
   #answer: number | undefined;
 
   /** Errors: HoldfastError where an operand's buffer cannot be had; none is left of the others then. */
-  static async open(device: Device, kernel: AnyKernel, problem: object, stored: StoredOperands = {}): Promise<Trial> {
-    const trial = new Trial(device, kernel, problem, stored);
+  static async open(
+    device: Device,
+    kernel: AnyKernel,
+    problem: object,
+    stored: StoredOperands = {},
+    together: readonly string[] = [],
+  ): Promise<Trial> {
+    const trial = new Trial(device, kernel, problem, stored, together);
     try {
       for (const [name, { size, type }] of Object.entries(kernel.operands(problem))) {
         const narrow = stored[name];
@@ -222,11 +230,18 @@ export class Trial {
     }
   }
 
-  private constructor(device: Device, kernel: AnyKernel, problem: object, stored: StoredOperands) {
+  private constructor(
+    device: Device,
+    kernel: AnyKernel,
+    problem: object,
+    stored: StoredOperands,
+    together: readonly string[],
+  ) {
     this.#device = device;
     this.#kernel = kernel;
     this.#problem = problem;
     this.#stored = stored;
+    this.#together = together;
   }
 
   /** Milliseconds of one dispatch: the best of a few rounds, each long enough to measure. */
@@ -270,7 +285,7 @@ export class Trial {
     const dispatch = variant.dispatch(this.#problem, traits);
     const label = `${this.#kernel.name}.${variant.name}`;
     const shader = readingNarrow(dispatch.shader, this.#stored);
-    const pipeline = await pipelines.get(label, shader, dispatch.constants);
+    const pipeline = await pipelines.get(label, shader, dispatch.constants, this.#together);
     const data = packUniforms([{ pipeline, dispatch }]);
     const usage = GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST;
     const uniforms = allocator.create('trial uniforms', data.byteLength, usage);

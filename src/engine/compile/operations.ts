@@ -108,6 +108,15 @@ export const isTransfer = (operation: Operation): operation is TransferOperation
 
 export const isOnHost = (operation: Operation): operation is HostOperation => operation.op === 'host';
 
+/** Names of operands that are one tensor, each of which the dispatch only reads. */
+export function boundTogether({ operands }: Pick<DispatchOperation, 'operands'>): string[] {
+  const all = Object.values(operands);
+  return Object.keys(operands).filter((name) => {
+    const operand = operands[name] as Tensor | ChunkRange;
+    return !isChunkRange(operand) && all.indexOf(operand) !== all.lastIndexOf(operand);
+  });
+}
+
 /** How floats that a dispatch reads are stored, save those that it takes as words; a part of a problem may do without some of them. */
 export const storedOperands = ({
   kernel,

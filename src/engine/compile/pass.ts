@@ -18,7 +18,7 @@ import { withGathers } from '../ranks/gathers.ts';
 import { onlyOwnerOf, type Sharding } from '../ranks/sharding.ts';
 import { lower } from './lower.ts';
 import type { Moves } from './moves.ts';
-import { type DispatchOperation, isDispatch, isOnHost, type Operation } from './operations.ts';
+import { isOnHost, type Operation } from './operations.ts';
 import { withCopiesReleased } from './release-copies.ts';
 import { Walk } from './walk.ts';
 
@@ -249,10 +249,6 @@ function dryRun(
   for (const operation of operations) walk.step(operation, after(operation));
   return walk.end();
 }
-
-/** Dispatches at moments at which a chunk may be in an extra slot, in the buffer of other operands. */
-export const dispatchesBesideExtraSlots = ({ operations, extra }: Pass): DispatchOperation[] =>
-  operations.filter((operation, m): operation is DispatchOperation => isDispatch(operation) && !!extra?.open[m]);
 
 /**
  * Chunks that have values at once, at most: what a step in sixteen bits frees, or one that updates in its backward pass, has one

@@ -6,15 +6,13 @@ import { GPUBufferUsage } from '../../gpu/constants.ts';
 import type { Device } from '../../gpu/device.ts';
 import { type BoundDispatch, type BufferRange, bindDispatch, packUniforms } from '../../gpu/dispatch.ts';
 import type { Pipeline } from '../../gpu/pipelines.ts';
-import { asWritable } from '../../gpu/shader.ts';
 import type { Tensor } from '../../graph/program.ts';
 import type { Dispatch } from '../../kernels/kernel.ts';
 import { readingNarrow } from '../../kernels/stored.ts';
 import { at } from '../../util/at.ts';
-import { assert } from '../../util/errors.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import { type ChunkRange, isChunkRange } from '../compile/operand-places.ts';
-import { type DispatchOperation, storedOperands } from '../compile/operations.ts';
+import { boundTogether, type DispatchOperation, storedOperands } from '../compile/operations.ts';
 import { uniformBlocks } from '../compile/uniform-blocks.ts';
 import type { Slots } from './slots.ts';
 import type { Storage } from './storage.ts';
@@ -26,13 +24,9 @@ interface Ready {
   readonly label: string;
   readonly dispatch: Dispatch;
   readonly pipeline: Pipeline;
-  /** The pipeline for a chunk in the buffer of another operand: what is only read is declared as writable too. */
-  readonly besideOthers: Pipeline | undefined;
   readonly uniform: number;
   readonly fixed: Readonly<Record<string, BufferRange>>;
   readonly chunks: readonly (readonly [name: string, range: ChunkRange])[];
-  /** Operands that are only read. */
-  readonly reads: ReadonlySet<string>;
   /** By the slots of `chunks`. */
   readonly bound: Map<number, BoundDispatch>;
 }
@@ -44,14 +38,13 @@ export class Bindings {
   readonly #ready: ReadonlyMap<DispatchOperation, Ready>;
   #groups = 0;
 
-  /** Compiles what the dispatches need, `besideSlots` those whose chunks may be in extra slots, and writes their uniform blocks. */
+  /** Compiles what the dispatches need, and writes their uniform blocks. */
   static async make(
     device: Device,
     storage: Storage,
     slots: Slots,
     choices: KernelChoices,
     dispatches: ReadonlySet<DispatchOperation>,
-    besideSlots: ReadonlySet<DispatchOperation> = new Set(),
   ): Promise<Bindings> {
     const compiled = await Promise.all(
       [...dispatches].map(async (operation) => {
@@ -60,14 +53,9 @@ export class Bindings {
         const variant = choices.variant(kernel, whole, stored);
         const dispatch = variant.dispatch(problem, device.traits);
         const label = `${kernel.name}.${variant.name}`;
-        const shader = asWritable(readingNarrow(dispatch.shader, stored), besideWritten(operation, storage));
-        const get = (text: string) => device.pipelines.get(label, text, dispatch.constants);
-        const mayMeet = besideSlots.has(operation) ? meetingChunks(operation) : [];
-        const [pipeline, besideOthers] = await Promise.all([
-          get(shader),
-          mayMeet.length > 0 ? get(asWritable(shader, mayMeet)) : undefined,
-        ]);
-        return { label, dispatch, pipeline, besideOthers };
+        const shader = readingNarrow(dispatch.shader, stored);
+        const pipeline = await device.pipelines.get(label, shader, dispatch.constants, boundTogether(operation));
+        return { label, dispatch, pipeline };
       }),
     );
     const { indexOf, count } = uniformBlocks(dispatches);
@@ -80,7 +68,7 @@ export class Bindings {
     device.gpu.queue.writeBuffer(uniforms, 0, data);
     const ready = new Map<DispatchOperation, Ready>();
     [...dispatches].forEach((lowered, i) => {
-      const { label, dispatch, pipeline, besideOthers } = at(compiled, i);
+      const { label, dispatch, pipeline } = at(compiled, i);
       const operands = Object.entries(lowered.operands);
       const fixed = operands
         .filter((entry): entry is [string, Tensor] => !isChunkRange(entry[1]))
@@ -90,8 +78,6 @@ export class Bindings {
         label: `${label} ${lowered.label}`,
         dispatch,
         pipeline,
-        besideOthers,
-        reads: readsOf(lowered),
         uniform: indexOf.get(lowered) as number,
         fixed: Object.fromEntries(fixed),
         chunks,
@@ -123,8 +109,7 @@ export class Bindings {
       const slot = this.#slots.range(chunk);
       ranges[name] = { buffer: slot.buffer, offset: slot.offset + offset, bytes };
     }
-    const { label, besideOthers, dispatch, uniform } = ready;
-    const pipeline = besideOthers && chunksMeet(ready, ranges) ? besideOthers : ready.pipeline;
+    const { label, pipeline, dispatch, uniform } = ready;
     const bound = bindDispatch(this.#device, label, pipeline, dispatch.workgroups, ranges, this.#uniforms, uniform);
     if (key === undefined) return bound;
     ready.bound.set(key, bound);
@@ -145,49 +130,4 @@ export function slotKey(
   let key = 0;
   for (const [, { chunk }] of chunks) key = key * slots + slotOf(chunk);
   return Number.isSafeInteger(key) ? key : undefined;
-}
-
-/** Operands that are only read, from a buffer that the dispatch also writes to. */
-function besideWritten({ kernel, problem, operands }: DispatchOperation, storage: Storage): string[] {
-  const accesses = Object.entries(kernel.operands(problem)).flatMap(([name, { access }]) => {
-    const operand = operands[name];
-    return operand === undefined || isChunkRange(operand)
-      ? []
-      : [{ name, access, buffer: storage.range(operand).buffer }];
-  });
-  const written = new Set(accesses.flatMap(({ access, buffer }) => (access === 'read' ? [] : [buffer])));
-  return accesses.flatMap(({ name, access, buffer }) => (access === 'read' && written.has(buffer) ? [name] : []));
-}
-
-/** Operands that a dispatch only reads. */
-const readsOf = ({ kernel, problem }: DispatchOperation): Set<string> =>
-  new Set(Object.entries(kernel.operands(problem)).flatMap(([name, { access }]) => (access === 'read' ? [name] : [])));
-
-/** Whether a chunk that is written lies in a buffer from which something is read, or one that is read in a buffer that is written to. */
-function chunksMeet({ chunks, reads }: Ready, ranges: Readonly<Record<string, BufferRange>>): boolean {
-  return chunks.some(([name]) => {
-    const buffer = ranges[name]?.buffer;
-    return Object.entries(ranges).some(
-      ([other, range]) => range.buffer === buffer && reads.has(other) !== reads.has(name),
-    );
-  });
-}
-
-/**
- * Operands that are only read and could lie in a buffer that the dispatch writes to, were its chunks in extra slots. What is
- * read through two operands could not be declared as writable: no such dispatch uses chunks.
- */
-function meetingChunks(operation: DispatchOperation): string[] {
-  const { kernel, operands, label } = operation;
-  const entries = Object.entries(operands);
-  if (!entries.some(([, operand]) => isChunkRange(operand))) return [];
-  const reads = readsOf(operation);
-  const found = entries.filter(
-    ([name, operand]) => reads.has(name) && (isChunkRange(operand) || operand.role === 'activation'),
-  );
-  assert(
-    new Set(found.map(([, operand]) => operand)).size === found.length,
-    `${label}: ${kernel.name} reads one twice`,
-  );
-  return found.map(([name]) => name);
 }

@@ -9,7 +9,6 @@ import { arenaSizes, updatesAhead, updatesAside } from '../compile/candidate.ts'
 import type { KernelChoices } from '../compile/choices.ts';
 import type { Fit } from '../compile/fitted.ts';
 import { isOnHost, isTransfer } from '../compile/operations.ts';
-import { dispatchesBesideExtraSlots } from '../compile/pass.ts';
 import { dispatchesOf, exchangedTensors } from '../compile/pass-figures.ts';
 import { Bindings } from './binding.ts';
 import { ChunkCopies } from './copies.ts';
@@ -60,8 +59,7 @@ export async function makeDeviceState(
       const staging = own(new Staging(device, size, map.chunkBytes));
       const ring = own(new ReadbackRing(device.allocator, 'step', workload.readback.bytes, workload.readback.reads));
       const operations = new Set(dispatchesOf(passes));
-      const besideSlots = new Set(Object.values(passes).flatMap(dispatchesBesideExtraSlots));
-      const bindings = await Bindings.make(device, storage, slots, choices, operations, besideSlots);
+      const bindings = await Bindings.make(device, storage, slots, choices, operations);
       below.stashes.place(map.count, stashes);
       const copies = new ChunkCopies(slots, below, map.count + stashes.length, durable);
       // A software adapter computes on the same processor: there nothing is gained before the step is decided.

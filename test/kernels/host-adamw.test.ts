@@ -23,6 +23,7 @@ import { narrowFloats, widen } from '../../src/values/floats.ts';
 import { lowerHalves, upperHalves } from '../../src/values/split-floats.ts';
 import { field } from '../entry.ts';
 import { runKernel, runnable, testDevice } from '../harness.ts';
+import { UPDATE_ULP, ulpOf } from './rounding.ts';
 
 const KINDS = ['parameter', 'gradient', 'moment1', 'moment2'] as const;
 
@@ -146,15 +147,6 @@ describe('AdamW on the host', () => {
   });
 });
 
-/** The distance of floats of 32 bits there. */
-const ulpOf = (value: number): number => 2 ** (Math.max(-126, Math.floor(Math.log2(value))) - 23);
-
-/**
- * Of what is subtracted from a parameter, which WGSL lets a GPU compute so far off: three quotients (2.5 ulp each, that under the
- * root half of it), a root (4.5), and what rounds as everywhere.
- */
-const CHANGE_ULP = 2.5 + 2.5 + 1.25 + 4.5 + 2;
-
 test('AdamW on the GPU agrees with the host’s to an ulp of each value', async () => {
   const { software } = (await testDevice()).traits;
   const size = 9 * BLOCK + 5;
@@ -182,7 +174,7 @@ test('AdamW on the GPU agrees with the host’s to an ulp of each value', async 
         // A sum near zero has the error of what was added.
         const before = at(field(floats, kind), i);
         const ulp = ulpOf(Math.max(Math.abs(value), Math.abs(before)));
-        const allowed = ulp + (software || kind !== 'parameter' ? 0 : CHANGE_ULP * ulpOf(Math.abs(value - before)));
+        const allowed = ulp + (software || kind !== 'parameter' ? 0 : UPDATE_ULP * ulpOf(Math.abs(value - before)));
         const off = Math.abs(value - at(onHost, i));
         if (!(off <= allowed))
           expect.fail(`${variant.name} ${kind} ${i}: ${value}, of ${before}, is not ${at(onHost, i)}`);

@@ -17,6 +17,15 @@ export const TINY = 1e-28;
 /** What float64 loses where it computes 1 + tanh(u) near tanh(u) = -1. */
 export const CANCELLED = 2 ** -52;
 
+/** The distance of floats of 32 bits there. */
+export const ulpOf = (value: number): number => 2 ** (Math.max(-126, Math.floor(Math.log2(value))) - 23);
+
+/**
+ * Ulp of what AdamW subtracts from a parameter, which WGSL lets a GPU compute so far off: three quotients (2.5 each, that under the
+ * root half of it), a root (4.5), and what rounds as everywhere.
+ */
+export const UPDATE_ULP = 2.5 + 2.5 + 1.25 + 4.5 + 2;
+
 export type Bound = (i: number) => number;
 /** A method, so that each may say which operands it reads. */
 export type Bounds<P> = { of(problem: P, before: Arrays, after: Arrays): Record<string, Bound> }['of'];

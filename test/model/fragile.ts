@@ -48,7 +48,8 @@ export async function fragileDevice(real: Device): Promise<Fragile> {
   };
   const open = async (): Promise<Device> => {
     const made = fragileGPU(real.gpu, (call) => fragile.before?.(call), allocated, wasExhausted);
-    const adapter = { features: real.gpu.features, requestDevice: async () => made.gpu } as unknown as GPUAdapter;
+    const { features, adapterInfo: info = {} } = real.gpu;
+    const adapter = { features, info, requestDevice: async () => made.gpu } as unknown as GPUAdapter;
     fragile.device = await Device.open(adapter, real.adapter, { reopen: open, isDefault: false, host: {} });
     Object.assign(fragile.device, { pipelines: real.pipelines });
     lose = () => {

@@ -88,10 +88,10 @@ describe('a wrong kernel is noticed', () => {
     let changed = 0;
     const wrong = vi.spyOn(pipelines, 'get');
     try {
-      wrong.mockImplementation((label, source, constants) => {
+      wrong.mockImplementation((label, source, ...others) => {
         const text = source.replaceAll(from, to);
         if (text !== source) changed++;
-        return get(label, text, constants);
+        return get(label, text, ...others);
       });
       const { worst, pass, metrics } = await replay(device, await loadCase(testHost, SMALLEST), widths);
       if (VERBOSE)

@@ -18,8 +18,8 @@ beforeAll(async () => {
   Object.defineProperty(device, 'traits', { value: { ...device.traits, subgroupMatrices: 'fixed' } });
   const { pipelines } = device;
   const get = pipelines.get.bind(pipelines);
-  vi.spyOn(pipelines, 'get').mockImplementation((label, source, constants) =>
-    get(label, withStandIns(source), constants),
+  vi.spyOn(pipelines, 'get').mockImplementation((label, source, ...others) =>
+    get(label, withStandIns(source), ...others),
   );
   vi.spyOn(Trial.prototype, 'fastest').mockImplementation(async (variants) => {
     const quick = variants.filter(({ compilesSlowly, name }) => !compilesSlowly && !/^tiled/.test(name));

@@ -1,10 +1,10 @@
 // The placement of activations: each lives from its first to its last instruction, and tensors whose lives do not meet
 // share memory. Placed once, before step 1, and never again.
 //
-// WebGPU tracks usage per buffer: one dispatch may not bind one range of a buffer read-only and write another. So there are
-// several arenas, and what an instruction reads shares no arena with what it writes. That costs memory: a tight placement
-// lets them share, and what is read is then declared as writable too. Only what an instruction reads through
-// two operands cannot be declared so, since ranges that may be written must not overlap.
+// WebGPU tracks usage per buffer: one dispatch may not bind one range of a buffer read-only and write another. What is read is
+// declared as writable, too (gpu/shader.ts), and may lie beside what is written. Only what an instruction reads through two
+// operands cannot be declared so, since ranges that may be written must not overlap: that shares no arena with what the
+// instruction writes.
 
 import { at } from '../util/at.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
@@ -37,13 +37,10 @@ interface Life {
   readonly conflicts: Set<Tensor>;
 }
 
-/**
- * Places the activations of a program: tightly, or so that nothing that is read lies beside what is written. Errors:
- * HoldfastError for a tensor larger than a buffer may be, of those that stay as well.
- */
-export function place(program: Program, maxArenaBytes: number, tight = false): Placement {
+/** Places the activations of a program. Errors: HoldfastError for a tensor larger than a buffer may be, of those that stay as well. */
+export function place(program: Program, maxArenaBytes: number): Placement {
   checkLasting(program, maxArenaBytes);
-  const lives = livesOf(program, tight);
+  const lives = livesOf(program);
   const places = new Map<Tensor, ArenaRange>();
   const arenas: { bytes: number; members: Members }[] = [];
   const { length } = program.instructions;
@@ -88,7 +85,7 @@ const tooLarge = (what: string, bytes: number, most: number): HoldfastError =>
     `${what} needs ${bytes} bytes, this adapter allows ${most} a buffer; use a smaller batch or context`,
   );
 
-function livesOf(program: Program, tight = false): Map<Tensor, Life> {
+function livesOf(program: Program): Map<Tensor, Life> {
   const lives = new Map<Tensor, Life>();
   const { instructions } = program;
   instructions.forEach((instruction, i) => {
@@ -106,7 +103,7 @@ function livesOf(program: Program, tight = false): Map<Tensor, Life> {
     }
     for (const read of reads) {
       assert(!writes.includes(read), `${label} reads and writes ${read.name} through two operands`);
-      if (tight && reads.indexOf(read) === reads.lastIndexOf(read)) continue;
+      if (reads.indexOf(read) === reads.lastIndexOf(read)) continue;
       for (const written of writes) {
         lives.get(read)?.conflicts.add(written);
         lives.get(written)?.conflicts.add(read);

@@ -40,7 +40,7 @@ function instruction(accesses: readonly (readonly [Tensor, Access])[]): Instruct
   return { op: 'dispatch', phase: 'forward', kernel: fake, problem: { operands }, operands: tensors, label: 'fake' };
 }
 
-/** Programs in which every instruction reads and updates what is there and writes something new. */
+/** Programs in which every instruction reads and updates what is there, some of it through two operands, and writes something new. */
 const programs: fc.Arbitrary<Program> = fc
   .array(
     fc.record({
@@ -50,6 +50,7 @@ const programs: fc.Arbitrary<Program> = fc
         maxLength: 3,
       }),
       isOutput: fc.boolean(),
+      readsTwice: fc.boolean(),
     }),
     { minLength: 1, maxLength: 40 },
   )
@@ -57,7 +58,7 @@ const programs: fc.Arbitrary<Program> = fc
     const known: Tensor[] = [];
     const outputs: Tensor[] = [];
     const pick = (n: number) => at(known, n % known.length);
-    const instructions = specs.map(({ reads, updates, sizes, isOutput }, i) => {
+    const instructions = specs.map(({ reads, updates, sizes, isOutput, readsTwice }, i) => {
       const accesses = new Map<Tensor, Access>();
       // Mostly recent tensors, as in a chain of layers; sometimes old ones, as in a backward pass.
       for (const n of known.length > 0 ? reads : [])
@@ -67,7 +68,8 @@ const programs: fc.Arbitrary<Program> = fc
       for (const tensor of written) accesses.set(tensor, 'write');
       known.push(...written);
       if (isOutput && i % 5 === 0) outputs.push(...written.slice(0, 1));
-      return instruction([...accesses]);
+      const again = [...accesses].filter(([, access]) => readsTwice && access === 'read').slice(0, 1);
+      return instruction([...accesses, ...again]);
     });
     return { name: 'random', instructions, outputs };
   });
@@ -116,12 +118,15 @@ function check(program: Program, placement: Placement): void {
   });
 
   for (const { kernel, problem, operands, label } of onTensors(program)) {
+    const all = Object.values(operands);
     const inArenas = Object.entries(kernel.operands(problem))
-      .map(([name, { access }]) => ({ access, arena: places.get(field(operands, name))?.arena }))
+      .map(([name, { access }]) => ({ access, tensor: field(operands, name) }))
+      .map((one) => ({ ...one, arena: places.get(one.tensor)?.arena }))
       .filter(({ arena }) => arena !== undefined);
-    const reads = new Set(inArenas.filter(({ access }) => access === 'read').map(({ arena }) => arena));
+    const isTwice = (tensor: Tensor) => all.indexOf(tensor) !== all.lastIndexOf(tensor);
+    const reads = new Set(inArenas.filter(({ tensor }) => isTwice(tensor)).map(({ arena }) => arena));
     const writes = inArenas.filter(({ access }) => access !== 'read').map(({ arena }) => arena);
-    for (const arena of writes) if (reads.has(arena)) expect.fail(`${label} reads and writes arena ${arena}`);
+    for (const arena of writes) if (reads.has(arena)) expect.fail(`${label} reads twice and writes in arena ${arena}`);
   }
   expect(total(placement)).toBeGreaterThanOrEqual(liveBytes(program));
 }
@@ -195,10 +200,20 @@ describe('small programs', () => {
     ]),
   ];
 
-  it('a chain takes two arenas of one tensor each', () => {
+  it('a chain takes one arena of two tensors', () => {
     const program = { name: 'chain', instructions: chain, outputs: [] };
-    expect(place(program, LIMIT).arenas).toEqual([256, 256]);
+    expect(place(program, LIMIT).arenas).toEqual([512]);
     expect(liveBytes(program)).toBe(512);
+  });
+
+  it('what is read through two operands lies in another arena than what is written', () => {
+    const square = instruction([
+      [a, 'read'],
+      [a, 'read'],
+      [b, 'write'],
+    ]);
+    const program = { name: 'square', instructions: [...leading(1, chain), square], outputs: [] };
+    expect(place(program, LIMIT).arenas).toEqual([256, 256]);
   });
 
   it('an output keeps its bytes to the end', () => {
@@ -244,9 +259,9 @@ describe('traced models', () => {
     ['llama, tied, 12 layers', { ...llama, tie_word_embeddings: true, num_hidden_layers: 12 }],
   ];
 
-  // The bound is the most bytes alive at once. It ignores that reads and writes lie in different arenas; the
-  // factor is what was measured, 1.00 to 1.11, rounded up.
-  const MOST = 1.15;
+  // The bound is the most bytes alive at once. It ignores that what attention reads as queries, keys and values lies in another
+  // arena than what it writes, which is most of what an evaluation of one layer holds.
+  const MOST = { training: 1.05, evaluation: 1.15 };
   it.each(models)('%s', (_, config, lora) => {
     const base = makeModel(parseConfig(config, 'test'));
     const model = lora ? withLora(base, lora) : base;
@@ -255,7 +270,9 @@ describe('traced models', () => {
     for (const program of programs) {
       const placement = place(program, LIMIT);
       check(program, placement);
-      expect(total(placement) / liveBytes(program), program.name).toBeLessThan(MOST);
+      expect(total(placement) / liveBytes(program), program.name).toBeLessThan(
+        program === evaluate ? MOST.evaluation : MOST.training,
+      );
     }
     // All programs share one set of arenas, each as large as its largest use: evaluation comes for free.
     const sizes: number[] = [];
@@ -265,6 +282,6 @@ describe('traced models', () => {
       });
     }
     const shared = sizes.reduce((a, b) => a + b, 0);
-    expect(shared / Math.max(...programs.map(liveBytes)), 'shared arenas').toBeLessThan(MOST);
+    expect(shared / Math.max(...programs.map(liveBytes)), 'shared arenas').toBeLessThan(MOST.training);
   });
 });

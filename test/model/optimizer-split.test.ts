@@ -237,7 +237,7 @@ describe('against every set of tensors that the GPU could update of embeddings a
     const secondsOf = (found: Work['model'], split: number) => {
       const workload = workOf(optimizedOn(found, 'auto', split));
       const fit = unlessRefused(() => fitMemory(workload, limits, gpu, optionsOf({ gpu }, heldByUpdate(workload))));
-      return fit ? priceOf(fit, fit.passes.step, false, limits).seconds : Number.POSITIVE_INFINITY;
+      return fit ? priceOf(fit, fit.passes.step, limits).seconds : Number.POSITIVE_INFINITY;
     };
     const best = Math.min(
       ...sets.map((set) => {

@@ -64,16 +64,15 @@ export const leastStaging = ({ durable, workload, completed }: FitCandidate): St
   up: 1,
 });
 
-const placed = new WeakMap<Program, Map<string, Placement>>();
+const placed = new WeakMap<Program, Map<number, Placement>>();
 
-export function placeAll({ programs }: Workload, { binding, buffer }: AdapterLimits, tight: boolean): Placement[] {
+export function placeAll({ programs }: Workload, { binding, buffer }: AdapterLimits): Placement[] {
   const most = Math.min(binding, buffer);
   return programs.map((program) => {
-    const known = placed.get(program) ?? new Map<string, Placement>();
+    const known = placed.get(program) ?? new Map<number, Placement>();
     placed.set(program, known);
-    const key = `${most} ${tight}`;
-    const placement = known.get(key) ?? place(program, most, tight);
-    known.set(key, placement);
+    const placement = known.get(most) ?? place(program, most);
+    known.set(most, placement);
     return placement;
   });
 }

@@ -15,14 +15,13 @@ import { fetchedBytes, offloadedBytes } from './pass-figures.ts';
 import { linkBytesOf, type Rates } from './rates.ts';
 import { type ActivationChoice, updatesOnHost, type Workload } from './workload.ts';
 
-/** What a tight placement costs, as a share of the arithmetic: what is read is declared as writable there. */
-export const TIGHT = 0.01;
-/** What another one needs beside what is alive at once, where activations are kept and where they are not, about. */
-const LOOSE = { kept: 1.06, other: 1.25 } as const;
 /** What a sparing way takes beside its operations, about: its many small ones read and add up the same chunks again. */
 const SPARING = 1.1;
 /** How often a byte of chunks that has no room is moved, where its copy below is kept and where it must be written first, about. */
 const MOVED = { durable: 1.05, other: 2.1 } as const;
+/** For so many chunks there is room, in slots and staging, where some move; and so many dispatches a chunk has, about. */
+const LEAST_CHUNKS = 8;
+const CHUNK_DISPATCHES = 6;
 /** How often a byte of parameters and gradients that has no room is moved in each further round of micro-batches, about. */
 const MOVED_EACH_ROUND = 1.7;
 /**
@@ -86,7 +85,6 @@ export interface Mixture {
   readonly early: Facts;
   readonly late: Facts;
   readonly count: number;
-  readonly tight: boolean;
 }
 
 /** What a mixture takes: seconds a step, and bytes of GPU memory. */
@@ -104,10 +102,9 @@ export const modesOf = ({ early, late, count }: Mixture, blocks: number): Activa
 const aliveIn = ({ programs }: Workload): number =>
   programs.reduce((most, program) => Math.max(most, liveBytes(program)), 0);
 
-/** A workload that is none of the mixtures, in one placement. */
+/** A workload that is none of the mixtures. */
 export interface EstimatedWay<P extends Passes> {
   readonly workload: Workload<P>;
-  readonly tight: boolean;
   readonly seconds: number;
   readonly dispatches: number;
 }
@@ -143,7 +140,7 @@ export class Estimates<P extends Passes> {
   constructor(workload: Workload<P>, choice: ActivationChoice<P>, map: ChunkMap, within: EstimateWithin) {
     this.#choice = choice;
     this.#map = map;
-    this.#budget = within.budget;
+    this.#budget = within.budget - within.persistentBytes();
     this.#rates = within.rates;
     const before = known.get(choice.menu) ?? new WeakMap<Rates, Known>();
     known.set(choice.menu, before);
@@ -165,20 +162,18 @@ export class Estimates<P extends Passes> {
       facts.flatMap((late) => {
         if (late !== early && late.kept < early.kept) return [];
         const some = early === late ? [blocks] : counts.filter((count) => count > 0 && count < blocks);
-        return some.flatMap((count) => [true, false].map((tight) => ({ early, late, count, tight })));
+        return some.map((count) => ({ early, late, count }));
       }),
     );
   }
 
-  /** One mode in all blocks: in each placement, but for what keeps something in the loose one alone. */
+  /** One mode in all blocks. */
   uniform(): Mixture[] {
     const count = this.#choice.modes.length;
-    return this.#known.facts.flatMap((fact) =>
-      (fact.kept > 0 ? [false] : [false, true]).map((tight) => ({ early: fact, late: fact, count, tight })),
-    );
+    return this.#known.facts.map((fact) => ({ early: fact, late: fact, count }));
   }
 
-  /** Those that differ in one thing: so many blocks more or fewer in each mode, another mode in some of them, or the placement. */
+  /** Those that differ in one thing: so many blocks more or fewer in each mode, or another mode in some of them. */
   nextTo(mixture: Mixture, step: number): Mixture[] {
     const { facts } = this.#known;
     const blocks = this.#choice.modes.length;
@@ -189,7 +184,6 @@ export class Estimates<P extends Passes> {
     // What is all alike may begin to differ at either end.
     const part = isUniform ? [step, blocks - step].filter((n) => n > 0 && n < blocks) : [count];
     return [
-      { ...mixture, tight: !mixture.tight },
       ...counts.map((count) => ({ ...mixture, count })),
       ...facts.flatMap((fact) =>
         isUniform && fact === early ? [] : [{ ...mixture, early: fact, late: fact, count: blocks }],
@@ -203,14 +197,9 @@ export class Estimates<P extends Passes> {
     ];
   }
 
-  /** A workload that is none of the mixtures, in each placement. */
-  ofAll(workload: Workload<P>): EstimatedWay<P>[] {
-    const found = this.#measured(workload);
-    return [true, false].map((tight) => {
-      const bytes = found.live * (tight ? 1 : LOOSE.other);
-      const seconds = SPARING * this.#secondsOf(found.work, bytes, tight);
-      return { workload, tight, seconds, dispatches: found.work.dispatches };
-    });
+  ofAll(workload: Workload<P>): EstimatedWay<P> {
+    const { live, work } = this.#measured(workload);
+    return { workload, seconds: SPARING * this.#secondsOf(work, live), dispatches: work.dispatches };
   }
 
   /** Seconds that a sparing way takes at least: those of a mode that keeps nothing, if its working set were nothing. */
@@ -220,7 +209,7 @@ export class Estimates<P extends Passes> {
     const seconds = facts.flatMap((fact) => {
       const all = (of: keyof PassWork) => base[of] + blocks * fact[of];
       const work = { busy: all('busy'), dispatches: all('dispatches'), moved: all('moved'), pieces: all('pieces') };
-      return fact.kept === 0 ? [this.#secondsOf(work, 0, true)] : [];
+      return fact.kept === 0 ? [this.#secondsOf(work, 0)] : [];
     });
     return SPARING * Math.min(...seconds);
   }
@@ -228,7 +217,7 @@ export class Estimates<P extends Passes> {
   /** Seconds of a workload that is none of the mixtures, if half as much were alive. */
   inHalf(workload: Workload<P>): number {
     const { live, work } = this.#measured(workload);
-    return SPARING * this.#secondsOf(work, live / 2, true);
+    return SPARING * this.#secondsOf(work, live / 2);
   }
 
   #measured(workload: Workload<P>): { readonly live: number; readonly work: PassWork } {
@@ -243,23 +232,21 @@ export class Estimates<P extends Passes> {
   }
 
   of(mixture: Mixture): Estimated {
-    const { early, late, count, tight } = mixture;
+    const { early, late, count } = mixture;
     const { base } = this.#known;
     const rest = this.#choice.modes.length - count;
     const live = count * early.kept + rest * late.kept + Math.max(early.workingSet, rest > 0 ? late.workingSet : 0);
-    const isKept = late.busy === 0 && late.moved === 0 && rest > 0;
-    const bytes = live * (tight ? 1 : isKept ? LOOSE.kept : LOOSE.other);
     const mixed = (of: keyof PassWork) => base[of] + count * early[of] + rest * late[of];
     const work = {
       ...{ busy: mixed('busy'), dispatches: mixed('dispatches') },
       ...{ moved: mixed('moved'), pieces: mixed('pieces') },
     };
-    const least = leastSecondsOf(this.#withTight(work, tight), 0, this.#rates);
-    return { mixture, seconds: this.#secondsOf(work, bytes, tight), least, bytes };
+    const least = leastSecondsOf(work, 0, this.#rates);
+    return { mixture, seconds: this.#secondsOf(work, live), least, bytes: live };
   }
 
   /** With so many bytes of activations. */
-  #secondsOf(work: PassWork, bytes: number, tight: boolean): number {
+  #secondsOf(work: PassWork, bytes: number): number {
     const { needed } = this.#known;
     const room = this.#budget - bytes;
     if (room <= 0) return Number.POSITIVE_INFINITY;
@@ -267,16 +254,23 @@ export class Estimates<P extends Passes> {
     const lacking = Math.max(0, needed.atPeak - room, needed.atEnd - this.#budget);
     const lackingInRounds = (this.#choice.rounds - 1) * Math.max(0, needed.eachRound - room);
     const traffic = this.#moves * lacking + MOVED_EACH_ROUND * lackingInRounds;
-    return secondsOf(this.#withTight(work, tight), traffic, this.#rates);
+    return secondsOf(lacking > 0 ? this.#inChunksFor(room, work) : work, traffic, this.#rates);
   }
 
-  #withTight = (work: PassWork, tight: boolean): PassWork =>
-    tight ? { ...work, busy: work.busy + TIGHT * this.#known.base.busy } : work;
+  /** The work where chunks must be so small that some of them fit into the room. */
+  #inChunksFor(room: number, work: PassWork): PassWork {
+    const { chunkBytes, lists } = this.#map;
+    const each = Math.max(...lists.map(({ chunks }) => chunks));
+    const more = each * Math.max(0, (LEAST_CHUNKS * chunkBytes) / room - 1);
+    return { ...work, dispatches: work.dispatches + CHUNK_DISPATCHES * more };
+  }
 }
 
 /** What the estimates are for. */
 export interface EstimateWithin {
   readonly budget: number;
+  /** Bytes of the budget that neither chunks nor activations have. */
+  persistentBytes(): number;
   readonly rates: Rates;
   /** Whether every step's state is below anyway. */
   readonly durable: boolean;

@@ -66,24 +66,25 @@ export function fitMemory<P extends Passes>(
     );
   }
   // Where gradients are used up as soon as they are complete, larger chunks of them would be held at once.
-  const fits = (tried: Workload<P>, tight: boolean, wanted: FitWanted = {}) => {
+  const fits = (tried: Workload<P>, wanted: FitWanted = {}) => {
     const { map, moreThan, staging } = wanted;
     if (map) {
-      const found = candidateOn(tried, limits, map, tight, durable);
+      const found = candidateOn(tried, limits, map, durable);
       // Their padding has room below, too, or they are not taken.
       const hasRoom = options.below?.holds(needBelow(found)) ?? true;
       return hasRoom ? fitIn(budget, found, options.below, staging) : undefined;
     }
     if (moreThan !== undefined && tried.inBackward) return undefined;
-    return fitOne(tried, limits, budget, durable, { tight, wanted, below: options.below });
+    return fitOne(tried, limits, budget, durable, { wanted, below: options.below });
   };
   return cheapest(workload, {
     ...within<P>(limits, budget, durable),
     wholeMap: () => wholeMapOf(workload, limits),
+    persistentBytes: () => candidateOn(workload, limits, wholeMapOf(workload, limits), durable).nonModel.persistent,
     fit: fits,
     mapsInFewerPieces: (than) =>
       workload.inBackward || workload.isShared ? [] : mapsInFewerPieces(workload, limits, than),
-    least: () => fits(least.workload, true),
+    least: () => fits(least.workload),
   });
 }
 
@@ -91,8 +92,8 @@ const within = <P extends Passes>(limits: AdapterLimits, budget: number, durable
   budget,
   durable,
   rates: limits.rates,
-  price: (found: Fit<P>, { mainOf }: ActivationChoice<P>, tight: boolean, most?: number) =>
-    priceOf(found, mainOf(found.passes), tight, limits, most),
+  price: (found: Fit<P>, { mainOf }: ActivationChoice<P>, most?: number) =>
+    priceOf(found, mainOf(found.passes), limits, most),
   withStaging: ({ workload, map, placements }: Fit<P>, staging: StagingSize) =>
     sizedWith(measured(workload, map, placements, durable), budget, staging),
 });
@@ -106,7 +107,7 @@ function wholeMapOf(workload: Workload, limits: AdapterLimits): ChunkMap {
   const known = leanMaps.get(inBackward) ?? new Map<string, ChunkMap>();
   leanMaps.set(inBackward, known);
   const key = `${limits.binding} ${limits.buffer} ${limits.leastChunk} ${limits.mostChunk} ${order?.order}`;
-  const heldIn = (map: ChunkMap) => measured(workload, map, placeAll(workload, limits, false), false).held;
+  const heldIn = (map: ChunkMap) => measured(workload, map, placeAll(workload, limits), false).held;
   const found = known.get(key) ?? leanMap(workload, limits, heldIn);
   known.set(key, found);
   return found;
@@ -115,27 +116,23 @@ function wholeMapOf(workload: Workload, limits: AdapterLimits): ChunkMap {
 /** Everything at once. */
 function wholeFit<P extends Passes>(workload: Workload<P>, limits: AdapterLimits): Fit<P> {
   const map = wholeMapOf(workload, limits);
-  return sized(
-    measured(workload, map, placeAll(workload, limits, false), isDurable(workload, 'checkpoint')),
-    undefined,
-  );
+  return sized(measured(workload, map, placeAll(workload, limits), isDurable(workload, 'checkpoint')), undefined);
 }
 
 interface FitOne {
-  readonly tight: boolean;
   readonly wanted: FitWanted;
   readonly below: RoomBelow | undefined;
 }
 
-/** The best fit of one workload in one placement; undefined where it does not fit. */
+/** The best fit of one workload; undefined where it does not fit. */
 function fitOne<P extends Passes>(
   workload: Workload<P>,
   limits: AdapterLimits,
   budget: number,
   durable: boolean,
-  { tight, wanted: { moreThan = 0, lessThan = Number.POSITIVE_INFINITY, staging }, below }: FitOne,
+  { wanted: { moreThan = 0, lessThan = Number.POSITIVE_INFINITY, staging }, below }: FitOne,
 ): Fit<P> | undefined {
-  const placements = placeAll(workload, limits, tight);
+  const placements = placeAll(workload, limits);
   if (arenaBytes(placements) > budget) return undefined;
   const sizes = chunkSizes(workload, limits);
   const isWithin = (bytes: number) => {
@@ -176,17 +173,15 @@ const candidateOn = <P extends Passes>(
   workload: Workload<P>,
   limits: AdapterLimits,
   map: ChunkMap,
-  tight: boolean,
   durable: boolean,
-): FitCandidate<P> => measured(workload, map, placeAll(workload, limits, tight), durable);
+): FitCandidate<P> => measured(workload, map, placeAll(workload, limits), durable);
 
-/** A fit on the chunks of `found`, with another workload of its passes or in another placement. */
+/** A fit on the chunks of `found`, with another workload of its passes. */
 const sameChunks = <P extends Passes>(
   { map, durable }: Fit<P>,
   workload: Workload<P>,
   limits: AdapterLimits,
-  tight: boolean,
-): FitCandidate<P> => candidateOn(workload, limits, map, tight, durable);
+): FitCandidate<P> => candidateOn(workload, limits, map, durable);
 
 /** The smallest budget into which these chunks fit, in bytes: staging and everything else included. */
 export const leastBudget = (found: Fit, limits: AdapterLimits, options: FitOptions = {}): number =>
@@ -206,7 +201,7 @@ function leastRefit<P extends Passes>(
 ): LeastRefit<P> {
   const same = measured(found.workload, found.map, found.placements, found.durable);
   const inMode = (workload: Workload<P>): LeastRefit<P> | undefined => {
-    const candidate = sameChunks(found, workload, limits, true);
+    const candidate = sameChunks(found, workload, limits);
     const bytes = leastPeak(candidate);
     return fitsBelow(candidate, below) && bytes <= leastPeak(same) ? { bytes, candidate } : undefined;
   };
@@ -233,15 +228,15 @@ export function refitMemory<P extends Passes>(
   }
   const fits = (
     workload: Workload<P>,
-    tight: boolean,
     { moreThan = 0, lessThan = Number.POSITIVE_INFINITY, staging }: FitWanted = {},
   ) => {
     if (moreThan >= found.map.chunkBytes || lessThan <= found.map.chunkBytes) return undefined;
-    return fitIn(budget, sameChunks(found, workload, limits, tight), options.below, staging);
+    return fitIn(budget, sameChunks(found, workload, limits), options.below, staging);
   };
   return cheapest(found.workload, {
     ...within<P>(limits, budget, found.durable),
     wholeMap: () => found.map,
+    persistentBytes: () => found.nonModel.persistent,
     fit: fits,
     mapsInFewerPieces: () => [],
     least: () => sized(least.candidate, budget),

@@ -117,7 +117,7 @@ function findLeast<P extends Passes>(
 ): Least<P> | TooLittleBelow {
   const durable = isDurable(tried, recovery);
   let [needed, aboveDisk, bytes] = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY];
-  const placements = placeAll(tried, limits, true);
+  const placements = placeAll(tried, limits);
   const activations = arenaBytes(placements);
   const chunks = leastChunks(tried, durable);
   for (const size of chunkSizes(tried, limits)) {

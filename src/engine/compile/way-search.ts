@@ -25,14 +25,16 @@ import type { ActivationChoice, Workload } from './workload.ts';
 export const FINALISTS = { least: 2, most: 12, operations: 1800 } as const;
 const MOST_TRIED = 16;
 /** What is tried next to the best of them: of small passes, which are planned at once, many times as much as of large ones. */
-const REFINED = 1 / 6;
-const MOST_REFINED = 48;
-/** What takes so many times as long as the best may lead to what is better than that. */
-const NEAR = 1.15;
+const REFINED = 1 / 18;
+const MOST_REFINED = 96;
+/** What takes so many times as long as the best may lead to what is better than that; of large passes a plan of it takes too long. */
+const NEAR = { small: 1.45, large: 1 } as const;
 /** So many of these are tried in other chunks. */
 const MOST_LEADERS = 6;
 /** Numbers of blocks that are tried in each mode. */
 const MOST_COUNTS = 6;
+/** What takes so many times what all arithmetic takes if nothing is made again or moved: little is left to be won, and it is taken. */
+const ENOUGH = 1.005;
 /** What is estimated to take so many times as long as the first is not worth a plan. */
 const HOPELESS = 1.6;
 /**
@@ -46,6 +48,8 @@ const WORTH_LARGER_CHUNKS = 0.01;
 const WORTH_FEWER_PIECES = 0.01;
 /** The share of a step that must be waited for in it for more staging to be tried. */
 const WORTH_STAGING = 0.01;
+/** Chunks so many times as small as the best's are far below it. */
+const FAR_BELOW = 4;
 /** How often its staging is changed. */
 const MOST_STAGED = 4;
 
@@ -77,7 +81,7 @@ export interface FindWay<P extends Passes, F extends Fitted<P>> extends Estimate
   /** Chunks where everything is on the GPU. */
   wholeMap(): ChunkMap;
   /** Fits one of the ways; undefined where it does not fit. */
-  fit(workload: Workload<P>, tight: boolean, wanted?: FitWanted): F | undefined;
+  fit(workload: Workload<P>, wanted?: FitWanted): F | undefined;
   /** Chunks in which fewer tensors are cut, those with the fewest pieces first; none where chunks are not to be chosen. */
   mapsInFewerPieces(than: ChunkMap): readonly ChunkMap[];
   /** What fits if nothing else does. */
@@ -85,7 +89,7 @@ export interface FindWay<P extends Passes, F extends Fitted<P>> extends Estimate
   /** With other staging, if there is room for it. */
   withStaging(found: F, staging: StagingSize): F | undefined;
   /** Of the pass that activations are chosen for. `most`: what takes as many seconds is not looked at to the end. @default no limit */
-  price(found: F, choice: ActivationChoice<P>, tight: boolean, most?: number): Price;
+  price(found: F, choice: ActivationChoice<P>, most?: number): Price;
 }
 
 /** What a step takes. */
@@ -143,7 +147,6 @@ export function staged<P extends Passes, F extends Fitted<P>>(
 /** One of the ways. */
 interface Way {
   readonly modes: readonly ActivationMode[];
-  readonly tight: boolean;
   /** Whether the head is cut otherwise than modes say. @default false */
   readonly hasOtherHead?: boolean;
   /** That it is one of, where it is. */
@@ -161,9 +164,13 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
   /** Bytes of the chunks of those that were tried; undefined where one did not fit. */
   readonly #tried = new Map<string, number | undefined>();
   /** Of those, what takes about as long as the best did then. */
-  readonly #near: Considered<F>[] = [];
+  readonly #contenders: Considered<F>[] = [];
   /** Whether a step may take less in chunks of fewer pieces. */
   #paysFewerPieces = false;
+  /** Seconds that are enough. */
+  #enough = 0;
+  /** Whether a plan takes so little time that all that is worth one has it. */
+  #isSmall = false;
   #best: Considered<F> | undefined;
 
   constructor(workload: Workload<P>, choice: ActivationChoice<P>, find: FindWay<P, F>) {
@@ -177,17 +184,19 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
   run(isFirst: boolean): Priced<F> | undefined {
     const { modes, menu } = this.#choice;
     const kept = at(menu, 0);
-    const all = isFirst ? this.#consider({ modes: modes.map(() => kept), tight: false }) : undefined;
+    const all = isFirst ? this.#consider({ modes: modes.map(() => kept) }) : undefined;
     if (all !== undefined && this.#best && isResident(this.#best.found) && !this.#isFasterInFewerPieces(this.#best)) {
       return { ...this.#best, isResident: true };
     }
     const estimates = new Estimates(this.#workload, this.#choice, this.#find.wholeMap(), this.#find);
+    this.#enough = ENOUGH * Math.min(...estimates.uniform().map((mixture) => estimates.of(mixture).least));
     const { least, operations } = FINALISTS;
     const most = Math.max(least, Math.round(operations / estimates.dispatches));
+    this.#isSmall = most >= FINALISTS.most;
     if (this.#best?.traffic !== 0) this.#finalists(estimates, Math.min(FINALISTS.most, most));
     this.#leaveRoom(estimates);
     this.#inFewerPieces();
-    this.#refine(estimates, Math.min(MOST_REFINED, Math.round(REFINED * most ** 2)));
+    this.#refine(estimates, Math.min(MOST_REFINED, Math.round(REFINED * most ** 3)));
     const best = this.#best;
     return best && { ...best, isResident: isResident(best.found) && best.modes.every((mode) => mode === kept) };
   }
@@ -210,7 +219,13 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     const pairs = new Set<string>();
     let tried = 0;
     for (const { mixture, seconds, least } of ranked) {
-      if (pairs.size === most || tried === MOST_TRIED || seconds > HOPELESS * (ranked[0]?.seconds ?? 0)) return;
+      if (
+        this.#isEnough ||
+        pairs.size === most ||
+        tried === MOST_TRIED ||
+        seconds > HOPELESS * (ranked[0]?.seconds ?? 0)
+      )
+        return;
       const pair = `${mixture.early.mode} ${mixture.late.mode}`;
       if (pairs.has(pair) || least >= this.#mostSeconds) continue;
       tried++;
@@ -237,8 +252,8 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     this.#paysFewerPieces = best !== undefined && (launchesMatter(best) || this.#isFasterInFewerPieces(best));
     if (!best || !this.#paysFewerPieces) return;
     const leaders = new Map<string, Considered<F>>();
-    for (const one of this.#near.toSorted((a, b) => a.seconds - b.seconds)) {
-      if (leaders.size === MOST_LEADERS || one.seconds > NEAR * best.seconds) break;
+    for (const one of this.#contenders.toSorted((a, b) => a.seconds - b.seconds)) {
+      if (leaders.size === MOST_LEADERS || one.seconds > this.#near * best.seconds) break;
       const modes = one.modes.join();
       if (!leaders.has(modes)) leaders.set(modes, one);
     }
@@ -252,13 +267,13 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     const neighbours = new Map<Considered<F>, Iterator<[Way, FitWanted], void>>();
     const ended = new Set<Considered<F>>();
     const nextBest = () =>
-      this.#near.reduce<Considered<F> | undefined>(
+      this.#contenders.reduce<Considered<F> | undefined>(
         (least, one) => (ended.has(one) || (least && least.seconds <= one.seconds) ? least : one),
         undefined,
       );
     for (let tries = most; tries > 0; ) {
       const one = nextBest();
-      if (!one || one.seconds >= NEAR * this.#mostSeconds) return;
+      if (!one || one.seconds > this.#near * this.#mostSeconds || this.#isEnough) return;
       const others = neighbours.get(one) ?? this.#nextTo(one, estimates);
       neighbours.set(one, others);
       const { value } = others.next();
@@ -282,24 +297,35 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
       for (const staging of stagingsNextTo(found.staging, best)) yield [best, { map: found.map, staging }];
     }
     if (!mixture) return;
+    // In chunks that are much smaller, of which a large model has thousands, a plan takes seconds.
+    const notFarBelow = !this.#isSmall && !this.#workload.inBackward && { moreThan: chunkBytes / FAR_BELOW };
     const near = estimates.nextTo(mixture, Math.max(1, Math.round(this.#blocks / MOST_COUNTS / 2)));
     const most = HOPELESS * estimates.of(mixture).seconds;
     const ranked = inOrder(near.map((other) => estimates.of(other))).filter(({ seconds }) => seconds <= most);
     for (const { mixture, least } of ranked) {
       if (least >= this.#mostSeconds) continue;
       const way = this.#wayOf(mixture);
-      yield [way, { staging }];
+      yield [way, { staging, ...notFarBelow }];
       if (!launches) continue;
       yield [way, { map: found.map, staging }];
       yield [way, { moreThan: chunkBytes, staging }];
     }
   }
 
+  /** Whether there is hardly a better one; chunks of fewer pieces may have fewer dispatches. */
+  get #isEnough(): boolean {
+    return this.#best !== undefined && this.#best.seconds <= this.#enough && !launchesMatter(this.#best);
+  }
+
+  get #near(): number {
+    return this.#isSmall ? NEAR.small : NEAR.large;
+  }
+
   get #mostSeconds(): number {
     return this.#best?.seconds ?? Number.POSITIVE_INFINITY;
   }
 
-  #wayOf = (mixture: Mixture): Way => ({ modes: modesOf(mixture, this.#blocks), tight: mixture.tight, mixture });
+  #wayOf = (mixture: Mixture): Way => ({ modes: modesOf(mixture, this.#blocks), mixture });
 
   /** Bytes of its chunks; undefined where it does not fit. */
   #consider(way: Way, wanted?: FitWanted): number | undefined {
@@ -310,17 +336,28 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     return found?.map.chunkBytes;
   }
 
-  #priced({ modes, tight, hasOtherHead = false, mixture }: Way, wanted?: FitWanted): F | undefined {
+  #priced({ modes, hasOtherHead = false, mixture }: Way, wanted?: FitWanted): F | undefined {
     const plain = this.#choice.with(modes);
     const workload = hasOtherHead ? plain.activations?.withOtherHead?.() : plain;
-    const found = workload && this.#find.fit(workload, tight, wanted);
+    const found = workload && this.#find.fit(workload, wanted);
     if (!found) return undefined;
-    const priceOf = (other: F, most?: number) => this.#find.price(other, this.#choice, tight, most);
-    const price = priceOf(found, NEAR * this.#mostSeconds);
-    const considered = { ...price, priceOf, found, modes, tight, hasOtherHead, mixture };
-    if (price.seconds < NEAR * this.#mostSeconds) this.#near.push(considered);
+    const priceOf = (other: F, most?: number) => this.#find.price(other, this.#choice, most);
+    const [fit, price] = this.#stagedAtOnce(found, priceOf, wanted);
+    const considered = { ...price, priceOf, found: fit, modes, hasOtherHead, mixture };
+    if (price.seconds < this.#near * this.#mostSeconds) this.#contenders.push(considered);
     if (price.seconds < this.#mostSeconds) this.#best = considered;
     return found;
+  }
+
+  /** Of small passes also with a second chunk of staging up, unless staging is given: what moves there is little but waited for. */
+  #stagedAtOnce(found: F, priceOf: Priced<F>['priceOf'], wanted: FitWanted = {}): [F, Price] {
+    const most = this.#near * this.#mostSeconds;
+    const price = priceOf(found, most);
+    const { down, up } = found.staging;
+    if (!this.#isSmall || up > 1 || wanted.staging || isResident(found) || price.traffic === 0) return [found, price];
+    const other = this.#find.withStaging(found, { down, up: up + 1 });
+    const otherPrice = other && priceOf(other, Math.min(most, price.seconds));
+    return other && otherPrice && otherPrice.seconds < price.seconds ? [other, otherPrice] : [found, price];
   }
 }
 
@@ -330,8 +367,8 @@ const isResident = ({ slots, residents }: Pick<Fitted<Passes>, 'slots' | 'reside
 const launchesMatter = ({ launchSeconds, seconds }: Price): boolean =>
   launchSeconds >= 2 * WORTH_LARGER_CHUNKS * seconds;
 
-const keyOf = ({ modes, tight, hasOtherHead = false }: Way, { moreThan, lessThan, map, staging }: FitWanted = {}) =>
-  [modes, tight, hasOtherHead, moreThan, lessThan, map?.chunkBytes, map?.count, staging?.down, staging?.up].join(' ');
+const keyOf = ({ modes, hasOtherHead = false }: Way, { moreThan, lessThan, map, staging }: FitWanted = {}) =>
+  [modes, hasOtherHead, moreThan, lessThan, map?.chunkBytes, map?.count, staging?.down, staging?.up].join(' ');
 
 /** The most promising first. */
 const inOrder = (some: readonly Estimated[]): Estimated[] =>

@@ -1,7 +1,6 @@
 // The choice among the ways to treat a workload's activations within a budget: for each block whether they are kept, made
-// again or moved, whether they are placed tightly, and how large chunks are beside them. Here are the orders that
-// micro-batches may go in, the ways that need the least memory, and sparing ones; the search among those of one order is
-// way-search.ts's affair.
+// again or moved, and how large chunks are beside them. Here are the orders that micro-batches may go in, the ways that need
+// the least memory, and sparing ones; the search among those of one order is way-search.ts's affair.
 //
 // Pure. No way changes a result, and the rates only say which of those that fit is taken.
 
@@ -85,7 +84,7 @@ export function cheapest<P extends Passes, F extends Fitted<P>>(workload: Worklo
     if (best?.traffic === 0) break;
     const { activations, order } = inOrder;
     if (!activations) {
-      const found = find.fit(inOrder, false) ?? find.fit(inOrder, true) ?? find.least();
+      const found = find.fit(inOrder) ?? find.least();
       assert(found, 'a budget was accepted that does not fit');
       return found;
     }
@@ -118,20 +117,20 @@ function spared<P extends Passes, F extends Fitted<P>>(
   const ways: EstimatedWay<P>[] = [];
   // From the one that does the least; those behind it do more, in half its memory at best.
   for (const sparing of activations.sparing().toReversed()) {
-    ways.push(...estimates.ofAll(sparing));
+    ways.push(estimates.ofAll(sparing));
     if (others && estimates.inHalf(sparing) > others.seconds) break;
   }
   let best = others;
   let operations = 0;
   let tried = 0;
-  for (const { workload: sparing, tight, seconds, dispatches } of ways.toSorted((a, b) => a.seconds - b.seconds)) {
+  for (const { workload: sparing, seconds, dispatches } of ways.toSorted((a, b) => a.seconds - b.seconds)) {
     if (tried === MOST_SPARING || (best && seconds > best.seconds)) break;
     operations += dispatches;
     if (others && tried > 0 && operations > FINALISTS.operations) break;
-    const found = find.fit(sparing, tight);
+    const found = find.fit(sparing);
     if (!found) continue;
     tried++;
-    const priceOf = (other: F, most?: number) => find.price(other, activations, tight, most);
+    const priceOf = (other: F, most?: number) => find.price(other, activations, most);
     const consider = (found: F): Price => {
       const price = priceOf(found, best?.seconds);
       if (!best || price.seconds < best.seconds) best = { ...price, priceOf, found };
@@ -140,7 +139,7 @@ function spared<P extends Passes, F extends Fitted<P>>(
     const { launchSeconds } = consider(found);
     if (best && launchSeconds < MANY_DISPATCHES * best.seconds) continue;
     for (const map of find.mapsInFewerPieces(found.map)) {
-      const other = find.fit(sparing, tight, { map });
+      const other = find.fit(sparing, { map });
       if (other) consider(other);
     }
   }

@@ -94,7 +94,7 @@ function boundOn(
   limits: AdapterLimits,
   { machine, budget, map, least, isDecided }: BoundOn,
 ): number | undefined {
-  const found = measured(workload, map, placeAll(workload, limits, false), false);
+  const found = measured(workload, map, placeAll(workload, limits), false);
   const { step } = passesOf(found);
   const { operations, trace } = step;
   const { chunkBytes } = trace;

@@ -61,7 +61,7 @@ export function chooseSplit({ model, workloadOf, memory, limits }: SplitSearch):
     if (tried.has(split)) return tried.get(split);
     const workload = workloadOf(optimizedOn(model, 'auto', split));
     const fit = unlessRefused(() => fitMemory(workload, limits, gpu, optionsOf(memory, heldByUpdate(workload))));
-    const found = fit && { split, fit, seconds: priceOf(fit, fit.passes.step, false, limits).seconds };
+    const found = fit && { split, fit, seconds: priceOf(fit, fit.passes.step, limits).seconds };
     tried.set(split, found);
     return found;
   };

@@ -5,7 +5,7 @@ import { expect, it } from 'vitest';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
 import type { Fit } from '../../src/engine/compile/fitted.ts';
 import { smallestBudget } from '../../src/engine/compile/least.ts';
-import { isDispatch } from '../../src/engine/compile/operations.ts';
+import { boundTogether, isDispatch } from '../../src/engine/compile/operations.ts';
 import type { StepPasses } from '../../src/engine/compile/pass.ts';
 import { typicalRates } from '../../src/engine/compile/rates.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
@@ -37,6 +37,14 @@ function textsOf({ passes }: Fit<StepPasses>): Set<string> {
   return found;
 }
 
+/** Which bindings of which kernels stay read-only. */
+const readOnlyIn = ({ passes }: Fit<StepPasses>): Set<string> =>
+  new Set(
+    passes.step.operations
+      .filter(isDispatch)
+      .map((operation) => `${operation.kernel.name} ${boundTogether(operation)}`),
+  );
+
 it.each([
   ['gpt2', { family: 'gpt2', layers: 2, width: 256, vocabulary: 1000, heads: 4, context: 64 }],
   ['llama', { family: 'llama', layers: 3, width: 128, vocabulary: 260, heads: 4, kvHeads: 2, context: 32 }],
@@ -45,12 +53,16 @@ it.each([
   const workload = trainingWorkload(model, traceStep(model, 2, sizes.context), 1);
   const whole = fitMemory(workload, LIMITS, undefined);
   const texts = textsOf(whole);
+  const readOnly = readOnlyIn(whole);
+  expect([...readOnly].filter((one) => !one.endsWith(' '))).toEqual(['attention q,k,v']);
   const least = smallestBudget(workload, LIMITS, {});
   const chunkSizes = new Set<number>();
   for (const share of SHARES) {
     const fit = fitMemory(workload, LIMITS, Math.ceil(least + share * (whole.peak - least)));
     chunkSizes.add(fit.map.chunkBytes);
     for (const text of textsOf(fit)) expect(texts.has(text), `${share}: ${text.slice(0, 60)}`).toBe(true);
+    const kernels = new Set([...readOnly].map((one) => one.split(' ')[0]));
+    for (const one of readOnlyIn(fit)) if (kernels.has(one.split(' ')[0])) expect(readOnly).toContain(one);
   }
   expect(chunkSizes.size).toBeGreaterThan(2);
 });

@@ -27,7 +27,7 @@ const { values: options } = parseArgs({
 });
 const [rounds, steps] = [options.rounds, options.steps].map(Number);
 const [BATCH, SEQ] = [8, 64];
-/** Bytes of GPU memory of the default model without a budget. */
+/** Bytes of GPU memory that the default model took without a budget when the aims were set; it takes 7.9 MB now. */
 const ALL = 8_233_184;
 const CASES = [
   { name: 'without a budget', batch: BATCH },

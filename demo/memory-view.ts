@@ -50,6 +50,7 @@ const EMPTY: ChunkHistory = {
   staged: [0, 1],
   slots: 12,
   staging: 4,
+  stagingBytes: 0,
   activations: { tensors: [], codes: [], working: [] },
   activationBytes: 0,
   otherBytes: 0,

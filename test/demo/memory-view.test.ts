@@ -65,6 +65,7 @@ const histories: fc.Arbitrary<ChunkHistory> = fc
       staged: [0, moments.length],
       slots,
       staging,
+      stagingBytes: 1000 * staging,
       activations: {
         tensors: activations.map((_, i) => ({ name: `a${i}`, bytes: 1000 * (i + 1) })),
         codes: activations.map((states) => runsOf(moments.map((_, m) => activationCode(at(states, m), m % 3 === 0)))),
@@ -202,6 +203,7 @@ describe('a film', () => {
       staged: [0, 2],
       slots: 2,
       staging: 0,
+      stagingBytes: 0,
       activations: { tensors: [], codes: [], working: [] },
       activationBytes: 0,
       otherBytes: 0,

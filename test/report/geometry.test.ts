@@ -26,6 +26,7 @@ const historyOf = (kinds: readonly number[], moments: number, activations = 0): 
     staged: [0, moments],
     slots: first,
     staging: 0,
+    stagingBytes: 0,
     activations: {
       tensors: Array.from({ length: activations }, (_, i) => ({ name: `a${i}`, bytes: 1 })),
       codes: Array.from({ length: activations }, () => [27, moments]),

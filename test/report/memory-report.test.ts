@@ -27,6 +27,7 @@ const map: ChunkHistory = {
   staged: [0, 1, 1, 1, 0, 2],
   slots: 2,
   staging: 1,
+  stagingBytes: 1000,
   activations: {
     tensors: [
       { name: 'h.0.attn.c_attn.weight', bytes: 3000 },

@@ -15,8 +15,10 @@ import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { AdapterLimits, Workload } from './workload.ts';
 
-/** Larger chunks gain nothing: a transfer of this size is as fast as any. */
-const LARGEST_CHUNK = 32 * 2 ** 20;
+/** Larger chunks that move gain nothing: a transfer of this size is as fast as any. */
+export const LARGEST_CHUNK = 32 * 2 ** 20;
+/** Where nothing moves, larger ones cut fewer tensors, which are fewer dispatches. Any adapter binds as much. */
+const LARGEST_RESIDENT_CHUNK = 128 * 2 ** 20;
 const LEAST_CHUNK = 16 * 1024;
 /** More of them of a kind cost more for dispatches, uniforms and planning than they save. */
 const MOST_CHUNKS = 1024;
@@ -24,16 +26,17 @@ const MOST_CHUNKS = 1024;
 /** Bytes of the smallest chunk that a model whose parameters have so many bytes is cut into. */
 export const leastChunkOf = (bytes: number): number => Math.max(LEAST_CHUNK, bytes / MOST_CHUNKS);
 
-/** Ascending, by powers of two up to the largest that makes sense here. */
+/** Ascending, by powers of two up to the largest that makes sense here. `largest`: @default of chunks that move */
 export function chunkSizes(
   { parameters, chunkLimits = {} }: Workload,
   { binding, buffer, leastChunk = 0, mostChunk = Number.POSITIVE_INFINITY }: AdapterLimits,
+  largest = LARGEST_CHUNK,
 ): number[] {
   const { isFixed, mostChunk: given } = chunkLimits;
   if (isFixed && given !== undefined && given === chunkLimits.leastChunk) return [given];
   const ofSize = Math.max(leastChunk, chunkLimits.leastChunk ?? 0, leastChunkOf(bytesHeld(parameters)));
   const least = Math.max(ofSize, leastChunkBytes(parameters));
-  const most = Math.min(binding, buffer, Math.max(LARGEST_CHUNK, least));
+  const most = Math.min(binding, buffer, Math.max(largest, least));
   const sizes = [most];
   for (let bytes = most / 2; bytes >= least; bytes /= 2) sizes.unshift(bytes);
   const small = sizes.filter((bytes) => bytes <= Math.min(mostChunk, chunkLimits.mostChunk ?? mostChunk));
@@ -125,9 +128,16 @@ const MOST_PADDING = 0.125;
  * Of everything at once: the largest size. But where some parameters are frozen, or stored otherwise, all chunks are as
  * large as the largest part's, and those of the other parts must not be empty for the most part.
  */
-export function wholeMap(workload: Workload, limits: AdapterLimits): ChunkMap {
-  if (!isMixed(workload)) return mapOf(workload, largestChunk(workload, limits));
-  const maps = chunkSizes(workload, limits).map((bytes) => mapOf(workload, bytes));
+export const wholeMap = (workload: Workload, limits: AdapterLimits): ChunkMap =>
+  largestMap(workload, chunkSizes(workload, limits));
+
+/** The same, of what never moves. */
+export const residentMap = (workload: Workload, limits: AdapterLimits): ChunkMap =>
+  largestMap(workload, chunkSizes(workload, limits, LARGEST_RESIDENT_CHUNK));
+
+function largestMap(workload: Workload, sizes: readonly number[]): ChunkMap {
+  if (!isMixed(workload)) return mapOf(workload, Math.max(...sizes));
+  const maps = sizes.map((bytes) => mapOf(workload, bytes));
   return largestWithin(maps, bytesOf, MOST_PADDING, Math.min(...maps.map(bytesOf)));
 }
 

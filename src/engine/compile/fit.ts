@@ -27,7 +27,16 @@ import {
   placeAll,
   type StagingSize,
 } from './candidate.ts';
-import { chunkSizes, largestChunk, leanMap, mapOf, mapsInFewerPieces, wholeMap } from './chunk-sizes.ts';
+import {
+  chunkSizes,
+  LARGEST_CHUNK,
+  largestChunk,
+  leanMap,
+  mapOf,
+  mapsInFewerPieces,
+  residentMap,
+  wholeMap,
+} from './chunk-sizes.ts';
 import { type FoundSlots, type FreeRanges, findExtraSlots, freeRanges } from './extra-slots.ts';
 import type { Fit } from './fitted.ts';
 import { type FitOptions, fitsBelow, isDurable, leastWithin, limitsWith } from './least.ts';
@@ -36,7 +45,7 @@ import { slotsAt } from './schedule.ts';
 import { movesOf } from './transfer-moments.ts';
 import type { FitWanted } from './way-search.ts';
 import { cheapest, leastWay, sparingWays } from './ways.ts';
-import type { ActivationChoice, AdapterLimits, Workload } from './workload.ts';
+import { type ActivationChoice, type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
 
 const MOST_STAGING = 8;
 /** Bytes of staging each way that hide what it takes until a buffer is there: what a link moves in some milliseconds. */
@@ -115,8 +124,12 @@ function wholeMapOf(workload: Workload, limits: AdapterLimits): ChunkMap {
 
 /** Everything at once. */
 function wholeFit<P extends Passes>(workload: Workload<P>, limits: AdapterLimits): Fit<P> {
-  const map = wholeMapOf(workload, limits);
-  return sized(measured(workload, map, placeAll(workload, limits), isDurable(workload, 'checkpoint')), undefined);
+  // What ranks or the host update moves all the same, and gradients that are used up on the way are held a chunk at a time.
+  const staysWhole = !workload.inBackward && !workload.isShared && !updatesOnHost(workload);
+  const map = staysWhole ? residentMap(workload, limits) : wholeMapOf(workload, limits);
+  const found = measured(workload, map, placeAll(workload, limits), isDurable(workload, 'checkpoint'));
+  const pieceBytes = staysWhole ? Math.min(map.chunkBytes, LARGEST_CHUNK) : map.chunkBytes;
+  return withSlots(found, passesOf(found), found.residents, leastStaging(found), { pieceBytes });
 }
 
 interface FitOne {
@@ -260,37 +273,42 @@ const sizedWith = <P extends Passes>(
 ): Fit<P> | undefined => (staging && !hasRoom(found, budget, staging) ? undefined : sized(found, budget, staging));
 
 /** Deals the room that a budget leaves for chunks to slots and staging. `wanted`: of what moves. @default by the slots */
-function sized<P extends Passes>(found: FitCandidate<P>, budget: number | undefined, wanted?: StagingSize): Fit<P> {
+function sized<P extends Passes>(found: FitCandidate<P>, budget: number, wanted?: StagingSize): Fit<P> {
   const { map, atOnce, residents } = found;
   const least = leastStaging(found);
   const passes = passesOf(found);
-  if (budget === undefined) return withSlots(found, passes, residents, least);
   const room = roomFor(found, budget);
   const spare = room - least.down - least.up - atOnce;
   assert(spare >= 0, 'a budget was accepted that does not fit');
   const alone = Math.min(residents, room - least.down - least.up);
   if (alone === residents) return withSlots(found, passes, residents, least);
   const free = freeRangesOf(found, passes);
-  if (holdsAll(free, alone)) return withSlots(found, passes, alone, least, free);
+  if (holdsAll(free, alone)) return withSlots(found, passes, alone, least, { free });
   const enough = Math.min(MOST_STAGING, Math.ceil(ENOUGH_STAGING / map.chunkBytes));
   const more = Math.min(enough, Math.floor(spare / SLOTS_PER_STAGING));
   const staging = wanted ?? { down: Math.max(least.down, more), up: Math.max(least.up, more) };
-  return withSlots(found, passes, room - staging.down - staging.up, staging, free);
+  return withSlots(found, passes, room - staging.down - staging.up, staging, { free });
 }
 
 /** Whether a step has room for all chunks, with so many slots and those among the activations: nothing moves then. */
 const holdsAll = ({ main, open }: FreeRanges, slots: number): boolean =>
   main.update !== undefined && heldAt(main.trace).every((held, m) => held <= slots + at(open, m));
 
+interface Dealt {
+  readonly free?: FreeRanges;
+  /** @default a chunk's */
+  readonly pieceBytes?: number;
+}
+
 function withSlots<P extends Passes>(
   found: FitCandidate<P>,
   passes: P,
   slots: number,
   staging: StagingSize,
-  free?: FreeRanges,
+  { free, pieceBytes = found.map.chunkBytes }: Dealt = {},
 ): Fit<P> {
   const { workload, map, placements, nonModel, stashes, durable, other, residents, held } = found;
-  const peak = other + (slots + staging.down + staging.up) * map.chunkBytes;
+  const peak = other + slots * map.chunkBytes + (staging.down + staging.up) * pieceBytes;
   const { ranges, of } = free ? findExtraSlots(free, residents - slots) : NO_EXTRA_SLOTS;
   const outputs = outputsOf(workload);
   const withBytes = Object.entries(passes).map(([name, pass]): [string, Pass] => {
@@ -322,6 +340,7 @@ function withSlots<P extends Passes>(
     slots,
     extra: ranges,
     staging,
+    stagingBytes: pieceBytes,
     peak,
   };
 }

@@ -13,6 +13,8 @@ export interface Fit<P extends Passes = Passes> extends Measured<P> {
   /** Ranges among the activations that serve as slots beside them at times: each pass says when. */
   readonly extra: readonly SlotRange[];
   readonly staging: StagingSize;
+  /** Bytes of one of its buffers: a chunk's, or fewer where values go through in pieces, since none moves in a step. */
+  readonly stagingBytes: number;
   /** Bytes of all GPU buffers. */
   readonly peak: number;
   /** Within a budget: seconds that a step was reckoned to take in each order of micro-batches that was tried. */

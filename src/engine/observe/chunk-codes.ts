@@ -63,6 +63,8 @@ export interface ChunkHistory {
   readonly among?: { readonly slots: number; readonly used: RunLengths };
   /** Chunks that staging holds in all. */
   readonly staging: number;
+  /** And bytes. */
+  readonly stagingBytes: number;
   /** What becomes of the activations. */
   readonly activations: ActivationHistory;
   /** GPU memory that is placed for activations, in bytes. */

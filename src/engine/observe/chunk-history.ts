@@ -17,7 +17,10 @@ import { isWhole, type Recording } from './recording.ts';
 import { RunWriter, runsOf } from './run-writer.ts';
 
 /** Errors: the recording is of a run that was cut short. */
-export function chunkHistory(recording: Recording, { map, nonModel }: Pick<Fit, 'map' | 'nonModel'>): ChunkHistory {
+export function chunkHistory(
+  recording: Recording,
+  { map, nonModel, stagingBytes }: Pick<Fit, 'map' | 'nonModel' | 'stagingBytes'>,
+): ChunkHistory {
   const { trace, phases } = recording.pass;
   const { chunkBytes, lists, moments } = trace;
   const indexOf = new Map<string, number>();
@@ -40,6 +43,7 @@ export function chunkHistory(recording: Recording, { map, nonModel }: Pick<Fit, 
     slots: recording.slots + among,
     ...(among > 0 && { among: { slots: among, used: runsOf(recording.among) } }),
     staging: recording.staging,
+    stagingBytes: recording.staging * stagingBytes,
     activationBytes: nonModel.arenas,
     otherBytes: nonModel.persistent,
   };

@@ -34,7 +34,7 @@ export async function makeDeviceState(
   below: Below,
   options: Omit<ExecutorOptions, 'updatesAside' | 'updatesAhead'>,
 ): Promise<DeviceState> {
-  const { map, passes, placements, slots: count, extra, staging: size, workload, durable, stashes } = fit;
+  const { map, passes, placements, slots: count, extra, staging: size, stagingBytes, workload, durable, stashes } = fit;
   const made: { destroy(): void }[] = [];
   const own = <T extends { destroy(): void }>(part: T): T => {
     made.push(part);
@@ -56,7 +56,7 @@ export async function makeDeviceState(
       }
       const among = extra.map((range) => ({ ...range, buffer: at(arenas, range.arena) }));
       const slots = own(new Slots(device, count, map.chunkBytes, map.count + stashes.length, among));
-      const staging = own(new Staging(device, size, map.chunkBytes));
+      const staging = own(new Staging(device, size, stagingBytes));
       const ring = own(new ReadbackRing(device.allocator, 'step', workload.readback.bytes, workload.readback.reads));
       const operations = new Set(dispatchesOf(passes));
       const bindings = await Bindings.make(device, storage, slots, choices, operations);

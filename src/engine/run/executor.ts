@@ -276,10 +276,8 @@ export class Executor {
   async upload(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
     this.check();
     await this.#keep(this.#keeps.before([chunk]), 0);
-    await this.#link.roomUp();
     if (!this.copies.onGPU(chunk)) this.copies.bring(chunk);
-    this.#link.send(this.#placed(chunk), bytes);
-    this.#link.flush();
+    await this.#link.sendInPieces(this.#placed(chunk), bytes);
     this.copies.change(chunk);
   }
 

@@ -192,7 +192,16 @@ export class Link {
     this.write(buffer, offset, value.subarray(0, bytes), this.recorder?.transfer('h2d', [chunk]));
   }
 
-  /** Sends bytes up into any buffer: a chunk's, or fewer. `taken` is called when the GPU has taken them. */
+  /** Sends a value up a piece at a time, and submits. */
+  async sendInPieces({ buffer, offset, bytes }: Omit<Placed, 'chunk'>, value: Uint8Array<ArrayBuffer>): Promise<void> {
+    for (let at = 0; at < bytes; at += this.#staging.bytes) {
+      await this.roomUp();
+      this.write(buffer, offset + at, value.subarray(at, Math.min(at + this.#staging.bytes, bytes)));
+      this.flush();
+    }
+  }
+
+  /** Sends bytes up into any buffer: a staging buffer's, or fewer. `taken` is called when the GPU has taken them. */
   write(buffer: GPUBuffer, offset: number, value: Uint8Array<ArrayBuffer>, taken?: () => void): void {
     const from = this.#staging.fill(value, taken);
     this.command((encoder) => encoder.copyBufferToBuffer(from, 0, buffer, offset, value.length));

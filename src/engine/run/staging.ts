@@ -25,14 +25,14 @@ export class Staging {
   /** Those that are filled, their copies encoded, but not submitted. */
   #filled: { readonly buffer: GPUBuffer; readonly taken: (() => void) | undefined }[] = [];
 
-  constructor(device: Device, { down, up }: StagingSize, chunkBytes: number) {
+  constructor(device: Device, { down, up }: StagingSize, bytes: number) {
     this.#device = device;
-    this.bytes = chunkBytes;
+    this.bytes = bytes;
     const { allocator } = device;
-    this.#down = allocator.createAll('staging', down, chunkBytes, GPUBufferUsage.COPY_DST | GPUBufferUsage.MAP_READ);
+    this.#down = allocator.createAll('staging', down, bytes, GPUBufferUsage.COPY_DST | GPUBufferUsage.MAP_READ);
     this.#free = [...this.#down];
     try {
-      this.#up = allocator.createAll('upload', up, chunkBytes, GPUBufferUsage.COPY_SRC | GPUBufferUsage.MAP_WRITE);
+      this.#up = allocator.createAll('upload', up, bytes, GPUBufferUsage.COPY_SRC | GPUBufferUsage.MAP_WRITE);
     } catch (error) {
       for (const buffer of this.#down) allocator.destroy(buffer);
       throw error;
@@ -104,7 +104,7 @@ export class Staging {
     return next.buffer.mapState === 'mapped' ? undefined : next.mapped;
   }
 
-  /** A buffer that begins with these bytes, a chunk's or fewer, to be copied from by the next commands. `taken` is called when it was. */
+  /** A buffer that begins with these bytes, no more than it has, to be copied from by the next commands. `taken` is called when it was. */
   fill(bytes: Uint8Array<ArrayBuffer>, taken?: () => void): GPUBuffer {
     const next = this.#emptying.shift();
     assert(next, 'everything in staging waits to be submitted');

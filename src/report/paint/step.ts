@@ -89,10 +89,10 @@ export interface MemoryArea {
  * `used`, `staged`: its chunks in slots, and in staging, by moment.
  */
 export function memoryLayers(history: ChunkHistory, used: ArrayLike<number>, staged: ArrayLike<number>): MemoryLayers {
-  const { chunkBytes, activationBytes, otherBytes, slots, staging, among } = history;
+  const { chunkBytes, activationBytes, otherBytes, slots, stagingBytes, among } = history;
   const { kept, again, working } = activationBytesOf(history);
   const fixed = otherBytes + activationBytes;
-  const reserved = fixed + (slots - (among?.slots ?? 0) + staging) * chunkBytes;
+  const reserved = fixed + (slots - (among?.slots ?? 0)) * chunkBytes + stagingBytes;
   const inside = among ? expand(among.used) : [];
   const keptTo = (m: number) => otherBytes + (kept[m] ?? 0);
   const againTo = (m: number) => keptTo(m) + (again[m] ?? 0);

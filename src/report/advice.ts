@@ -12,10 +12,21 @@ const MOST_NAMED = 3;
 
 /** Nothing where nothing is waited for and nothing moves. */
 export const advice = (record: MemoryRecord): string[] => [
+  ...spending(record),
   ...waiting(record),
   ...moving(record),
   ...recovering(record),
 ];
+
+/** Where a step's time goes as it was planned: waits for the GPU's link are not told from work by those who wait. */
+function spending({ whatIf }: MemoryRecord): string[] {
+  const { computing, again, waiting } = whatIf?.time ?? { computing: 1, again: 0, waiting: 0 };
+  if (again < WORTH_SAYING && waiting < WORTH_SAYING) return [];
+  const remade = again < WORTH_SAYING ? '' : `, ${percent(again)} of the step to make activations again`;
+  return [
+    `time of a step, as planned: ${percent(computing)} arithmetic${remade}; ${percent(waiting)} waiting for the link between GPU and host memory`,
+  ];
+}
 
 /** Of the waits, that for the tiers below alone is waiting and nothing else: in the others the GPU works. */
 function waiting({ lastStep, whatIf, host, disk }: MemoryRecord): string[] {
@@ -26,7 +37,11 @@ function waiting({ lastStep, whatIf, host, disk }: MemoryRecord): string[] {
   const time = `waiting for ${onDisk ? 'disk' : 'host memory'} ${Math.round(100 * share)} % of the last step`;
   if (!onDisk || !whatIf || host.budget === undefined || whatIf.hostEnough <= host.budget) return [time];
   const more = formatBytes(whatIf.hostEnough - host.budget);
-  return [`${time}: --host-memory ${megabytes(whatIf.hostEnough)}, ${more} more, leaves nothing on disk`];
+  const other = whatIf.alternatives.find(({ flag }) => flag.startsWith('--activations'));
+  const or = other
+    ? `; or ${other.flag}, which moves ${formatBytes(other.moved)} a step, not ${formatBytes(whatIf.moved)}`
+    : '';
+  return [`${time}: --host-memory ${megabytes(whatIf.hostEnough)}, ${more} more, leaves nothing on disk${or}`];
 }
 
 function moving({ whatIf }: MemoryRecord): string[] {
@@ -60,5 +75,7 @@ function recovering({ recoveryBytesPerStep: bytes, bytesPerStep }: MemoryRecord)
     `copying ${formatBytes(bytes)} more a step, so that a lost GPU costs one step: --recovery checkpoint does without, and goes back to the last checkpoint`,
   ];
 }
+
+const percent = (share: number): string => `${Math.round(100 * share)} %`;
 
 const megabytes = (bytes: number): string => `${Math.ceil(bytes / 1e6)}MB`;

@@ -3,7 +3,7 @@
 import { describe, expect, it } from 'vitest';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { smallestBudget } from '../../src/engine/compile/least.ts';
-import { offloadedBytes } from '../../src/engine/compile/pass-figures.ts';
+import { offloadedBytes, recomputedFlops } from '../../src/engine/compile/pass-figures.ts';
 import { schedule } from '../../src/engine/compile/schedule.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { parseConfig } from '../../src/formats/config.ts';
@@ -40,6 +40,15 @@ describe.each(['auto', 'recompute', 'offload'] as const)('what if, with --activa
       expect(moved, flag).toBe(then);
       expect(moved, flag).toBeLessThan(found?.moved ?? 0);
     }
+  });
+
+  it('knows where the time of a step goes', () => {
+    const { computing = 0, again = 0, waiting = 0 } = found?.time ?? {};
+    expect(computing + waiting).toBeCloseTo(1, 12);
+    expect(waiting).toBeGreaterThan(0);
+    const { flops } = recomputedFlops(fitMemory(workload(activations), DEFAULT_LIMITS, gpu).passes.step);
+    expect(again > 0).toBe(flops > 0);
+    expect(again).toBeLessThan(computing);
   });
 
   it('names a budget in which nothing moves but what is told to', () => {

@@ -19,10 +19,11 @@ const record = (change: Partial<MemoryRecord>): MemoryRecord => ({
   ...change,
 });
 const alternative = (flag: string, moved: number, moreArithmetic = 0): Alternative => ({ flag, moved, moreArithmetic });
+const ALL_BUSY = { computing: 1, again: 0, waiting: 0 };
 const waited = (below: number) => ({ milliseconds: 200, waits: { down: 90, up: 90, below, network: 0 } });
 
 test('a wait for the disk names the host memory that ends it, and how much more that is', () => {
-  const whatIf = { moved: 0, alternatives: [], hostEnough: 221.4e6 };
+  const whatIf = { time: ALL_BUSY, moved: 0, alternatives: [], hostEnough: 221.4e6 };
   expect(advice(record({ lastStep: waited(62), whatIf }))).toEqual([
     'waiting for disk 31 % of the last step: --host-memory 222MB, 209 MB more, leaves nothing on disk',
   ]);
@@ -31,8 +32,30 @@ test('a wait for the disk names the host memory that ends it, and how much more 
   expect(advice(record({ whatIf }))).toEqual([]);
 });
 
+test('a wait for the disk names the way to treat activations that moves least, too', () => {
+  const alternatives = [alternative('--gpu-memory 9MB', 0), alternative('--activations recompute', 3e6, 0.25)];
+  const whatIf = { time: ALL_BUSY, moved: 5e6, alternatives, hostEnough: 221.4e6 };
+  expect(advice(record({ lastStep: waited(62), whatIf }))[0]).toBe(
+    'waiting for disk 31 % of the last step: --host-memory 222MB, 209 MB more, leaves nothing on disk; or --activations ' +
+      'recompute, which moves 3.00 MB a step, not 5.00 MB',
+  );
+});
+
+test('where the time of a step goes is said where some of it is neither first arithmetic nor hidden', () => {
+  const lines = (time: typeof ALL_BUSY) =>
+    advice(record({ whatIf: { time, moved: 0, alternatives: [], hostEnough: 0 } }));
+  expect(lines({ computing: 0.79, again: 0.08, waiting: 0.21 })).toEqual([
+    'time of a step, as planned: 79 % arithmetic, 8 % of the step to make activations again; 21 % waiting for the link ' +
+      'between GPU and host memory',
+  ]);
+  expect(lines({ computing: 0.97, again: 0.01, waiting: 0.03 })).toEqual([
+    'time of a step, as planned: 97 % arithmetic; 3 % waiting for the link between GPU and host memory',
+  ]);
+  expect(lines({ computing: 0.99, again: 0.01, waiting: 0.01 })).toEqual([]);
+});
+
 test('without a limit on host memory, or a disk, it says what was waited for and promises nothing', () => {
-  const whatIf = { moved: 0, alternatives: [], hostEnough: 221e6 };
+  const whatIf = { time: ALL_BUSY, moved: 0, alternatives: [], hostEnough: 221e6 };
   const lastStep = waited(20);
   expect(advice(record({ lastStep, whatIf, host: { budget: undefined, peak: 1 } }))).toEqual([
     'waiting for disk 10 % of the last step',
@@ -49,11 +72,11 @@ test('what moves has the settings that move less, those that cost more and gain 
     alternative('--activations recompute', 3e6, 0.25),
     alternative('--activations light', 4e6, 0.01),
   ];
-  expect(advice(record({ whatIf: { moved: 6.47e6, alternatives, hostEnough: 0 } }))).toEqual([
+  expect(advice(record({ whatIf: { time: ALL_BUSY, moved: 6.47e6, alternatives, hostEnough: 0 } }))).toEqual([
     'moving 6.47 MB a step: --gpu-memory 9MB would move nothing; --activations spill would move 2.50 MB, with 20 % more ' +
       'arithmetic; --activations light would move 4.00 MB, with 1 % more arithmetic',
   ]);
-  expect(advice(record({ whatIf: { moved: 6.47e6, alternatives: [], hostEnough: 0 } }))).toEqual([
+  expect(advice(record({ whatIf: { time: ALL_BUSY, moved: 6.47e6, alternatives: [], hostEnough: 0 } }))).toEqual([
     'moving 6.47 MB a step: no other setting moves less in this budget',
   ]);
 });

@@ -85,7 +85,10 @@ describe('the section on memory', async () => {
 
   test('says what would help, in words', async () => {
     const alternatives = [{ flag: '--gpu-memory 2MB', moved: 0, moreArithmetic: 0 }];
-    const other = await page({ ...memory, whatIf: { moved: 4500, alternatives, hostEnough: 0 } });
+    const other = await page({
+      ...memory,
+      whatIf: { time: { computing: 1, again: 0, waiting: 0 }, moved: 4500, alternatives, hostEnough: 0 },
+    });
     expect(other).toContain('<li>moving 4.50 KB a step: --gpu-memory 2MB would move nothing</li>');
     expect(html).not.toContain('<ul class="advice">');
   });

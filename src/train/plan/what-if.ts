@@ -1,13 +1,16 @@
 // Steps of a run under other settings, worked out by the planner that planned the run: bytes that a step moves and what
-// it computes. Pure; no time is guessed, and nothing is advised that does not fit.
+// it computes; and where the time of its own goes, on the clock that it was planned by. Pure; nothing is advised that does not fit.
 
 import { needBelow } from '../../engine/compile/candidate.ts';
 import { fitMemory } from '../../engine/compile/fit.ts';
 import type { Fit } from '../../engine/compile/fitted.ts';
+import { isDispatch } from '../../engine/compile/operations.ts';
 import { flopsOf, offloadedBytes } from '../../engine/compile/pass-figures.ts';
 import { type Policy, schedule } from '../../engine/compile/schedule.ts';
 import { type AdapterLimits, heldByUpdate, type Workload } from '../../engine/compile/workload.ts';
 import { type MemoryOptions, optionsOf } from '../../engine/run/arrangement.ts';
+import { machineOf, computeSeconds as secondsOf } from '../../engine/simulate/machine.ts';
+import { simulate } from '../../engine/simulate/simulate.ts';
 import { BLOCK_MODES } from '../../graph/activations.ts';
 import { bytesBelow } from '../../memory/tiers/shares.ts';
 import { unlessRefused } from '../../util/errors.ts';
@@ -23,8 +26,18 @@ export interface Alternative {
   readonly moreArithmetic: number;
 }
 
+/** Shares of a step's time, as it is planned by the rates of the adapter. */
+export interface PlannedTime {
+  /** Arithmetic, and of all of the step's the part that makes activations again. */
+  readonly computing: number;
+  readonly again: number;
+  /** In which it stands still for values between the GPU and host memory. */
+  readonly waiting: number;
+}
+
 /** What other settings would save a run within its budget. */
 export interface WhatIf {
+  readonly time: PlannedTime;
   /** As `moved` of an alternative: of a step as it is planned. */
   readonly moved: number;
   /** That move less, those that move least first. */
@@ -51,6 +64,7 @@ export function whatIf(
   if (typeof gpu !== 'number' || passes.step.operations.length > MOST_MOMENTS) return undefined;
   const options = optionsOf(memory, heldByUpdate(workload));
   const moved = movedIn(fit, policy);
+  const time = timeOf(fit, limits, policy);
   const flops = flopsOf(passes.step);
   const alternatives: Alternative[] = [];
   const consider = (flag: string, fitted: () => Fit<TrainingPasses>) => {
@@ -75,9 +89,10 @@ export function whatIf(
   }
   const whole = everythingOf(workload, limits);
   // And what is under way beside it.
-  const megabytes = Math.ceil((whole.peak + UNDER_WAY * whole.map.chunkBytes) / 1e6);
+  const megabytes = Math.ceil((whole.peak + UNDER_WAY * whole.stagingBytes) / 1e6);
   consider(`--gpu-memory ${megabytes}MB`, () => fitMemory(workload, limits, 1e6 * megabytes, options));
   return {
+    time,
     moved,
     alternatives: alternatives.toSorted((a, b) => a.moved - b.moved),
     hostEnough: bytesBelow(needBelow(fit)) + map.largestPut * map.chunkBytes,
@@ -90,6 +105,16 @@ export function everythingOf(workload: Workload<TrainingPasses>, limits: Adapter
   const [most] = activations?.menu ?? [];
   const kept = activations && most ? activations.with(activations.modes.map(() => most)) : workload;
   return fitMemory(kept, limits, undefined);
+}
+
+function timeOf(fit: Fit<TrainingPasses>, limits: AdapterLimits, policy: Policy): PlannedTime {
+  const { step } = fit.passes;
+  const plan = schedule(step.trace, fit.slots, policy, step.extra);
+  const machine = machineOf(limits);
+  const { seconds, computeSeconds } = simulate(fit, step, plan, machine);
+  const again = step.operations.filter((operation) => isDispatch(operation) && operation.again);
+  const computing = computeSeconds / seconds;
+  return { computing, again: secondsOf(machine, again) / seconds, waiting: 1 - computing };
 }
 
 /** Bytes that a step is planned to move over the link, both ways. */

@@ -2,12 +2,11 @@
 // recovery, a training yields the losses, gradient norms, evaluations, texts, weights and moments of the one that
 // had all memory. Compared as bits.
 
-import fc from 'fast-check';
 import { beforeAll, describe, expect, test } from 'vitest';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import { ORDERS, type Order } from '../../src/memory/plan/policies.ts';
+import { ORDERS } from '../../src/memory/plan/policies.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE } from '../host.ts';
@@ -22,7 +21,6 @@ import {
   type Outcome,
   run,
   SAMPLED_MODELS,
-  SMALLEST,
   type Work,
 } from './runs.ts';
 
@@ -108,53 +106,4 @@ describe('a model of 84 chunks', () => {
       expectSame(outcome, wanted, `${policy}, prefetch ${prefetch}`);
     }
   });
-});
-
-/** A victim for every moment, by the throw of a seeded die. */
-const randomOrder =
-  (seed: number): Order =>
-  (a, b) => {
-    const die = ({ chunk, now }: typeof a) => Math.imul((seed ^ (chunk * 0x9e3779b1)) + now, 0x85ebca6b) >>> 8;
-    return die(a) - die(b) || a.chunk - b.chunk;
-  };
-
-// Each case is a training of its own.
-const CASES = EVERY_CASE ? 400 : 6;
-
-test(`${CASES} random budgets, tiers and orders of eviction`, async () => {
-  chooseVariants(4);
-  const work: Work = { model: SMALLEST, batch: 1, seq: 8, accumulate: 1, steps: 2 };
-  const { outcome: wanted, choices } = await undisturbed(work);
-  const least = { step: leastBudget(device, work), checkpoint: leastBudget(device, work, 'checkpoint') };
-  const all = budgetFor(device, work, 3);
-  const seen = new Set<string>();
-  await fc.assert(
-    fc.asyncProperty(
-      fc.record({
-        recovery: fc.constantFrom('step' as const, 'checkpoint' as const),
-        // Small ones more often.
-        above: fc.double({ min: 0, max: 1, noNaN: true }).map((x) => x ** 3),
-        seed: fc.option(fc.integer({ min: 0, max: 0x7fffffff })),
-        prefetch: fc.boolean(),
-        tiers: fc.constantFrom('host', 'disk', 'both'),
-      }),
-      async ({ recovery, above, seed, prefetch, tiers }) => {
-        const gpu = Math.floor(least[recovery] + above * (all - least[recovery]));
-        const memory: MemoryOptions = {
-          gpu,
-          recovery,
-          prefetch,
-          policy: seed === null ? 'planned' : randomOrder(seed),
-        };
-        const below = tiers === 'host' ? memory : tiers === 'disk' ? diskOnly(work, memory) : hostAndDisk(work, memory);
-        const { outcome, report } = await run(device, work, { memory: below, choices });
-        expectSame(outcome, wanted, JSON.stringify(below));
-        expect(report.gpu.predictedPeak).toBeLessThanOrEqual(gpu);
-        seen.add(`${report.link.h2dBytes} ${report.link.d2hBytes}`);
-      },
-    ),
-    { seed: 5, numRuns: CASES, endOnFailure: true },
-  );
-  // They were not all the same.
-  expect(seen.size).toBeGreaterThan(CASES / 20);
 });

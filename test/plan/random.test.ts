@@ -9,6 +9,7 @@ import { checkPlan, makePlan } from '../../src/memory/plan/plan.ts';
 import { planStep } from '../../src/memory/plan/planner.ts';
 import { follow, ORDERS } from '../../src/memory/plan/policies.ts';
 import { freeRoom, overfullRow, traffic } from './kept-gaps.ts';
+import { randomOrder } from './random-order.ts';
 import { problems, slotsOf, traceOf } from './traces.ts';
 
 let highs: Highs;
@@ -43,6 +44,7 @@ describe('random traces', () => {
         const decisions = [
           ['planner', planStep(trace, slots)] as const,
           ...Object.entries(ORDERS).map(([name, order]) => [name, follow(trace, slots, order(trace, slots))] as const),
+          ...[3, 7].map((seed) => [`order ${seed}`, follow(trace, slots, randomOrder(seed))] as const),
         ];
         for (const [name, decision] of decisions) {
           const cost = checkPlan(trace, makePlan(name, decision), slots);

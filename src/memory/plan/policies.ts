@@ -94,12 +94,11 @@ export function follow(trace: Trace, slots: readonly number[], order: Order): De
   for (let step = 0; step < MOST_STEPS; step++) {
     const state = run.state();
     const before = seen.get(state);
-    if (before !== undefined) {
-      run.step(); // what was used last in the step before may leave in this one
+    run.step(); // what was used last in the step before may leave in this one
+    // An order that goes by more than the state, as by the time since the first step, may do another thing in the same one.
+    if (before !== undefined && at(run.leaving, before) === at(run.leaving, step))
       return decide(trace, slots, gaps, run.dropped.slice(before, step), step - before);
-    }
     seen.set(state, step);
-    run.step();
   }
   run.empty();
   run.step();
@@ -130,6 +129,8 @@ const repeat = <T>(list: readonly T[], times: number): T[] => Array.from({ lengt
 class Run {
   /** For each step run: `moment of the last access * chunks + chunk` of each chunk dropped with a live value. */
   readonly dropped: Set<number>[] = [];
+  /** For each step run: the chunks that left in it, and when. */
+  readonly leaving: string[] = [];
   readonly #trace: Trace;
   readonly #slots: readonly number[];
   readonly #order: Order;
@@ -161,6 +162,7 @@ class Run {
     const { moments } = this.#trace;
     const start = this.#step * moments.length;
     this.dropped.push(new Set());
+    this.leaving.push('');
     this.#step++;
     moments.forEach(({ accesses, onHost = [], frees }, m) => {
       const now = start + m;
@@ -194,7 +196,10 @@ class Run {
       const next = uses.find((use) => use > m) ?? at(uses, 0) + moments;
       movable.push({ chunk, kind, now, ...resident, nextUse: now - m + next, stepEnd: now - m + moments });
     }
-    for (const { chunk } of movable.sort(this.#order).slice(0, excess)) this.#drop(chunk);
+    for (const { chunk } of movable.sort(this.#order).slice(0, excess)) {
+      this.#drop(chunk);
+      this.leaving[this.#step - 1] += ` ${now % moments}:${chunk}`;
+    }
   }
 
   #drop(chunk: number): void {

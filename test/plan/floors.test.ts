@@ -7,6 +7,7 @@ import { offloadedBytes } from '../../src/engine/compile/pass-figures.ts';
 import { schedule } from '../../src/engine/compile/schedule.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { parseConfig } from '../../src/formats/config.ts';
+import type { ActivationMode } from '../../src/graph/activations.ts';
 import type { AccumulateOrder } from '../../src/graph/layer-major.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { type Model, parameterCount } from '../../src/nn/model.ts';
@@ -28,17 +29,30 @@ const LLAMA = makeModel(
 const workloadOf = (
   model: Model,
   [batch, seq]: readonly [number, number],
-  options: { activations?: 'keep'; accumulateOrder?: AccumulateOrder } = {},
+  options: { activations?: ActivationMode; accumulateOrder?: AccumulateOrder } = {},
   accumulate = 1,
 ) => trainingWorkload(model, traceStep(model, batch, seq), accumulate, undefined, options);
 
+const DEFAULT = makeModel(
+  parseConfig({ model_type: 'gpt2', n_layer: 2, n_embd: 64, n_head: 4, n_positions: 64, vocab_size: 256 }, 'default'),
+);
+
 describe('the smallest budget', () => {
   it.each([
+    ['the default model', DEFAULT, [8, 64], 0.8e6],
     ['GPT-2 124M at 8 x 1,024', GPT2, [8, 1024], 180e6],
     ['GPT-2 124M at 1 x 1,024', GPT2, [1, 1024], 42e6],
     ['Llama 1.1B at 1 x 2,048', LLAMA, [1, 2048], 300e6],
   ] as const)('of %s', (_, model, shape, most) => {
     expect(smallestBudget(workloadOf(model, shape), DEFAULT_LIMITS)).toBeLessThanOrEqual(most);
+  });
+
+  it.each([
+    ['the default model', DEFAULT, [8, 64], 1.5e6],
+    ['GPT-2 124M at 8 x 1,024', GPT2, [8, 1024], 270e6],
+  ] as const)('of %s with no block in slices', (_, model, shape, most) => {
+    const whole = workloadOf(model, shape, { activations: 'offload-all' });
+    expect(smallestBudget(whole, DEFAULT_LIMITS)).toBeLessThanOrEqual(most);
   });
 });
 

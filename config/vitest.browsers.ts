@@ -41,7 +41,7 @@ export default defineConfig({
           name: 'sources',
           include: [
             ...['kernels', 'reference', 'matmul', 'host-adamw'].map((name) => `test/kernels/${name}.test.ts`),
-            'test/model/host-threads.test.ts',
+            ...['host-threads', 'random-placements'].map((name) => `test/model/${name}.test.ts`),
             'test/data/encoding-threads.test.ts',
             'test/browser/*.test.ts',
           ],

@@ -288,10 +288,11 @@ export function expectSame(found: Outcome, wanted: Outcome, name: string): void 
   const sets = (outcome: Outcome) => [...outcome.between, outcome.parameter, outcome.moment1, outcome.moment2];
   sets(wanted).forEach((values, i) => {
     for (const [tensor, expected] of values) {
-      const bits = (array: Float32Array | undefined) =>
-        array && Buffer.from(array.buffer, array.byteOffset, array.byteLength);
-      const actual = bits(sets(found)[i]?.get(tensor));
-      if (!actual?.equals(bits(expected) as Buffer)) expect.fail(`${name}: ${tensor} of set ${i} differs`);
+      const bits = (array: Float32Array) => new Uint32Array(array.buffer, array.byteOffset, array.length);
+      const actual = sets(found)[i]?.get(tensor);
+      const [left, right] = [bits(actual ?? new Float32Array()), bits(expected)];
+      const isSame = left.length === right.length && left.every((word, j) => word === right[j]);
+      if (!isSame) expect.fail(`${name}: ${tensor} of set ${i} differs`);
     }
   });
 }

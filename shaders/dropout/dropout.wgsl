@@ -1,6 +1,7 @@
-// needs: WORKGROUP, splitmix32
-// Dropout, one invocation per element. Which elements go is a hash of the key, the stream and the index: the same in
-// every pass over them, whatever the grid, with nothing kept in between. x has the columns from `first` on of rows of `whole`.
+// needs: WORKGROUP
+// needs: stays
+// gives: p, key
+// Dropout, one invocation per element. x has the columns from `first` on of rows of `whole`.
 
 struct Params { size: u32, stream: u32, threshold: u32, scale: f32, accumulate: u32, columns: u32, whole: u32, first: u32 }
 
@@ -15,7 +16,6 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let i = (group.y * groups.x + group.x) * WORKGROUP + lane;
   if (i >= p.size) { return; }
   let at = i / p.columns * p.whole + p.first + i % p.columns;
-  let word = splitmix32(splitmix32(splitmix32(key[0] ^ p.stream) ^ at) ^ key[1]);
-  let kept = select(0.0, p.scale * x[i], word >= p.threshold);
+  let kept = select(0.0, p.scale * x[i], stays(at));
   y[i] = select(kept, y[i] + kept, p.accumulate != 0u);
 }

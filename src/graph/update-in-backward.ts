@@ -4,7 +4,7 @@
 // micro-batches (layer-major.ts); where each chunk's update then stands is found in the list of operations (engine/compile).
 //
 // Invariants: both passes run the same kernels on the same problems, hence to the same bits; the first changes nothing that
-// the second reads, so that what the forward pass keeps serves both.
+// the second reads, so that what the forward pass keeps serves both: where it works in place, it does on a copy (copy-elision.ts).
 
 import { assert } from '../util/errors.ts';
 import type { BackwardPasses } from './operators/optimizer.ts';

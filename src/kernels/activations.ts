@@ -5,7 +5,7 @@ import backwardShader from '../../shaders/activation/backward.wgsl?raw';
 import forwardShader from '../../shaders/activation/forward.wgsl?raw';
 import geluMath from '../../shaders/activation/gelu.wgsl?raw';
 import geluErfMath from '../../shaders/activation/gelu_erf.wgsl?raw';
-import { type Arrays, elementRows, type Kernel, read, write } from './kernel.ts';
+import { type Arrays, elementRows, type Kernel, read, update, write } from './kernel.ts';
 import { elementwise } from './variants.ts';
 
 export interface ElementwiseProblem {
@@ -71,16 +71,16 @@ const forward = (name: string, { text, value }: Formula): Kernel<ElementwiseProb
   },
 });
 
-/** dy, x (size) -> dx (size). */
+/** x (size) -> dx (size), which holds the gradient of y and becomes that of x. */
 const backward = (name: string, { text, slope }: Formula): Kernel<ElementwiseProblem> => ({
   name,
-  operands: ({ size }) => ({ dy: read(size), x: read(size), dx: write(size) }),
+  operands: ({ size }) => ({ x: read(size), dx: update(size) }),
   affectsSpeed: { size: true },
   variants: elementwise(backwardShader + text),
-  rows: elementRows('dy', 'x', 'dx'),
+  rows: elementRows('x', 'dx'),
   flops: ({ size }) => size * 16,
-  reference({ size }, { dy, x, dx }: Arrays<'dy' | 'x' | 'dx'>) {
-    for (let i = 0; i < size; i++) dx[i] = dy[i]! * slope(x[i]!);
+  reference({ size }, { x, dx }: Arrays<'x' | 'dx'>) {
+    for (let i = 0; i < size; i++) dx[i] = dx[i]! * slope(x[i]!);
   },
 });
 

@@ -6,7 +6,7 @@ import forwardShader from '../../shaders/gated/forward.wgsl?raw';
 import geluShader from '../../shaders/gated/gelu.wgsl?raw';
 import siluShader from '../../shaders/gated/silu.wgsl?raw';
 import { ACTIVATIONS, type ElementwiseProblem } from './activations.ts';
-import { type Arrays, elementRows, type Kernel, read, write } from './kernel.ts';
+import { type Arrays, elementRows, type Kernel, read, update, write } from './kernel.ts';
 import { elementwise } from './variants.ts';
 
 /** What a gated MLP applies to its gate: `silu` makes SwiGLU, `gelu` GeGLU. */
@@ -34,24 +34,19 @@ const forward = (name: string, { text, flops, value }: Gate): Kernel<Elementwise
   },
 });
 
-/** dy, gate, up (size) -> dgate, dup (size). */
+/** up (size) -> dgate, dup (size), in place: dgate holds gate, dup holds the gradient of y. */
 const backward = (name: string, { text, flops, value, slope }: Gate): Kernel<ElementwiseProblem> => ({
   name,
-  operands: ({ size }) => ({
-    dy: read(size),
-    gate: read(size),
-    up: read(size),
-    dgate: write(size),
-    dup: write(size),
-  }),
+  operands: ({ size }) => ({ up: read(size), dgate: update(size), dup: update(size) }),
   affectsSpeed: { size: true },
   variants: elementwise(backwardShader + text),
-  rows: elementRows('dy', 'gate', 'up', 'dgate', 'dup'),
+  rows: elementRows('up', 'dgate', 'dup'),
   flops: ({ size }) => size * flops[1],
-  reference({ size }, { dy, gate, up, dgate, dup }: Arrays<'dy' | 'gate' | 'up' | 'dgate' | 'dup'>) {
+  reference({ size }, { up, dgate, dup }: Arrays<'up' | 'dgate' | 'dup'>) {
     for (let i = 0; i < size; i++) {
-      dgate[i] = dy[i]! * up[i]! * slope(gate[i]!);
-      dup[i] = dy[i]! * value(gate[i]!);
+      const [gate, dy] = [dgate[i]!, dup[i]!];
+      dgate[i] = dy * up[i]! * slope(gate);
+      dup[i] = dy * value(gate);
     }
   },
 });

@@ -5,7 +5,7 @@ import tanhMath from '../../shaders/shared/tanh_math.wgsl?raw';
 import backwardShader from '../../shaders/tanh/backward.wgsl?raw';
 import forwardShader from '../../shaders/tanh/forward.wgsl?raw';
 import type { ElementwiseProblem } from './activations.ts';
-import { type Arrays, type Kernel, read, write } from './kernel.ts';
+import { type Arrays, type Kernel, read, update, write } from './kernel.ts';
 import { elementwise } from './variants.ts';
 
 /** x (size) -> y (size). */
@@ -20,14 +20,14 @@ export const tanh: Kernel<ElementwiseProblem> = {
   },
 };
 
-/** dy, y (size) -> dx (size). */
+/** y (size) -> dx (size), which holds the gradient of y and becomes that of x. */
 export const tanhBackward: Kernel<ElementwiseProblem> = {
   name: 'tanhBackward',
-  operands: ({ size }) => ({ dy: read(size), y: read(size), dx: write(size) }),
+  operands: ({ size }) => ({ y: read(size), dx: update(size) }),
   affectsSpeed: { size: true },
   variants: elementwise(backwardShader),
   flops: ({ size }) => size * 4,
-  reference({ size }, { dy, y, dx }: Arrays<'dy' | 'y' | 'dx'>) {
-    for (let i = 0; i < size; i++) dx[i] = dy[i]! * ((1 - y[i]!) * (1 + y[i]!));
+  reference({ size }, { y, dx }: Arrays<'y' | 'dx'>) {
+    for (let i = 0; i < size; i++) dx[i] = dx[i]! * ((1 - y[i]!) * (1 + y[i]!));
   },
 };

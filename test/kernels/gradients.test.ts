@@ -127,9 +127,9 @@ forEachProblem(headNorm, (problem, data) => {
 
 for (const { value, backward } of Object.values(ACTIVATIONS))
   forEachProblem(backward, (problem, data) => {
-    const { x, dy } = fields(data, 'x', 'dy');
+    const { x, dx: dy } = fields(data, 'x', 'dx');
     expectGradients({ x }, (moved) => dot(field(moved, 'x').map(value), dy), {
-      x: output('dx', backward, problem, { x, dy }),
+      x: output('dx', backward, problem, { x, dx: dy }),
     });
   });
 
@@ -137,19 +137,24 @@ forEachProblem(tanh, (problem, data) => {
   const dy = normals(problem.size);
   const y = output('y', tanh, problem, data);
   expectGradients(data, (moved) => dot(output('y', tanh, problem, moved), dy), {
-    x: output('dx', tanhBackward, problem, { dy, y }),
+    x: output('dx', tanhBackward, problem, { y, dx: dy }),
   });
 });
 
+const gatedGradients = (backward: typeof swigluBackward, problem: { size: number }, data: Arrays, dy: Float64Array) => {
+  const { gate, up } = fields(data, 'gate', 'up');
+  return fields(run(backward, problem, { up, dgate: gate, dup: dy }), 'dgate', 'dup');
+};
+
 forEachProblem(swiglu, (problem, data) => {
   const dy = normals(problem.size);
-  const { dgate, dup } = fields(run(swigluBackward, problem, { ...data, dy }), 'dgate', 'dup');
+  const { dgate, dup } = gatedGradients(swigluBackward, problem, data, dy);
   expectGradients(data, (moved) => dot(output('y', swiglu, problem, moved), dy), { gate: dgate, up: dup });
 });
 
 forEachProblem(geglu, (problem, data) => {
   const dy = normals(problem.size);
-  const { dgate, dup } = fields(run(gegluBackward, problem, { ...data, dy }), 'dgate', 'dup');
+  const { dgate, dup } = gatedGradients(gegluBackward, problem, data, dy);
   expectGradients(data, (moved) => dot(output('y', geglu, problem, moved), dy), { gate: dgate, up: dup });
 });
 

@@ -267,15 +267,15 @@ describe('activations far out', () => {
       const product = { a: one, b: x, bias: new Float32Array(1) };
       const y = await output('c', matmul, { layout: 'NN', M: 1, N: 1, K: 1, epilogue }, product);
       expect(y[0]).toBeCloseTo(tail, 20);
-      expect((await output('dx', backward, { size: 1 }, { x, dy: one }))[0]).toBeCloseTo(value > 0 ? 1 : 0, 6);
+      expect((await output('dx', backward, { size: 1 }, { x, dx: one }))[0]).toBeCloseTo(value > 0 ? 1 : 0, 6);
     }
     expect((await output('y', tanh, { size: 1 }, { x }))[0]).toBe(Math.sign(value));
-    expect((await output('dx', tanhBackward, { size: 1 }, { y: x.map(Math.sign), dy: one }))[0]).toBe(0);
+    expect((await output('dx', tanhBackward, { size: 1 }, { y: x.map(Math.sign), dx: one }))[0]).toBe(0);
     const [silu] = await output('y', swiglu, { size: 1 }, { gate: x, up: one });
     expect(Math.abs(silu! - value / (1 + Math.exp(-value)))).toBeLessThan(1e-6 * Math.abs(tail) + 1e-9);
     expect((await output('y', geglu, { size: 1 }, { gate: x, up: one }))[0]).toBeCloseTo(tail, 20);
     for (const backward of [swigluBackward, gegluBackward]) {
-      const gradients = await run(backward, { size: 1 }, { gate: x, up: one, dy: one });
+      const gradients = await run(backward, { size: 1 }, { up: one, dgate: x, dup: one });
       const { dgate, dup } = fields(gradients, 'dgate', 'dup');
       expect(Number.isFinite(dgate[0]) && Number.isFinite(dup[0])).toBe(true);
     }

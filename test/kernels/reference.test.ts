@@ -199,7 +199,7 @@ describe.each([
     const problem: MatmulProblem = { layout: 'NN', M: 1, N: x.length, K: 1, epilogue };
     const data = { a: new Float32Array([1]), b: x, bias: new Float32Array(x.length) };
     reference.expect('y', await output('c', matmul, problem, data));
-    reference.expect('dx', await output('dx', backward, { size: x.length }, { x, dy }));
+    reference.expect('dx', await output('dx', backward, { size: x.length }, { x, dx: dy }));
   });
 });
 
@@ -210,7 +210,7 @@ describe.each([
   describeOp(op, async (reference) => {
     const { gate, up, dy } = reference.inputs('gate', 'up', 'dy');
     reference.expect('y', await output('y', forward, { size: gate.length }, { gate, up }));
-    const results = await run(backward, { size: gate.length }, { gate, up, dy });
+    const results = await run(backward, { size: gate.length }, { up, dgate: gate, dup: dy });
     const { dgate, dup } = fields(results, 'dgate', 'dup');
     reference.expect('dgate', dgate);
     reference.expect('dup', dup);

@@ -52,13 +52,14 @@ const ACTIVATIONS: Readonly<Record<string, readonly string[]>> = {
   attention: ['q', 'k', 'v'],
   attentionBackwardQ: ['qkv', 'y'],
   attentionBackwardKV: ['qkv'],
+  copyTensor: ['x'],
   dropout: ['x'],
   geluBackward: ['x'],
   geluErfBackward: ['x'],
   swiglu: ['gate', 'up'],
-  swigluBackward: ['gate', 'up'],
+  swigluBackward: ['up'],
   geglu: ['gate', 'up'],
-  gegluBackward: ['gate', 'up'],
+  gegluBackward: ['up'],
   add: ['a'],
 };
 

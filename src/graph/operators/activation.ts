@@ -5,6 +5,7 @@ import { tanhBackward, tanh as tanhKernel } from '../../kernels/tanh.ts';
 import type { Graph } from '../graph.ts';
 import type { Tensor } from '../program.ts';
 import { addGradient } from './add.ts';
+import { overwritable } from './overwritable.ts';
 
 /** x -> y, same shape. */
 export function tanh(g: Graph, x: Tensor, label = 'tanh'): Tensor {
@@ -12,8 +13,8 @@ export function tanh(g: Graph, x: Tensor, label = 'tanh'): Tensor {
   g.emit(tanhKernel, { size: x.size }, { x, y }, label);
   g.onBackward(y, (dy) => {
     if (!x.wantsGradient) return;
-    const dx = g.activation(`d ${label}`, x.shape);
-    g.emit(tanhBackward, { size: x.size }, { dy, y, dx }, label);
+    const dx = overwritable(g, dy, `d ${label}`);
+    g.emit(tanhBackward, { size: x.size }, { y, dx }, label);
     if (!g.aliasGradient(x, dx)) addGradient(g, x, dx, label);
   });
   return y;
@@ -25,9 +26,9 @@ export function gated(g: Graph, activation: GateActivation, gate: Tensor, up: Te
   const y = g.activation(label, gate.shape, [gate, up]);
   g.emit(forward, { size: y.size }, { gate, up, y }, label);
   g.onBackward(y, (dy) => {
-    const dgate = g.activation(`d gate of ${label}`, gate.shape);
-    const dup = g.activation(`d up of ${label}`, up.shape);
-    g.emit(backward, { size: y.size }, { dy, gate, up, dgate, dup }, label);
+    const dgate = overwritable(g, gate, `d gate of ${label}`);
+    const dup = overwritable(g, dy, `d up of ${label}`);
+    g.emit(backward, { size: y.size }, { up, dgate, dup }, label);
     if (gate.wantsGradient && !g.aliasGradient(gate, dgate)) addGradient(g, gate, dgate, label);
     if (up.wantsGradient && !g.aliasGradient(up, dup)) addGradient(g, up, dup, label);
   });

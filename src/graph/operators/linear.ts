@@ -17,6 +17,7 @@ import {
   outerProduct,
   trainedOf,
 } from './low-rank.ts';
+import { overwritable } from './overwritable.ts';
 import { sumRows } from './sum-rows.ts';
 import { checkWhole, columnsInput, summedOutput, summedRows } from './tensor-parallel.ts';
 
@@ -99,8 +100,9 @@ function ownLinear(g: Graph, x: Tensor, weight: Tensor, options: LinearOptions):
   if (activation) {
     // Reached only when the consumer could not fold the derivative into its own product.
     g.onBackward(y, (dy) => {
-      const { gradient } = g.gradientTarget(sum);
-      g.emit(ACTIVATIONS[activation].backward, { size: y.size }, { dy, x: sum, dx: gradient }, label);
+      const dx = overwritable(g, dy, `d ${sum.name}`);
+      g.emit(ACTIVATIONS[activation].backward, { size: y.size }, { x: sum, dx }, label);
+      if (!g.aliasGradient(sum, dx)) addGradient(g, sum, dx, label);
     });
   }
   return y;

@@ -4,7 +4,7 @@
 // with B = 0 it starts from the zeros that it would start from alone, hence with the same bits. Of the forward pass only
 // x A^T is kept, r wide, and where there is dropout what it left of x.
 
-import { dropout as dropoutKernel } from '../../kernels/dropout.ts';
+import { type DropoutInPlaceProblem, dropoutInPlace, dropout as dropoutKernel } from '../../kernels/dropout.ts';
 import { matmul } from '../../kernels/matmul.ts';
 import { at } from '../../util/at.ts';
 import type { Adapter, Dropout, Graph } from '../graph.ts';
@@ -106,9 +106,10 @@ export function adapterInputGradient(
     g.emit(matmul, { ...problem, accumulate }, { a: dlow, b: a, c: gradient }, a.name);
     return;
   }
-  const whole = g.activation(`d ${a.name} dropout`, [M, K]);
+  const whole = accumulate ? g.activation(`d ${a.name} dropout`, [M, K]) : gradient;
   g.emit(matmul, problem, { a: dlow, b: a, c: whole }, a.name);
-  drop(g, whole, gradient, dropout, accumulate, a);
+  if (accumulate) drop(g, whole, gradient, dropout, true, a);
+  else g.emit(dropoutInPlace, dropOf(whole, dropout, a), { key: dropout.key, x: whole }, a.name);
 }
 
 /** The gradient of a weight (out, in) (+)= dy^T x, of these columns of dy. */
@@ -121,10 +122,14 @@ export function outerProduct(g: Graph, dy: Tensor, x: Tensor, weight: Tensor, { 
   g.emit(matmul, { layout: 'TN', ...problem }, { a: dy, b: x, c: gradient }, weight.name);
 }
 
+function drop(g: Graph, x: Tensor, y: Tensor, dropout: Dropout, accumulate: boolean, a: Tensor): void {
+  g.emit(dropoutKernel, { ...dropOf(x, dropout, a), accumulate }, { x, key: dropout.key, y }, a.name);
+}
+
 /** Of columns of x, where A has those of one of several ranks, what goes of all. */
-function drop(g: Graph, x: Tensor, y: Tensor, { rate, stream, key }: Dropout, accumulate: boolean, a: Tensor): void {
+function dropOf({ size }: Tensor, { rate, stream }: Dropout, a: Tensor): DropoutInPlaceProblem {
   const { split } = a;
   const columns = at(a.shape, 1);
   const part = split && { columns, whole: split.ranks * columns, first: split.rank * columns };
-  g.emit(dropoutKernel, { size: x.size, rate, stream, accumulate, part }, { x, key, y }, a.name);
+  return { size, rate, stream, part };
 }

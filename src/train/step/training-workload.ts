@@ -14,6 +14,7 @@ import {
   withActivations,
   withSlices,
 } from '../../graph/activations.ts';
+import { withoutCopies } from '../../graph/copy-elision.ts';
 import { withFusedTotals } from '../../graph/fused-totals.ts';
 import type { GridPlace } from '../../graph/grid-place.ts';
 import { ACCUMULATE_ORDERS, type AccumulateOrder, layerMajor, reorderedGradient } from '../../graph/layer-major.ts';
@@ -140,7 +141,7 @@ function workloadInOrder(
     const before = known.get(key);
     if (before) return before;
     const modeOf = (block: string) => modes[blocks.indexOf(block)] ?? 'keep';
-    const decided = (program: Program) => (inBackward ? withDecision(program, inBackward) : program);
+    const ended = (program: Program) => withoutCopies(inBackward ? withDecision(program, inBackward) : program);
     const evaluation = withSlices(evaluate, modeOf, head, slices);
     const once = withFusedTotals(withActivations(programs.first, modeOf, head, slices));
     const next = accumulate > 1 ? withFusedTotals(withActivations(programs.next, modeOf, head, slices)) : once;
@@ -150,11 +151,12 @@ function workloadInOrder(
       : isByLayer
         ? layerMajor(withSharedTables({ first: once, next }), accumulate, brought)
         : undefined;
-    const all = together && { ...together, program: decided(together.program) };
-    const first = all ? once : decided(once);
-    const micro = all ? [all.program] : accumulate > 1 ? [first, next] : [first];
+    const all = together && { ...together, program: ended(together.program) };
+    const first = all ? once : ended(once);
+    const others = all || accumulate === 1 ? next : withoutCopies(next);
+    const micro = all ? [all.program] : accumulate > 1 ? [first, others] : [first];
     const sharded = sharding && { ...sharding, squares: programs.squares, lossSum: programs.scalars.lossSum };
-    const step = { first, next, inOne: all, update, inBackward, sharded };
+    const step = { first, next: others, inOne: all, update, inBackward, sharded };
     const workload: Workload<TrainingPasses> = {
       parameters: model.parameters,
       training: true,

@@ -21,7 +21,7 @@ export const cases = ACTIVATION_NAMES.flatMap((name) => [
     kernel: ACTIVATIONS[name].backward,
     problems: elementwise,
     inputs: ({ size }, random) => ({ x: random.normals(size, 3) }),
-    bound: (_problem, { dy, x }: Arrays<'dy' | 'x'>) => ({
+    bound: (_problem, { x, dx: dy }: Arrays<'x' | 'dx'>) => ({
       dx: (i) => abs(dy[i]!) * ACTIVATION_ERRORS[name].slope(x[i]!),
     }),
   }),

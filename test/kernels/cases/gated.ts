@@ -22,8 +22,8 @@ export const cases = [
   row({
     kernel: swigluBackward,
     problems: elementwise,
-    inputs: ({ size }, random) => ({ gate: random.normals(size, 5) }),
-    bound(_problem, { dy, gate, up }: Arrays<'dy' | 'gate' | 'up'>, { dup }: Arrays<'dup'>) {
+    inputs: ({ size }, random) => ({ dgate: random.normals(size, 5) }),
+    bound(_problem, { up, dgate: gate, dup: dy }: Arrays<'up' | 'dgate' | 'dup'>, { dup }: Arrays<'dup'>) {
       return {
         dgate: (i) => {
           const s = sigmoid(gate[i]!);
@@ -49,8 +49,12 @@ export const cases = [
   row({
     kernel: gegluBackward,
     problems: elementwise,
-    inputs: ({ size }, random) => ({ gate: random.normals(size, 3) }),
-    bound: (_problem, { dy, gate, up }: Arrays<'dy' | 'gate' | 'up'>, { dgate, dup }: Arrays<'dgate' | 'dup'>) => ({
+    inputs: ({ size }, random) => ({ dgate: random.normals(size, 3) }),
+    bound: (
+      _problem,
+      { up, dgate: gate, dup: dy }: Arrays<'up' | 'dgate' | 'dup'>,
+      { dgate, dup }: Arrays<'dgate' | 'dup'>,
+    ) => ({
       dgate: (i) => abs(dy[i]! * up[i]!) * ACTIVATION_ERRORS.gelu.slope(gate[i]!) + 2 * ULP * abs(dgate[i]!) + TINY,
       dup: (i) =>
         abs(dy[i]!) * ACTIVATION_ERRORS.gelu.value(gate[i]!, ACTIVATIONS.gelu.value(gate[i]!)) +

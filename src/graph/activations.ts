@@ -155,7 +155,8 @@ export const blocksOf = ({ instructions }: Program): string[] => [
 
 /**
  * `input`: of the residual stream, made outside of its block. `waist`: made inside, and all that the block does behind it
- * reads nothing older. `light`: few operations make it again, given what else is saved. `end`: read behind all blocks.
+ * reads nothing older. `light`: few operations make it again, given what else is saved, or those that make what is light again
+ * make it along with that. `end`: read behind all blocks.
  * `heavy`: the others.
  */
 type Class = 'input' | 'waist' | 'light' | 'heavy' | 'end';
@@ -207,7 +208,8 @@ export function activationsOf(program: Program): BlockActivation[] {
       behind,
     );
   }
-  return [...makers].flatMap(([tensor, made]): BlockActivation[] => {
+  const neededFor = new Map([...makers.keys()].map((tensor) => [tensor, [...makingOf(tensor, makers).needed]]));
+  const activations = [...makers].flatMap(([tensor, made]): BlockActivation[] => {
     const isRead = read.has(tensor);
     const bytes = bytesOf(tensor);
     const reader = readers.get(tensor);
@@ -215,14 +217,20 @@ export function activationsOf(program: Program): BlockActivation[] {
     const last = made.at(-1);
     if (last?.block === undefined) return [];
     const { block } = last;
-    const { needed } = makingOf(tensor, makers);
-    const flops = [...needed].reduce((sum, { kernel, problem }) => sum + kernel.flops(problem), 0);
+    const flops = (neededFor.get(tensor) ?? []).reduce((sum, { kernel, problem }) => sum + kernel.flops(problem), 0);
     const position = madeAt.get(tensor) ?? 0;
     const isWaist = instructions[position + 1]?.block === block && (oldest[position + 1] ?? -1) >= position;
     const others = readBehind.has(tensor) ? 'end' : 'heavy';
     const kind = isWaist ? 'waist' : flops <= LIGHT_FLOPS * tensor.size ? 'light' : others;
     return [{ tensor, block, bytes, kind, isRead }];
   });
+  // What makes light ones again makes the statistics of their norms, too.
+  const light = activations.filter(({ kind, isRead }) => kind === 'light' && isRead);
+  const run = new Set(light.flatMap(({ tensor }) => neededFor.get(tensor) ?? []));
+  const isMadeAlong = ({ tensor }: BlockActivation) => neededFor.get(tensor)?.every((maker) => run.has(maker));
+  return activations.map((activation) =>
+    activation.kind === 'heavy' && isMadeAlong(activation) ? { ...activation, kind: 'light' } : activation,
+  );
 }
 
 /** Makes `dropped` again before each of them is first read in the backward pass. */

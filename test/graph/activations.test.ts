@@ -3,12 +3,15 @@
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import type { LoraOptions } from '../../src/formats/adapter.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import { ACTIVATION_MODES, recompute, saved, withActivations } from '../../src/graph/activations.ts';
 import { liveBytes, place } from '../../src/graph/liveness.ts';
 import { ACTIVATION_POLICIES, type Setting } from '../../src/graph/policies/index.ts';
-import { onTensors, type Program, type Tensor } from '../../src/graph/program.ts';
+import { onTensors, operandsOf, type Program, type Tensor } from '../../src/graph/program.ts';
+import { layernorm } from '../../src/kernels/layernorm.ts';
 import { matmul } from '../../src/kernels/matmul.ts';
+import { rmsnorm } from '../../src/kernels/rmsnorm.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { withLora } from '../../src/nn/lora.ts';
 import type { Model } from '../../src/nn/model.ts';
@@ -148,6 +151,43 @@ it.each(Object.entries(DECODERS))('makes no matrix product of %s again with --ac
   expect(again.length).toBeGreaterThan(0);
   expect(again.filter(({ kernel }) => kernel === matmul).map(({ label }) => label)).toEqual([]);
 });
+
+const WIDE_GPT2 = { ...GPT2, n_embd: 24 };
+const WIDE_LLAMA = { ...LLAMA, hidden_size: 24, intermediate_size: 24, head_dim: 8 };
+it.each<[string, object, LoraOptions?]>([
+  ['gpt2', WIDE_GPT2],
+  ['llama', WIDE_LLAMA],
+  // What is multiplied with frozen weights alone is not read by the backward pass.
+  ['gpt2 with lora on one linear', WIDE_GPT2, { rank: 2, targets: ['c_fc'] }],
+])(
+  '%s: no statistics stay of a norm that is made again, and --activations light makes none for them alone',
+  (_, config, lora) => {
+    const base = makeModel(parseConfig(config, 'test'));
+    const { first } = traceStep(lora ? withLora(base, lora) : base, BATCH, SEQ);
+    const normsIn = (program: Program) =>
+      onTensors(program).filter(({ kernel }) => kernel === layernorm || kernel === rmsnorm);
+    const read = (program: Program) =>
+      new Set(onTensors(program).flatMap((some) => (some.phase === 'backward' ? operandsOf(some, 'in') : [])));
+    const light = withActivations(first, () => 'light');
+    const again = normsIn(light).filter((norm) => norm.again);
+    expect(again.length).toBeGreaterThan(2);
+    for (const { label, operands } of again) expect(read(light).has(field(operands, 'y')), label).toBe(true);
+    for (const mode of ACTIVATION_MODES) {
+      if (mode === 'keep' || mode === 'offload-all') continue;
+      const program = withActivations(first, () => mode);
+      const stays = read(program);
+      for (const instruction of program.instructions) if (instruction.op === 'offload') stays.add(instruction.tensor);
+      for (const { label, operands } of normsIn(program)) {
+        if (again.every((norm) => norm.label !== `${label}, again`)) continue;
+        const statistics = ['mean', 'rstd'].flatMap((name) => operands[name] ?? []);
+        expect(
+          statistics.filter((tensor) => stays.has(tensor)).map(({ name }) => name),
+          mode,
+        ).toEqual([]);
+      }
+    }
+  },
+);
 
 it('brings the activations of GPT-2 124M below a sixth', () => {
   const config = { model_type: 'gpt2', vocab_size: 50257, n_positions: 1024, n_embd: 768, n_head: 12, n_layer: 12 };

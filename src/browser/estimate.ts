@@ -14,19 +14,18 @@ import { updatedOn } from '../memory/layout/chunk-map.ts';
 import { linearBound, loadSolver } from '../memory/plan/bound.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
 import { ORDERS } from '../memory/plan/policies.ts';
-import { makeModel } from '../nn/index.ts';
-import { type Model, optimizedOn, parameterCount, trainedCount, withStored } from '../nn/model.ts';
+import { type Model, optimizedOn, parameterCount, trainedCount } from '../nn/model.ts';
 import { traceGeneration } from '../train/inference/generation-workload.ts';
 import { compareActivations } from '../train/plan/activation-comparison.ts';
 import { secondsWithin, simulatedSeconds } from '../train/plan/simulated-seconds.ts';
 import type { Confined } from '../train/plan/step-times.ts';
-import { baseStorage } from '../train/run/base-dtype.ts';
-import { generates, modelOf, momentDtypeIn, type RunSettings } from '../train/run/run-settings.ts';
+import { generates, momentDtypeIn, type RunSettings } from '../train/run/run-settings.ts';
+import { type StoredAs, storedModel } from '../train/run/stored-model.ts';
 import { chooseSplit } from '../train/step/optimizer-split.ts';
 import { checkBatch, traceStep } from '../train/step/step-programs.ts';
 import { type TrainingPasses, trainingWorkload } from '../train/step/training-workload.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { bytesPerElement, type StoredElement } from '../values/stored-elements.ts';
+import { bytesPerElement } from '../values/stored-elements.ts';
 import type { ActivationPolicyFigures, Estimate, PolicyComparison } from './estimate-types.ts';
 import type { MemorySettings, StoredWeights } from './protocol.ts';
 
@@ -159,7 +158,7 @@ export async function compareActivationPolicies(
 ): Promise<ActivationPolicyFigures[]> {
   const { batch, seq: context, accumulate, records } = settings;
   const packed = records?.pack === 'yes';
-  const compared = { model: storedModel(settings, stored), batch, context, accumulate, recovery, packed };
+  const compared = { model: storedModel(settings, inFiles(stored)), batch, context, accumulate, recovery, packed };
   await nextTask();
   const { resident, policies } = compareActivations(
     compared,
@@ -192,7 +191,7 @@ function withSplit(
 ): RunSettings {
   const { optimizerDevice = 'gpu', optimizerSplit } = settings;
   if (optimizerDevice !== 'auto' || optimizerSplit !== undefined) return settings;
-  const model = storedModel(settings, stored);
+  const model = storedModel(settings, inFiles(stored));
   const memory = { ...(recovery && { recovery }), ...(gpu !== undefined && { gpu }) };
   const workloadOf = (optimized: Model) => {
     const optimizerSplit = updatedOn('gpu', optimized.parameters).length;
@@ -216,7 +215,7 @@ function knownOf(
   const widths = [dtype, optimizerState, activationDtype, optimizerDevice, optimizerSplit];
   const key = JSON.stringify([config, lora, ...step, ...widths, recovery, limits, lora && stored]);
   return known.of(key, () => {
-    const model = optimizedOn(storedModel(settings, stored), optimizerDevice, optimizerSplit);
+    const model = optimizedOn(storedModel(settings, inFiles(stored)), optimizerDevice, optimizerSplit);
     checkBatch(model, batch, seq);
     const generation = generates(settings) ? traceGeneration(model, seq) : undefined;
     const programs = traceStep(model, batch, seq, { packed, passes, activationDtype });
@@ -239,15 +238,7 @@ function checkpointBytes(settings: RunSettings, trained: number): number {
   return trained * bytes * Math.min(MOST_CHECKPOINTS, saves);
 }
 
-/** The model that a run trains, its frozen weights as they are asked to lie in memory, or else as in its files. */
-function storedModel(settings: RunSettings, stored: StoredWeights | undefined): Model {
-  const { lora, config } = settings;
-  if (!lora) return modelOf(settings);
-  const base = makeModel(config);
-  const plain = () => base.parameters.map(({ name }): [string, StoredElement] => [name, 'f32']);
-  const inFiles = new Map(stored ? Object.entries(stored) : plain());
-  return withStored(modelOf(settings), baseStorage(base, inFiles, lora.baseDtype));
-}
+const inFiles = (stored: StoredWeights | undefined): StoredAs | undefined => stored && new Map(Object.entries(stored));
 
 /** Lets others use this thread. */
 const nextTask = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 0));

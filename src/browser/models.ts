@@ -11,6 +11,7 @@ import { isZip, KEPT_GGUF, openZip, readerOf, storeFile, storeRest } from '../fo
 import { blobSource } from '../formats/byte-source.ts';
 import { ADAPTER_CONFIG, ADAPTER_FILES, CONFIG, INDEX, modelFolder, WEIGHTS } from '../formats/checkpoint/folder.ts';
 import { weightFiles } from '../formats/checkpoint/tensor-files.ts';
+import { unsummed } from '../formats/checkpoint/unsummed.ts';
 import { checkWeights, describeAdapter, loadWeights } from '../formats/checkpoint.ts';
 import { dropoutIn, type ModelConfig } from '../formats/config.ts';
 import { labelsIn } from '../formats/families/index.ts';
@@ -30,7 +31,6 @@ import { firstFew, HoldfastError } from '../util/errors.ts';
 import { importCheckpoint, type Store } from './import.ts';
 import type { ChosenFile, ModelInfo, RunRecord } from './protocol.ts';
 import { defaultRunName } from './runs.ts';
-import { unsummed } from './unsummed.ts';
 
 /** Below the folder of a model. */
 const ADAPTER = 'adapter';

@@ -10,7 +10,7 @@ import { tokenizerFrom } from '../data/open-tokenizer.ts';
 import type { ShapeName } from '../data/records/shapes.ts';
 import { trainBpe } from '../data/train-bpe.ts';
 import type { AdapterLimits } from '../engine/compile/workload.ts';
-import { chosenAdapter, keptLimits, limitsIn } from '../engine/observe/adapter-records.ts';
+import { keptAdapter, keptLimits, limitsIn } from '../engine/observe/adapter-records.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { type RunSettings, readSettings } from '../train/run/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -387,7 +387,7 @@ export class TrainerService {
   async #limits(): Promise<AdapterLimits | undefined> {
     const opened = await this.#device.opened;
     if (opened) return keptLimits(this.#host, opened);
-    const adapter = await chosenAdapter(this.#host);
+    const adapter = await keptAdapter(this.#host);
     return adapter && limitsIn(adapter);
   }
 }

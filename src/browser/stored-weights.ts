@@ -1,12 +1,11 @@
 // Storage of weights in the files of models kept here: what of a frozen base lies in memory as it does there, and so
 // what an estimate of its run has to count. Headers alone are read.
 
-import { loadWeights } from '../formats/checkpoint.ts';
 import type { Files, FolderReader } from '../runtime/host.ts';
 import type { RunSettings } from '../train/run/run-settings.ts';
+import { storedIn } from '../train/run/stored-model.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { StoredWeights } from './protocol.ts';
-import { unsummed } from './unsummed.ts';
 
 /** How weights are stored that are here already. What was found for the last model is kept: a slider makes many calls for one. */
 export class StoredHere {
@@ -24,19 +23,19 @@ export class StoredHere {
     const key = JSON.stringify([from, newHead && config]);
     if (key !== this.#key) {
       this.#key = key;
-      this.#found = storedIn(this.#files, from, newHead ? config : undefined);
+      this.#found = storedHere(this.#files, from, newHead ? config : undefined);
     }
     return this.#found;
   }
 }
 
-async function storedIn(
+async function storedHere(
   files: FolderReader,
   folder: string,
   as: RunSettings['config'] | undefined,
 ): Promise<StoredWeights | undefined> {
   try {
-    const { stored } = await loadWeights(unsummed(files), folder, as);
+    const stored = await storedIn(files, folder, as);
     return stored && Object.fromEntries(stored);
   } catch (error) {
     // A run whose model has gone says so when it is gone on with.

@@ -40,30 +40,26 @@ const POLICIES: Readonly<Record<string, PolicyName>> = {
 
 const bytesOrAuto = (text: string) => (text === 'auto' ? text : parseBytes(text));
 
-/** For commands that train. */
-export function addMemoryOptions(command: Command): Command {
-  return addBudgetOptions(command)
-    .addOption(activationsOption())
+/** For commands that train, or plan it. `budget`: what --gpu-memory is; `argument`: of --activations. */
+export function addMemoryOptions(command: Command, budget?: string, argument?: '[what]'): Command {
+  return addBudgetOptions(command, budget)
+    .addOption(activationsOption(argument))
     .addOption(accumulateOrderOption())
     .addOption(recoveryOption());
 }
 
 /** For commands that read a model: there are no activations to keep, and no state to lose. */
-export function addBudgetOptions(command: Command): Command {
-  return addTierOptions(
-    command
-      .option('--gpu-memory <bytes>', 'the most GPU memory to use, as 64MB or 1.5GiB, or auto', checked(bytesOrAuto))
-      .option(
-        '--host-memory <bytes>',
-        'the most host memory for what is not on the GPU; what it leaves lets AdamW there begin early',
-        checked(parseBytes),
-      ),
-  );
-}
-
-/** For all of these, and for what is planned. */
-export function addTierOptions(command: Command): Command {
+export function addBudgetOptions(
+  command: Command,
+  budget = 'the most GPU memory to use, as 64MB or 1.5GiB, or auto',
+): Command {
   return command
+    .option('--gpu-memory <bytes>', budget, checked(bytesOrAuto))
+    .option(
+      '--host-memory <bytes>',
+      'the most host memory for what is not on the GPU; what it leaves lets AdamW there begin early',
+      checked(parseBytes),
+    )
     .option('--disk <dir>', 'folder for what fits into neither')
     .option('--disk-limit <bytes>', 'the most that may lie there', checked(parseBytes))
     .option(

@@ -1,10 +1,15 @@
 // The shape of a model as flags give it: formats/shape.ts with messages that name the flags.
 
+import { type Command, Option } from 'commander';
+import { TASKS } from '../data/tasks.ts';
 import type { ModelConfig } from '../formats/config.ts';
 import { DEFAULT_IMAGES, type ImageShape, type ImageSize } from '../formats/families/family.ts';
 import { FAMILIES, FAMILY_NAMES, type FamilyName } from '../formats/families/index.ts';
 import { configOfShape, DEFAULT_SHAPE } from '../formats/shape.ts';
+import { RANGES } from '../train/run/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { MODEL_SOURCES } from './model-source.ts';
+import { wholeNumberFrom, within } from './options.ts';
 
 export interface ModelFlags {
   model: FamilyName;
@@ -19,6 +24,30 @@ export interface ModelFlags {
   tied?: boolean;
   /** Of vit. @default CIFAR's */
   images?: ImageShape;
+}
+
+/** Where flags leave the sizes of a new model open. */
+type ShapeDefaults = Readonly<Record<'layers' | 'width' | 'heads' | 'context', number>>;
+
+/** For commands that may make a new model. */
+export function addModelOptions(command: Command, { layers, width, heads, context }: ShapeDefaults): Command {
+  return command
+    .option(
+      '--model <family>',
+      `${FAMILY_NAMES.join(', ')}, or with weights to start from, ${MODEL_SOURCES}`,
+      DEFAULT_SHAPE.family,
+    )
+    .option('--layers <n>', 'blocks', wholeNumberFrom(1), layers)
+    .option('--width <n>', 'embedding width', wholeNumberFrom(1), width)
+    .option('--heads <n>', 'attention heads', wholeNumberFrom(1), heads)
+    .option('--kv-heads <n>', 'key and value heads, not of gpt2 (default: as many as heads)', wholeNumberFrom(1))
+    .option('--context <n>', 'tokens in a sequence', within(RANGES.seq), context)
+    .option('--patch <n>', 'of vit: rows and columns of a patch (default: 4)', wholeNumberFrom(1))
+    .addOption(
+      new Option('--task <name>', 'generated text instead of data: problems, some of them held back to be solved')
+        .choices(Object.keys(TASKS))
+        .conflicts('data'),
+    );
 }
 
 /** Errors: HoldfastError naming the flag and what would work. */

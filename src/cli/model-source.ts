@@ -1,6 +1,7 @@
 // Source of a model on the command line: a path, as it is; an address or a name on the hub, brought into the cache
 // first, with progress on a terminal.
 
+import { CONFIG } from '../formats/checkpoint/folder.ts';
 import { besideAdapter } from '../formats/checkpoint/load.ts';
 import { hubFolder } from '../formats/remote/hub.ts';
 import { asAccount, endpointFrom, GIVING_A_TOKEN, gettingIn, type HubAccount } from '../formats/remote/hub-access.ts';
@@ -13,7 +14,7 @@ import {
   hubPlace,
 } from '../formats/remote/hub-address.ts';
 import { keepOfHub, keptOfHub } from '../formats/remote/hub-cache.ts';
-import { fetchFile, fetchModel, Interrupted } from '../formats/remote/remote.ts';
+import { fetchFile, fetchModel, Interrupted, type RemoteFolder } from '../formats/remote/remote.ts';
 import { isUrl, urlFolder } from '../formats/remote/url.ts';
 import type { Host } from '../runtime/host.ts';
 import type { RunSettings } from '../train/run/run-settings.ts';
@@ -27,7 +28,21 @@ export const MODEL_SOURCES =
   'a folder, zip or GGUF file, its https:// address, hf://ORG/NAME, hf://ORG/NAME/FILE.gguf, or its page on the hub';
 
 /** The path of the model that a name stands for. Errors: HoldfastError where it cannot be had. */
-export async function localModel(host: Host, name: string): Promise<string> {
+export const localModel = (host: Host, name: string): Promise<string> => broughtHere(host, name, false);
+
+/** As `localModel`, for its config.json alone: what else a model has elsewhere stays there. Errors: also for a zip or GGUF file elsewhere. */
+export async function localConfig(host: Host, name: string): Promise<string> {
+  if (isElsewhere(name) && WHOLE_FILE.test(name))
+    throw new HoldfastError(
+      `${name}: holds the weights with the sizes, and a plan brings no weights; name a folder or a model of the hub, or download the file`,
+    );
+  return broughtHere(host, name, true);
+}
+
+/** The one file of an address, where it is of one. */
+const WHOLE_FILE = /^(.*\/)([^/?#]+\.(?:zip|gguf))$/i;
+
+async function broughtHere(host: Host, name: string, isConfig: boolean): Promise<string> {
   if (!isElsewhere(name)) return name;
   const { terminal } = host;
   let shown = 0;
@@ -47,20 +62,25 @@ export async function localModel(host: Host, name: string): Promise<string> {
   };
   const account: HubAccount = { endpoint: endpointOf(host), token: await host.hub?.token() };
   const onHub = hubAddressIn(name, account.endpoint);
+  const bring = async (remote: RemoteFolder) => {
+    if (!isConfig) return fetchModel(host, remote, progress, waits, again);
+    const file = await fetchFile(host, remote, CONFIG, progress, waits, again);
+    return file.slice(0, -`/${CONFIG}`.length);
+  };
   try {
     if (onHub?.file !== undefined)
       return await fetchFile(host, await hubFolder(onHub, { account }), onHub.file, progress, waits, again);
     if (onHub) {
-      const folder = await fetchModel(host, await hubFolder(onHub, { account }), progress, waits, again);
-      await keepOfHub(host, onHub, folder);
+      const folder = await bring(await hubFolder(onHub, { account }));
+      if (!isConfig) await keepOfHub(host, onHub, folder);
       return folder;
     }
     const folderAt = (address: string) => urlFolder(address, asAccount(account, fetch), wayIn(account, name));
-    const [, folder, zip] = /^(.*\/)([^/?#]+\.(?:zip|gguf))$/i.exec(name) ?? [];
+    const [, folder, zip] = WHOLE_FILE.exec(name) ?? [];
     if (folder !== undefined && zip !== undefined) {
       return await fetchFile(host, folderAt(folder), fileNameOf(zip), progress, waits, again);
     }
-    return await fetchModel(host, folderAt(name), progress, waits, again);
+    return await bring(folderAt(name));
   } catch (error) {
     if (!(error instanceof Interrupted)) throw error;
     const kept = onHub && onHub.file === undefined ? await keptOfHub(host, onHub) : undefined;

@@ -2,96 +2,48 @@
 // asking prints is in plan/.
 
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { chosenAdapter } from '../engine/observe/adapter-records.ts';
 import { hardwareNames } from '../engine/simulate/hardware.ts';
 import { EXCHANGE_WAYS } from '../engine/simulate/machine.ts';
-import { FAMILY_NAMES } from '../formats/families/index.ts';
-import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { loadSolver } from '../memory/plan/bound.ts';
 import type { Host } from '../runtime/host.ts';
 import { SCALINGS } from '../train/plan/scaling.ts';
-import { knownSteps } from '../train/plan/step-times.ts';
-import { BASE_DTYPES } from '../train/run/base-dtype.ts';
 import { defaultSettings } from '../train/run/run-settings.ts';
-import { parseBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { realNumber, wholeNumber } from '../util/range.ts';
-import { addTierOptions, tiersFromFlags } from './memory-flags.ts';
-import {
-  accumulateOrderOption,
-  activationDtypeOption,
-  activationsOption,
-  checked,
-  dtypeOption,
-  numberFrom,
-  optimizerDeviceOption,
-  optimizerStateOption,
-  recoveryOption,
-  wholeNumberFrom,
-  within,
-} from './options.ts';
+import { addMemoryOptions, tiersFromFlags } from './memory-flags.ts';
+import { addModelOptions } from './model-flags.ts';
+import { wholeNumberFrom, within } from './options.ts';
 import { compareOnActivations } from './plan/activations.ts';
 import { planOne } from './plan/budget.ts';
 import { printComparison } from './plan/compare.ts';
-import { type PlanFlags, plannedModel, plannedName, scenarioOf, withLength } from './plan/flags.ts';
+import { PLANNED_SHAPE, type PlanFlags, plannedName, plannedRun, scenarioOf } from './plan/flags.ts';
 import { LISTINGS, type Listing } from './plan/listings.ts';
 import { planOnMachines } from './plan/machine.ts';
 import { planOnRanks } from './plan/ranks.ts';
+import { planBasis } from './plan/rates.ts';
 import { addGridOptions, checkGrid, checkRankFlags, DEFAULT_STAGE } from './rank-flags.ts';
-import { checkUpdate, updateOption } from './update-flags.ts';
+import { addRunOptions } from './train/flags.ts';
+import { checkUpdate } from './update-flags.ts';
 
 /** More processes than any machine of today has GPUs. */
 const MOST_RANKS = 2 ** 20;
 
 /** As they are given: --activations without a mode is for comparing. */
 interface Given extends Omit<PlanFlags, 'activations'> {
-  activations: PlanFlags['activations'] | true;
+  activations: NonNullable<PlanFlags['activations']> | true;
 }
 
 export function planCommand(host: Host): Command {
-  const command = new Command('plan')
-    .description('what training within a GPU budget would need and move, with no GPU')
-    .addOption(new Option('--model <family>').choices(FAMILY_NAMES).default(DEFAULT_SHAPE.family))
-    .option('--layers <n>', 'blocks', wholeNumberFrom(1), 12)
-    .option('--width <n>', 'embedding width', wholeNumberFrom(1), 768)
-    .option('--heads <n>', 'attention heads', wholeNumberFrom(1), 12)
-    .option('--kv-heads <n>', 'key and value heads, not of gpt2 (default: as many as heads)', wholeNumberFrom(1))
-    .option('--context <n>', 'tokens in a sequence', wholeNumberFrom(1), 256)
+  const command = addModelOptions(new Command('plan'), PLANNED_SHAPE)
+    .description('what training within a GPU budget would need and move, with no GPU: takes the flags of train')
     .option(
-      '--patch <n>',
-      'of vit, whose images are of 32 x 32: rows and columns of a patch (default: 4)',
-      wholeNumberFrom(1),
-    )
-    .option('--batch <n>', 'sequences in a micro-batch', wholeNumberFrom(1), 1)
-    .option('--accumulate <n>', 'micro-batches in a step', wholeNumberFrom(1), 1)
-    .option('--vocab-size <n>', 'tokens in the vocabulary', wholeNumberFrom(2), 50257)
-    .option(
-      '--sample-tokens <n>',
-      'tokens of a sample between steps, for which keys and values are held; 0 for none',
-      wholeNumberFrom(0),
-      defaultSettings().sampleTokens,
-    )
-    .option(
-      '--gpu-memory <bytes>',
-      'the budget, as 64MB or 1.5GiB (default: half of what all would need)',
-      checked(parseBytes),
-    )
-    .option('--lora-rank <n>', 'train a low-rank update of this rank, and freeze the rest', wholeNumberFrom(1))
-    .option('--lora-targets <names>', 'linears that have one: all-linear, or q_proj,v_proj (default: all-linear)')
-    .addOption(
-      new Option('--base-dtype <type>', 'with --lora-rank: how the frozen model lies in memory (default: f32)').choices(
-        BASE_DTYPES,
-      ),
-    )
-    .addOption(dtypeOption())
-    .addOption(optimizerStateOption())
-    .addOption(activationDtypeOption())
-    .addOption(optimizerDeviceOption())
-    .addOption(updateOption())
-    .option('--clip <norm>', 'with --update in-backward: 0 clips nothing, and takes one backward pass', numberFrom(0))
-    .addOption(activationsOption('[what]'))
-    .addOption(recoveryOption())
-    .addOption(accumulateOrderOption())
+      '--vocab-size <n>',
+      `tokens of a new model (default: those of --tokenizer, else ${PLANNED_SHAPE.vocabulary})`,
+      wholeNumberFrom(2),
+    );
+  addRunOptions(command, { ...defaultSettings(), batch: 1 }, 'none');
+  addMemoryOptions(command, 'the budget, as 64MB or 1.5GiB (default: half of what all would need)', '[what]');
+  command
     .option(
       '--ranks <n>',
       'processes that train together under mpiexec: what each holds and sends',
@@ -128,62 +80,52 @@ export function planCommand(host: Host): Command {
       'eviction policies against the bound, on models and budgets of all sizes; with --activations, policies for activations',
     )
     .option('--json', 'one JSON object (with --compare, one a line)');
-  addTierOptions(
-    command.option('--host-memory <bytes>', 'host memory for what is not on the GPU', checked(parseBytes)),
-  );
   return addGridOptions(command, 'with --ranks', '1').action(
     async ({ activations, ...given }: Given, command: Command) => {
       const { hardware, ranks, zero = DEFAULT_STAGE } = given;
       const isGiven = (name: string) => command.getOptionValueSource(name) === 'cli';
-      const flags = withLength({ ...given, activations: activations === true ? 'auto' : activations }, isGiven);
+      const flags: PlanFlags = { ...given, activations: activations === true ? 'auto' : activations };
       checkRanks(flags, isGiven);
-      checkUpdate(flags.update, flags, isGiven);
       if (flags.update === 'in-backward' && flags.compare)
         throw new HoldfastError('--update in-backward: policies are compared with the update at the end; leave it out');
-      if (flags.update === 'at-end' && flags.clip !== undefined)
-        throw new HoldfastError('--clip: makes a difference to --update in-backward alone; give that, too');
       checkOptimizerDevice(flags);
       checkActivationDtype(flags);
       checkRead(command, isGiven);
-      if (activations === true) {
-        if (!flags.compare) throw new HoldfastError('--activations: say what becomes of them, or give --compare, too');
-        if (hardware && hardware.length > 1)
-          throw new HoldfastError('--hardware: policies are compared on one machine');
-        if (isGiven('sampleTokens')) throw new HoldfastError(SAMPLES_LEFT_OUT);
-        const { batch, context, accumulate, recovery } = flags;
-        const model = plannedModel(flags, flags.layers);
-        await compareOnActivations(host, plannedName(flags), { model, batch, context, accumulate, recovery }, flags);
-        return;
-      }
+      if (activations === true && !flags.compare)
+        throw new HoldfastError('--activations: say what becomes of them, or give --compare, too');
+      if (isGiven('sampleTokens') && (hardware || activations === true)) throw new HoldfastError(SAMPLES_LEFT_OUT);
+      if (flags.compare && activations !== true && flags.dtype !== 'f32')
+        throw new HoldfastError(
+          '--dtype: policies are compared on models in f32; leave it out, or leave out --compare',
+        );
       const shared = (['exchange', 'scaling'] as const).find((flag) => flags[flag] !== undefined);
       if (shared && (ranks === undefined || !hardware))
         throw new HoldfastError(`--${shared}: is of several ranks on a machine; give --ranks and --hardware`);
       if (flags.scaling && flags.sweep !== undefined)
         throw new HoldfastError('--scaling: is a table, and --sweep a picture over budgets; give one of them');
-      if (isGiven('sampleTokens') && hardware) throw new HoldfastError(SAMPLES_LEFT_OUT);
-      tiersFromFlags(host, flags);
-      if (hardware) {
-        await planOnMachines(host, plannedName(flags), scenarioOf(flags), { ...flags, hardware });
-        return;
-      }
       const alone = (['reached', 'copies', 'sweep'] as const).find((flag) => flags[flag] !== undefined);
-      if (alone) throw new HoldfastError(`--${alone}: give --hardware, a machine`);
-      checkTiers(command, isGiven);
-      if (flags.compare && flags.dtype !== 'f32')
-        throw new HoldfastError(
-          '--dtype: policies are compared on models in f32; leave it out, or leave out --compare',
-        );
-      if (ranks !== undefined) {
-        planOnRanks(host, { ...flags, ranks, zero }, await chosenAdapter(host));
+      if (alone && !hardware && !flags.compare) throw new HoldfastError(`--${alone}: give --hardware, a machine`);
+      tiersFromFlags(host, flags);
+      if (flags.compare && activations !== true) {
+        printComparison(host, await loadSolver(), flags.json ?? false, flags.optimizerState);
         return;
       }
-      const highs = await loadSolver();
+      const run = await plannedRun(host, flags, isGiven);
+      checkUpdate(run.settings.update ?? 'at-end', { ...flags, accumulate: run.settings.accumulate }, isGiven);
       if (flags.compare) {
-        printComparison(host, highs, flags.json ?? false, flags.optimizerState);
+        if (hardware && hardware.length > 1)
+          throw new HoldfastError('--hardware: policies are compared on one machine');
+        await compareOnActivations(host, run);
         return;
       }
-      const adapter = await chosenAdapter(host);
-      planOne(host, highs, flags, adapter, adapter ? await knownSteps(host, { adapter }) : { runs: {} });
+      if (hardware) {
+        await planOnMachines(host, plannedName(run), scenarioOf(run), { ...run.flags, hardware });
+        return;
+      }
+      checkTiers(command, isGiven);
+      const basis = await planBasis(host, flags.adapter);
+      if (ranks !== undefined) planOnRanks(host, run, { size: ranks, stage: zero }, basis);
+      else planOne(host, await loadSolver(), run, basis);
     },
   );
 }
@@ -219,10 +161,6 @@ const NOT_COMPARED = ['exchange', 'scaling', 'sweep', 'print', 'accumulateOrder'
 
 /** Errors: HoldfastError for what of the tiers makes no difference without a machine. */
 function checkTiers(command: Command, isGiven: (name: string) => boolean): void {
-  if (isGiven('prefetch'))
-    throw new HoldfastError(
-      '--no-prefetch: says when the disk is read, and without a machine no reads are told; give --hardware, or leave it out',
-    );
   if (!isGiven('ranks')) return;
   const given = command.options.find(
     (option) =>
@@ -248,7 +186,7 @@ function checkRanks(flags: PlanFlags, given: (name: 'recovery') => boolean): voi
     return;
   }
   checkGrid(flags, ranks);
-  checkRankFlags({ ...flags, data: [] }, given);
+  checkRankFlags(flags, given);
   const refused =
     (compare && '--compare: policies are compared on one rank; leave out --ranks') ||
     (print && '--print: parts are listed of a run on one rank; leave out --ranks');

@@ -1,12 +1,11 @@
 // `holdfast train`, and what it has in common with `holdfast finetune`: a run from its flags to its last line. On a terminal
 // a live progress line, piped plain lines, with --json one object a step. The defaults are the library's (defaultSettings).
 
-import { Command, Option } from 'commander';
+import { Command } from 'commander';
 import { namesOf } from '../data/classes.ts';
-import { TASKS } from '../data/tasks.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
 import { loadTokenizer } from '../formats/checkpoint.ts';
-import { FAMILY_NAMES, labelsIn } from '../formats/families/index.ts';
+import { labelsIn } from '../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { openDevice } from '../gpu/device.ts';
 import { splitModel } from '../nn/tensor-parallel.ts';
@@ -18,19 +17,11 @@ import { FINE_TUNING_EPOCHS, paceOf } from '../train/run/fine-tuning.ts';
 import { placesIn, settingsOn } from '../train/run/ranks.ts';
 import { lastSaved, trainRun } from '../train/run/run.ts';
 import type { RunEvents } from '../train/run/run-events.ts';
-import {
-  defaultSettings,
-  dtypeOf,
-  modelOf,
-  momentDtypeIn,
-  RANGES,
-  type RunSettings,
-} from '../train/run/run-settings.ts';
+import { defaultSettings, dtypeOf, modelOf, momentDtypeIn, type RunSettings } from '../train/run/run-settings.ts';
 import { type RunText, readText, tokenizerFor, withEpochs } from '../train/run/run-text.ts';
 import { savedSettings } from '../train/run/saved-state.ts';
 import { memoryFromFlags } from './memory-flags.ts';
-import { MODEL_SOURCES } from './model-source.ts';
-import { wholeNumberFrom, within } from './options.ts';
+import { addModelOptions } from './model-flags.ts';
 import { Progress } from './progress.ts';
 import { checkGrid, claimOnRanks, onRanks, type RankFlags } from './rank-flags.ts';
 import { addTrainingOptions, type IsGiven, numbersIn, type TrainFlags } from './train/flags.ts';
@@ -41,24 +32,8 @@ import { describeRun } from './train/summary.ts';
 import { checkUpdate } from './update-flags.ts';
 
 export function trainCommand(host: Host): Command {
-  const command = new Command('train')
-    .description('train a model, or go on training one')
-    .option(
-      '--model <family>',
-      `${FAMILY_NAMES.join(', ')}, or with weights to start from, ${MODEL_SOURCES}`,
-      DEFAULT_SHAPE.family,
-    )
-    .option('--layers <n>', 'blocks', wholeNumberFrom(1), DEFAULT_SHAPE.layers)
-    .option('--width <n>', 'embedding width', wholeNumberFrom(1), DEFAULT_SHAPE.width)
-    .option('--heads <n>', 'attention heads', wholeNumberFrom(1), DEFAULT_SHAPE.heads)
-    .option('--kv-heads <n>', 'key and value heads, not of gpt2 (default: as many as heads)', wholeNumberFrom(1))
-    .option('--context <n>', 'tokens in a sequence', within(RANGES.seq), DEFAULT_SHAPE.context)
-    .option('--patch <n>', 'of vit: rows and columns of a patch (default: 4)', wholeNumberFrom(1))
-    .addOption(
-      new Option('--task <name>', 'generated text instead of data: problems, some of them held back to be solved')
-        .choices(Object.keys(TASKS))
-        .conflicts('data'),
-    );
+  const command = new Command('train').description('train a model, or go on training one');
+  addModelOptions(command, DEFAULT_SHAPE);
   addTrainingOptions(command, defaultSettings(), 'TypeScript’s declarations');
   const given: IsGiven = (name) => command.getOptionValueSource(name) === 'cli';
   return command.action((flags: TrainFlags) => train(host, flags, given));
@@ -85,7 +60,7 @@ async function trainOn(
     const ranks = inRow && saved ? asSaved(inRow, flags, saved) : inRow;
     const { settings: wanted, notes } = saved
       ? { settings: settingsOn(saved, ranks?.grid), notes: [] }
-      : await newSettings(host, flags, given, fineTunes);
+      : await newSettings(host, flags, given, fineTunes ? 'fine-tuning' : 'training');
     let settings = saved ? wanted : { ...wanted, ...placesIn(ranks) };
     // Before anything is opened or made.
     const carried = flags.resume ? await loadTokenizer(host.files, out) : undefined;

@@ -8,6 +8,7 @@
 
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { isObject, show } from '../util/json.ts';
+import type { StoredElement } from '../values/stored-elements.ts';
 import type { ModelShape } from './families/family.ts';
 import { Fields } from './families/fields.ts';
 import { FAMILIES, FAMILY_NAMES, type ModelConfig, shapeOf } from './families/index.ts';
@@ -63,6 +64,15 @@ export function dropoutIn(json: unknown): readonly string[] {
     const rate = json[field];
     return typeof rate === 'number' && rate > 0 ? [`${field} ${rate}`] : [];
   });
+}
+
+const WIDTHS: Readonly<Record<string, StoredElement>> = { float32: 'f32', bfloat16: 'bf16', float16: 'f16' };
+
+/** What a config.json says that the weights beside it are stored as; undefined where it does not, or in blocks. */
+export function storedAsIn(json: unknown): StoredElement | undefined {
+  if (!isObject(json) || 'quantization_config' in json) return undefined;
+  const name = json['dtype'] ?? json['torch_dtype'];
+  return typeof name === 'string' && Object.hasOwn(WIDTHS, name) ? WIDTHS[name] : undefined;
 }
 
 /**

@@ -81,6 +81,7 @@ export async function openDevice(host: Host, options: DeviceOptions = {}): Promi
   const { adapter: wanted = 'auto' } = check(deviceOptions, options, 'the options of a device');
   const tried: string[] = [];
   for (const source of await host.gpuSources()) {
+    // A source that cannot be it is not asked.
     if (wanted === 'software' && !source.embedded) continue;
     try {
       const found = await requestAdapter(source);
@@ -88,8 +89,7 @@ export async function openDevice(host: Host, options: DeviceOptions = {}): Promi
         tried.push(`${source.name} (no adapter)`);
         continue;
       }
-      const matches = `${found.summary.name} ${source.name}`.toLowerCase().includes(wanted.toLowerCase());
-      if (wanted === 'auto' || wanted === 'software' || matches) {
+      if (isAsked(wanted, found.summary)) {
         const reopen = () => openDevice(host, options);
         const given = { reopen, isDefault: wanted === 'auto', host };
         return await Device.open(found.adapter, found.summary, given).catch(async (error) => {
@@ -107,6 +107,15 @@ export async function openDevice(host: Host, options: DeviceOptions = {}): Promi
   const what = wanted === 'auto' ? 'no WebGPU adapter works here' : `no adapter matches "${wanted}"`;
   const list = tried.length > 0 ? `; tried: ${tried.join(', ')}` : '';
   throw new HoldfastError(`${what}${list}; see holdfast devices`);
+}
+
+/** Whether an adapter is one that is asked for by these words: see DeviceOptions. */
+export function isAsked(
+  wanted: string,
+  { name, source, embedded }: Pick<AdapterSummary, 'name' | 'source' | 'embedded'>,
+): boolean {
+  if (wanted === 'auto') return true;
+  return wanted === 'software' ? embedded : `${name} ${source}`.toLowerCase().includes(wanted.toLowerCase());
 }
 
 /** Every adapter that the host can reach, in the order of preference. */

@@ -8,7 +8,7 @@ import { ByteTokenizer } from '../../src/data/tokenizer.ts';
 import { loadChoices, saveChoices } from '../../src/engine/compile/choices.ts';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { smallestBudget } from '../../src/engine/compile/least.ts';
-import { chosenAdapter, limitsIn } from '../../src/engine/observe/adapter-records.ts';
+import { keptAdapter, limitsIn } from '../../src/engine/observe/adapter-records.ts';
 import { checkWeights, loadCheckpoint, loadWeights } from '../../src/formats/checkpoint.ts';
 import { FAMILIES, FAMILY_NAMES } from '../../src/formats/families/index.ts';
 import { configOfShape } from '../../src/formats/shape.ts';
@@ -209,7 +209,7 @@ test('the records of adapters: taken or ignored, never an error, and what is pla
   let found = 0;
   const accepted = await tryAll('adapters', records, async (bytes) => {
     files.contents.set('cache/adapters.json', bytes);
-    const adapter = await chosenAdapter(host);
+    const adapter = await keptAdapter(host);
     if (!adapter) return;
     found++;
     const limits = limitsIn(adapter);
@@ -221,7 +221,7 @@ test('the records of adapters: taken or ignored, never an error, and what is pla
   for (const memory of ['constructor', '__proto__']) {
     const named = JSON.stringify({ ...records, chosen: { memory } });
     files.contents.set('cache/adapters.json', new TextEncoder().encode(named));
-    expect(await chosenAdapter(host)).toBeUndefined();
+    expect(await keptAdapter(host)).toBeUndefined();
   }
 });
 

@@ -4,7 +4,7 @@
 import { beforeAll, describe, expect, test, vi } from 'vitest';
 import { refitMemory } from '../../src/engine/compile/fit.ts';
 import type { Rates } from '../../src/engine/compile/rates.ts';
-import { chosenAdapter, keptLimits, ratesOn, refreshRates } from '../../src/engine/observe/adapter-records.ts';
+import { keptAdapter, keptLimits, ratesOn, refreshRates } from '../../src/engine/observe/adapter-records.ts';
 import { MEASURING_BYTES } from '../../src/engine/observe/device-rates.ts';
 import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import { configOfShape } from '../../src/formats/shape.ts';
@@ -49,7 +49,7 @@ describe('the rates of an adapter', () => {
   };
 
   test('without a budget, or in one with no room for it, nothing is measured; its limits are kept', async () => {
-    expect(await chosenAdapter(host)).toBe(undefined);
+    expect(await keptAdapter(host)).toBe(undefined);
     const gpu = as('a GPU', false);
     const count = await made(async () => {
       expect(await ratesOn(host, gpu, {}, false)).toBe(undefined);
@@ -57,7 +57,8 @@ describe('the rates of an adapter', () => {
     });
     expect(count).toBe(0);
     const { binding, buffer } = limitsOf(device);
-    expect(await chosenAdapter(host)).toEqual({ name: 'a GPU', software: false, binding, buffer });
+    const { source, embedded } = device.adapter;
+    expect(await keptAdapter(host)).toEqual({ name: 'a GPU', software: false, source, embedded, binding, buffer });
   });
 
   test('within a budget they are measured once, in the memory that is said, and kept', async () => {
@@ -75,11 +76,11 @@ describe('the rates of an adapter', () => {
     for (const memory of [{ gpu: 1e6 }, { gpu: 1e12 }, { gpu: 'auto' }] as const)
       expect(await made(async () => expect(await ratesOn(host, gpu, memory, false)).toEqual(first))).toBe(0);
     expect(files.contents.get(record)).toBe(written);
-    expect((await chosenAdapter(host))?.rates).toEqual(first);
+    expect((await keptAdapter(host))?.rates).toEqual(first);
     expect((await keptLimits(host, gpu)).rates).toEqual(first);
     // A run without a budget leaves them as they are.
     await ratesOn(host, gpu, {}, false);
-    expect((await chosenAdapter(host))?.rates).toEqual(first);
+    expect((await keptAdapter(host))?.rates).toEqual(first);
   });
 
   test('a software adapter has typical ones, and the adapter that is chosen is the latest', async () => {
@@ -89,9 +90,17 @@ describe('the rates of an adapter', () => {
       await refreshRates(host, software);
     });
     expect(count).toBe(0);
-    expect(await chosenAdapter(host)).toMatchObject({ name: 'a CPU', software: true });
+    expect(await keptAdapter(host)).toMatchObject({ name: 'a CPU', software: true });
     expect(await keptLimits(host, software)).toEqual(limitsOf(software));
     expect((await keptLimits(host, as('a GPU', false))).rates).not.toEqual(limitsOf(device).rates);
+  });
+
+  test('an adapter is found by what is asked for, of several the one that is chosen by itself', async () => {
+    const found = async (wanted: string) => (await keptAdapter(host, wanted))?.name;
+    expect(await found('a gpu')).toBe('a GPU');
+    expect(await found(device.adapter.source.toUpperCase())).toBe('a CPU');
+    expect(await found('software')).toBe(device.adapter.embedded ? 'a CPU' : undefined);
+    expect(await found('none')).toBe(undefined);
   });
 
   test('a record that is none counts as not there', async () => {
@@ -104,10 +113,10 @@ describe('the rates of an adapter', () => {
       recordOf({ rates: {} }),
     ]) {
       await files.writeAtomic(record, broken);
-      expect(await chosenAdapter(host)).toBe(undefined);
+      expect(await keptAdapter(host)).toBe(undefined);
     }
     await files.writeAtomic(record, recordOf({}));
-    expect(await chosenAdapter(host)).toMatchObject({ name: 'a GPU' });
+    expect(await keptAdapter(host)).toMatchObject({ name: 'a GPU' });
   });
 });
 

@@ -51,10 +51,6 @@ describe('without a machine', () => {
   test('what would mean nothing is refused by name', async () => {
     for (const [flags, named] of [
       [['--no-prefetch'], '--no-prefetch: is of a disk; give --disk'],
-      [
-        [...DISK, '--no-prefetch'],
-        '--no-prefetch: says when the disk is read, and without a machine no reads are told',
-      ],
       [['--disk-limit', '1MB'], '--disk-limit: give --disk'],
       [['--ranks', '2', '--policy', 'lru'], '--policy: with --ranks it is told how much lies below each GPU'],
       [['--ranks', '2', '--host-memory', '1MB'], '--host-memory: with --ranks'],

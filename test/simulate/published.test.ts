@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { configFromFlags } from '../../src/cli/model-flags.ts';
-import { type PlanFlags, scenarioOf as scenarioOfFlags } from '../../src/cli/plan/flags.ts';
+import { type PlannedRun, scenarioOf as scenarioOfFlags } from '../../src/cli/plan/flags.ts';
 import { knownMachine } from '../../src/engine/simulate/hardware.ts';
 import { type Machine, usableMemory } from '../../src/engine/simulate/machine.ts';
 import type { ActivationMode } from '../../src/graph/activations.ts';
@@ -14,6 +14,7 @@ import { sizeOf } from '../../src/nn/size.ts';
 import { Predictor } from '../../src/train/plan/prediction.ts';
 import type { Scenario } from '../../src/train/plan/prediction-part.ts';
 import { scale } from '../../src/train/plan/scaling.ts';
+import { defaultSettings } from '../../src/train/run/run-settings.ts';
 import { EVERY_CASE } from '../host.ts';
 
 const text = readFileSync(path.join(import.meta.dirname, '../../docs/scaling.md'), 'utf8');
@@ -181,7 +182,7 @@ interface GridOnMachine {
   readonly what: string;
   readonly shape: Shape;
   readonly machine: string;
-  readonly flags: Partial<PlanFlags>;
+  readonly flags: Partial<PlannedRun['flags']>;
   /** Bytes in GB, seconds, and TFLOP a second and GPU. */
   readonly smallest: number;
   readonly seconds: number;
@@ -238,11 +239,16 @@ const GRIDS: readonly GridOnMachine[] = [
   },
 ];
 
-const planned = (shape: Shape, flags: Partial<PlanFlags>): PlanFlags => ({
-  ...{ model: 'gpt2', ...shape, batch: 1, accumulate: 1, sampleTokens: 0, dtype: 'f32', optimizerState: 'f32' },
-  ...{ activationDtype: 'f32', recovery: 'checkpoint', activations: 'recompute', optimizerDevice: 'gpu' },
-  ...{ update: 'at-end', accumulateOrder: 'auto', policy: 'planned', prefetch: true, ...flags },
-});
+/** As `plan` has it of these flags. */
+function planned(
+  { layers, width, heads, context, vocabSize }: Shape,
+  { batch = 1, accumulate = 1, ...grid }: Partial<PlannedRun['flags']>,
+): PlannedRun {
+  const config = configFromFlags({ model: 'gpt2', layers, width, heads, context, vocabSize });
+  const settings = defaultSettings({ config, batch, accumulate, seq: context, sampleTokens: 0 });
+  const flags = { recovery: 'checkpoint', activations: 'recompute', policy: 'planned', prefetch: true, ...grid };
+  return { flags: flags as PlannedRun['flags'], settings };
+}
 
 function direct(name: string): Machine {
   const known = knownMachine(name);
@@ -262,7 +268,8 @@ describe('one machine, in docs/scaling.md', () => {
     const predictor = new Predictor(scenarioOfFlags(all), direct(row.machine));
     const { gpu, host } = usableMemory(predictor.machine);
     const found = predictor.at(gpu, host).seconds;
-    const { ranks = 1, tensorParallel = 1, pipelineParallel = 1, batch, accumulate } = all;
+    const { ranks = 1, tensorParallel = 1, pipelineParallel = 1 } = all.flags;
+    const { batch, accumulate } = all.settings;
     const sequences = (batch * accumulate * ranks) / (tensorParallel * pipelineParallel);
     // As the table rounds them.
     expect(Math.abs(predictor.smallest / 1e9 - smallest), `${predictor.smallest}`).toBeLessThan(0.051);

@@ -4,30 +4,20 @@
 import { usableMemory } from '../../engine/simulate/machine.ts';
 import { loadSolver } from '../../memory/plan/bound.ts';
 import type { Host } from '../../runtime/host.ts';
-import { type ComparedTraining, compareActivations, type PolicyStep } from '../../train/plan/activation-comparison.ts';
+import { compareActivations, type PolicyStep } from '../../train/plan/activation-comparison.ts';
 import { formatBytes } from '../../util/bytes.ts';
+import { isPacked, type PlannedRun, plannedModel, plannedName } from './flags.ts';
 import { changed, machineNamed } from './machine.ts';
 import { duration } from './words.ts';
 
 /** Where none is named: one whose memory is small beside what it computes. */
 const DEFAULT_MACHINE = 'rtx-3050-laptop';
 
-export interface ActivationFlags {
-  readonly hardware?: readonly string[];
-  readonly hostMemory?: number;
-  readonly gpuMemory?: number;
-  readonly reached?: number;
-  readonly copies?: 'serial' | 'duplex';
-  readonly json?: boolean;
-}
-
-/** `what` names the model. */
-export async function compareOnActivations(
-  host: Host,
-  what: string,
-  compared: ComparedTraining,
-  { hardware: [name = DEFAULT_MACHINE] = [], hostMemory, gpuMemory, json = false, ...changes }: ActivationFlags,
-): Promise<void> {
+export async function compareOnActivations(host: Host, run: PlannedRun): Promise<void> {
+  const { hardware: [name = DEFAULT_MACHINE] = [], hostMemory, gpuMemory, json = false, ...changes } = run.flags;
+  const { recovery = 'step' } = run.flags;
+  const { batch, seq: context, accumulate } = run.settings;
+  const compared = { model: plannedModel(run), batch, context, accumulate, recovery, packed: isPacked(run.settings) };
   const { write } = host.terminal;
   const machine = changed(await machineNamed(host, name), changes);
   const below = hostMemory ?? usableMemory(machine).host;
@@ -45,7 +35,7 @@ export async function compareOnActivations(
     }
     return;
   }
-  write(`${what} on ${machine.title}\n`);
+  write(`${plannedName(run)} on ${machine.title}\n`);
   write(
     `everything on the GPU: ${formatBytes(resident.bytes)}, ${duration(resident.seconds)} a step; in columns: a step in multiples of that, ` +
       'what it moves over the link, and what it computes again\n\n',

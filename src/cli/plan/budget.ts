@@ -9,7 +9,6 @@ import { stepPass } from '../../engine/compile/pass.ts';
 import { flopsOf, offloadedBytes, recomputedFlops } from '../../engine/compile/pass-figures.ts';
 import { schedule, slotsAt } from '../../engine/compile/schedule.ts';
 import { type AdapterLimits, heldByUpdate, type Workload } from '../../engine/compile/workload.ts';
-import type { AdapterRecord } from '../../engine/observe/adapter-records.ts';
 import { optionsOf } from '../../engine/run/arrangement.ts';
 import { divideBelow } from '../../engine/simulate/shares-below.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../graph/activations.ts';
@@ -32,7 +31,7 @@ import { type Model, optimizedOn, parameterCount, trainedCount } from '../../nn/
 import { aliveWords } from '../../report/activation-words.ts';
 import type { Host } from '../../runtime/host.ts';
 import { traceGeneration } from '../../train/inference/generation-workload.ts';
-import type { KnownSteps } from '../../train/plan/step-times.ts';
+import { generates, type RunSettings } from '../../train/run/run-settings.ts';
 import { chooseSplit } from '../../train/step/optimizer-split.ts';
 import { traceStep } from '../../train/step/step-programs.ts';
 import { trainingWorkload } from '../../train/step/training-workload.ts';
@@ -41,9 +40,9 @@ import { HoldfastError } from '../../util/errors.ts';
 import { describeOrder } from '../accumulate-order.ts';
 import { tiersFromFlags } from '../memory-flags.ts';
 import { describeSplit } from '../optimizer-split.ts';
-import { configOf, type PlanFlags, passesIn, plannedModel, plannedShape, writesIn } from './flags.ts';
+import { type BudgetFlags, isPacked, type PlannedRun, passesIn, plannedModel, plannedShape } from './flags.ts';
 import { LISTINGS } from './listings.ts';
-import { describeRates, plannedLimits, ratesFacts } from './rates.ts';
+import { describeRates, type PlanBasis, plannedLimits, ratesFacts } from './rates.ts';
 import { expectedStep, stepTimeLine } from './step-time.ts';
 import { describeUpdate, updateFacts } from './update.ts';
 
@@ -76,7 +75,7 @@ function besides(room: readonly number[], slots: number): string {
 }
 
 /** Bytes of each tier that a run takes at most. Errors: HoldfastError where there is too little room, with what would do. */
-function placesBelow(found: Fit, { hostMemory, disk, diskLimit }: PlanFlags): Record<'host' | 'disk', number> {
+function placesBelow(found: Fit, { hostMemory, disk, diskLimit }: BudgetFlags): Record<'host' | 'disk', number> {
   const enough = Number.POSITIVE_INFINITY;
   const limit = diskLimit ?? enough;
   const { hostSlots, beside, homes } = divideBelow(found, disk === undefined ? undefined : limit, hostMemory ?? enough);
@@ -90,27 +89,24 @@ function placesBelow(found: Fit, { hostMemory, disk, diskLimit }: PlanFlags): Re
 }
 
 /** Works it out, and prints it. */
-export function planOne(
-  host: Host,
-  highs: Highs,
-  flags: PlanFlags,
-  adapter: AdapterRecord | undefined,
-  known: KnownSteps,
-): void {
+export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBasis): void {
   const { write } = host.terminal;
-  const limits = plannedLimits(adapter);
-  const { optimizerDevice: device, activationDtype } = flags;
-  const backwardPasses = passesIn(flags);
-  const recovery = backwardPasses === undefined ? flags.recovery : 'checkpoint';
+  const { adapter, known } = basis;
+  const { flags, settings } = run;
+  const { config, batch, seq: context, accumulate, activationDtype, optimizerDevice: device = 'gpu' } = settings;
+  const limits = plannedLimits(basis);
+  const backwardPasses = passesIn(settings);
+  const recovery = backwardPasses === undefined ? (flags.recovery ?? 'step') : 'checkpoint';
   const tiers = { ...tiersFromFlags(host, flags), recovery };
   const optionsFor = (workload: Workload) => optionsOf(tiers, heldByUpdate(workload));
-  const workloadWith = (model: Model, changes: Partial<PlanFlags> = {}) => {
-    const { batch, context, accumulate } = { ...flags, ...changes };
-    const generation = writesIn(flags) ? traceGeneration(model, context) : undefined;
-    const programs = traceStep(model, batch, context, { activationDtype, passes: backwardPasses });
+  const workloadWith = (model: Model, changes: Partial<Pick<RunSettings, 'batch' | 'seq'>> = {}) => {
+    const { batch, seq, accumulate } = { ...settings, ...changes };
+    const generation = generates(settings) ? traceGeneration(model, seq) : undefined;
+    const packed = isPacked(settings);
+    const programs = traceStep(model, batch, seq, { packed, activationDtype, passes: backwardPasses });
     return trainingWorkload(model, programs, accumulate, generation, flags);
   };
-  const plain = plannedModel(flags, flags.layers);
+  const plain = plannedModel(run);
   const parameters = parameterCount(plain);
   const split =
     device === 'auto'
@@ -122,7 +118,7 @@ export function planOne(
         })
       : undefined;
   const model = optimizedOn(plain, device, split);
-  const workloadOf = (changes: Partial<PlanFlags> = {}) => workloadWith(model, changes);
+  const workloadOf = (changes?: Parameters<typeof workloadWith>[1]) => workloadWith(model, changes);
   const workload = workloadOf();
   const { bytes: smallest, activations: placed } = leastMemory(workload, limits, optionsFor(workload));
   const resident = fitMemory(workload, limits, undefined);
@@ -131,11 +127,11 @@ export function planOne(
   if (budget < smallest) {
     const smallestOf = (other: Workload, changes: FitOptions = {}) =>
       formatBytes(smallestBudget(other, limits, { ...optionsFor(other), ...changes }));
-    const half = (changes: Partial<PlanFlags>) => smallestOf(workloadOf(changes));
+    const half = (changes: Parameters<typeof workloadOf>[0]) => smallestOf(workloadOf(changes));
     const knobs = [
-      ...(flags.batch > 1 ? [`--batch ${flags.batch >> 1} needs ${half({ batch: flags.batch >> 1 })}`] : []),
-      ...(flags.context > 1 && model.shape.vocabulary > 0
-        ? [`--context ${flags.context >> 1} needs ${half({ context: flags.context >> 1 })}`]
+      ...(batch > 1 ? [`--batch ${batch >> 1} needs ${half({ batch: batch >> 1 })}`] : []),
+      ...(context > 1 && model.shape.vocabulary > 0
+        ? [`--context ${context >> 1} needs ${half({ seq: context >> 1 })}`]
         : []),
       ...(recovery === 'step'
         ? [`--recovery checkpoint needs ${smallestOf(workload, { recovery: 'checkpoint' })}`]
@@ -154,7 +150,7 @@ export function planOne(
   const { plan, moved } = schedule(trace, slots, flags.policy, extra);
   const milliseconds = performance.now() - start;
   const room = slotsAt(trace, slots, extra);
-  const expected = adapter && expectedStep(flags, { model: plain, resident, found, budget, limits }, known);
+  const expected = adapter && expectedStep(run, { resident, found, budget, limits }, known);
   const cost = checkPlan(trace, plan, room);
   const linear = linearBound(highs, findGaps(trace, room)).chunks;
   const ratio = ratioTo(linear, cost);
@@ -163,7 +159,7 @@ export function planOne(
   const tiled = trainable.tiled + frozen.tiled;
   const { chunks } = trainable;
   const flops = flopsOf(passes.step);
-  const full = frozen.chunks > 0 ? fullStepFlops(makeModel(configOf(flags, flags.layers)), flags, limits) : undefined;
+  const full = frozen.chunks > 0 ? fullStepFlops(makeModel(config), settings, limits) : undefined;
   const again = recomputedFlops(passes.step);
   const { order, activations } = found.workload;
   const modes = activations?.modes ?? [];
@@ -216,7 +212,7 @@ export function planOne(
         below,
         bound: { lp: linear * trace.chunkBytes, ratio },
         step: expected ?? null,
-        rates: ratesFacts(adapter),
+        rates: ratesFacts(basis),
         planMilliseconds: milliseconds,
       })}\n`,
     );
@@ -225,19 +221,19 @@ export function planOne(
   const shown = (bytes: number) => formatBytes(bytes).padStart(8);
   write(
     [
-      `${plannedShape(flags)}: ${parameters.toLocaleString('en')} parameters`,
+      `${plannedShape(config)}: ${parameters.toLocaleString('en')} parameters`,
       `  ${shown(found.residents * map.chunkBytes)}  model data: ${frozen.chunks > 0 ? `${trainedCount(model).toLocaleString('en')} parameters that train, their` : 'parameters,'} ${describeKinds(map)}`,
       ...(split === undefined ? [] : [`            ${describeSplit(model, split)}`]),
       `  ${`${trainedBytes} bytes`.padStart(8)}  ${onHost.length > 0 ? '' : 'of it '}a parameter that trains, ${kept} of them from step to step${onHost.length > 0 ? `; what the optimizer alone uses, ${belowBytes} of them, is below the GPU and never on it${isMixed ? ', where the host updates it' : ''}` : ''}`,
       ...(frozen.chunks > 0
         ? [
-            `  ${shown(frozen.chunks * trace.chunkBytes)}  of it frozen${flags.baseDtype ? `, in ${flags.baseDtype}` : ''}: ${frozen.chunks} chunks that are only read`,
+            `  ${shown(frozen.chunks * trace.chunkBytes)}  of it frozen${settings.lora?.baseDtype ? `, in ${settings.lora.baseDtype}` : ''}: ${frozen.chunks} chunks that are only read`,
           ]
         : []),
       `            ${chunks} chunks of ${formatBytes(trace.chunkBytes)} a kind, ${tiled} tensors tiled by rows, ${((100 * padding) / held).toFixed(3)} % padding`,
-      `  ${shown(nonModel.arenas)}  activations, batch ${flags.batch} x ${flags.context} (${aliveWords(nonModel)}): ${describeModes(modes)}${again.flops > 0 ? `, ${(100 * again.share).toFixed(1)} % more arithmetic` : ''}`,
+      `  ${shown(nonModel.arenas)}  activations, batch ${batch} x ${context} (${aliveWords(nonModel)}): ${describeModes(modes)}${again.flops > 0 ? `, ${(100 * again.share).toFixed(1)} % more arithmetic` : ''}`,
       ...(update ? [describeUpdate(update)] : []),
-      `  ${shown(nonModel.persistent)}  inputs, scalars, masks, uniforms${writesIn(flags) ? ', and keys and values for samples (--sample-tokens)' : ''}`,
+      `  ${shown(nonModel.persistent)}  inputs, scalars, masks, uniforms${generates(settings) ? ', and keys and values for samples (--sample-tokens)' : ''}`,
       `  ${shown(smallest)}  is the smallest budget that works`,
       `  ${shown(budget)}  budget, ${formatBytes(peak)} of it used: ${slots} slots for ${chunkCount(trace)} chunks${besides(room, slots)}, ${staging.down} of staging down, ${staging.up} up`,
       ...(flags.hostMemory === undefined && flags.disk === undefined
@@ -245,7 +241,7 @@ export function planOne(
         : [
             `  ${shown(below.host)}  of host memory${flags.disk === undefined ? '' : `, and ${formatBytes(below.disk)} of disk,`} for what is below the GPU, at most`,
           ]),
-      `a step of ${flags.accumulate} micro-batch${flags.accumulate === 1 ? '' : 'es'} moves`,
+      `a step of ${accumulate} micro-batch${accumulate === 1 ? '' : 'es'} moves`,
       ...(order ? [`            ${describeOrder(order.order, found.orderSeconds)}`] : []),
       ...(offloaded > 0
         ? [
@@ -254,8 +250,8 @@ export function planOne(
         : []),
       `  ${shown(cost.h2dBytes)}  of chunks up, ${formatBytes(cost.d2hBytes)} down${flags.policy === 'planned' ? '' : `, by ${flags.policy}`}: ${ratio.toFixed(3)} x the least of any schedule (linear bound ${formatBytes(linear * trace.chunkBytes)})`,
       `  ${(flops / 1e9).toPrecision(4)} GFLOP a step${full === undefined ? '' : `, ${(flops / full).toFixed(3)} x those of a step that trains all of it`}`,
-      ...(adapter && expected ? [stepTimeLine(expected, flags, adapter)] : []),
-      `planned in ${milliseconds.toFixed(0)} ms: ${trace.moments.length} moments, ${cost.loads} loads, ${cost.stores} stores, ${describeRates(adapter)}`,
+      ...(adapter && expected ? [stepTimeLine(expected, settings, adapter)] : []),
+      `planned in ${milliseconds.toFixed(0)} ms: ${trace.moments.length} moments, ${cost.loads} loads, ${cost.stores} stores, ${describeRates(basis)}`,
       ...(flags.print ?? []).flatMap((part) => ['', LISTINGS[part](found, plan)]),
       '',
     ].join('\n'),
@@ -280,8 +276,8 @@ const keptBytes = (dtype: TrainingDtype, momentDtype: MomentDtype): number =>
   lastingKinds(dtype, momentDtype).reduce((sum, kind) => sum + elementBytesOf(kind), 0);
 
 /** Operations of a step that trains the whole model, with the activations kept. */
-function fullStepFlops(model: Model, { batch, context, accumulate }: PlanFlags, { binding }: AdapterLimits): number {
-  const step = traceStep(model, batch, context);
+function fullStepFlops(model: Model, { batch, seq, accumulate }: RunSettings, { binding }: AdapterLimits): number {
+  const step = traceStep(model, batch, seq);
   const map = mapChunks(model.parameters, true, { minBytes: 0, maxBytes: binding });
   return flopsOf(stepPass(step, map, accumulate));
 }

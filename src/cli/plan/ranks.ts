@@ -1,7 +1,6 @@
 // `holdfast plan --ranks`: what each of several ranks would hold, need and send, with no MPI: the figures that a run over
 // mpiexec then counts.
 
-import type { AdapterRecord } from '../../engine/observe/adapter-records.ts';
 import type { Exchanged } from '../../engine/ranks/collectives.ts';
 import { type ExchangeAxis, type GridPlaces, gridPlacesOf } from '../../engine/ranks/grid.ts';
 import type { ZeroStage } from '../../engine/ranks/sharding.ts';
@@ -10,46 +9,55 @@ import { parameterCount } from '../../nn/model.ts';
 import type { Host } from '../../runtime/host.ts';
 import { planRanks, type RankPlan, type RanksPlan } from '../../train/plan/rank-plan.ts';
 import { rankText } from '../../train/run/ranks.ts';
+import { generates } from '../../train/run/run-settings.ts';
 import { formatBytes } from '../../util/bytes.ts';
-import { oneDevice, type PlanFlags, plannedModel, plannedName, writesIn } from './flags.ts';
-import { describeRates, plannedLimits, ratesFacts } from './rates.ts';
+import type { RankFlags } from '../rank-flags.ts';
+import { isPacked, oneDevice, type PlannedRun, plannedModel, plannedName } from './flags.ts';
+import { describeRates, type PlanBasis, plannedLimits, ratesFacts } from './rates.ts';
 
-export interface PlacedFlags extends PlanFlags {
-  ranks: number;
-  zero: ZeroStage;
+/** So many, and what copies of the model shard. */
+interface RanksAsked {
+  readonly size: number;
+  readonly stage: ZeroStage;
 }
 
 /** Works it out, and prints it. */
-export function planOnRanks(host: Host, flags: PlacedFlags, adapter: AdapterRecord | undefined): void {
-  const { ranks: size, zero: stage, gpuMemory, tensorParallel: tensor, pipelineParallel: pipeline } = flags;
-  const model = plannedModel(flags, flags.layers);
+export function planOnRanks(host: Host, run: PlannedRun, asked: RanksAsked, basis: PlanBasis): void {
+  const { flags, settings } = run;
+  const { gpuMemory, tensorParallel: tensor, pipelineParallel: pipeline, sequenceParallel } = flags;
+  const { activations = 'auto' } = flags;
+  const { batch, seq: context, accumulate, activationDtype } = settings;
+  const model = plannedModel(run);
   const plan = planRanks(
     model,
-    { ...flags, optimizerDevice: oneDevice(flags), size, stage, tensor, pipeline, generates: writesIn(flags) },
+    {
+      ...{ batch, context, accumulate, activations, activationDtype, optimizerDevice: oneDevice(settings) },
+      ...{ ...asked, tensor, pipeline, sequenceParallel, packed: isPacked(settings), generates: generates(settings) },
+    },
     ({ smallest, comfortable }) => gpuMemory ?? Math.max(smallest, Math.floor((smallest + comfortable) / 2)),
-    plannedLimits(adapter),
+    plannedLimits(basis),
   );
   const { write } = host.terminal;
-  if (flags.json) write(`${JSON.stringify({ ...jsonOf(plan, flags), rates: ratesFacts(adapter) })}\n`);
-  else write(`${[...lines(plan, flags, parameterCount(model)), `planned ${describeRates(adapter)}`].join('\n')}\n`);
+  if (flags.json) write(`${JSON.stringify({ ...jsonOf(plan, flags, asked), rates: ratesFacts(basis) })}\n`);
+  else write(`${[...lines(plan, run, asked, parameterCount(model)), `planned ${describeRates(basis)}`].join('\n')}\n`);
 }
 
-const gridIn = ({ ranks: size, tensorParallel: tensor, pipelineParallel: pipeline }: PlacedFlags): GridPlaces =>
+const gridIn = ({ tensorParallel: tensor, pipelineParallel: pipeline }: RankFlags, size: number): GridPlaces =>
   gridPlacesOf({ rank: 0, size }, { tensor, pipeline });
 
-function jsonOf({ ranks, ...plan }: RanksPlan, flags: PlacedFlags) {
-  const { data, tensor, pipeline } = gridIn(flags);
+function jsonOf({ ranks, ...plan }: RanksPlan, flags: RankFlags, { size, stage }: RanksAsked) {
+  const { data, tensor, pipeline } = gridIn(flags, size);
   return {
-    ...{ size: flags.ranks, zero: data.size > 1 ? flags.zero : 0, ...plan },
+    ...{ size, zero: data.size > 1 ? stage : 0, ...plan },
     grid: { data: data.size, tensor: tensor.size, pipeline: pipeline.size },
     ranks: ranks.map(({ fit: _, ...rank }) => rank),
   };
 }
 
-function lines(plan: RanksPlan, flags: PlacedFlags, parameters: number): string[] {
+function lines(plan: RanksPlan, run: PlannedRun, { size, stage: zero }: RanksAsked, parameters: number): string[] {
   const { ranks, bound, exchangedBytes, budget, smallest, comfortable, chunkBytes } = plan;
-  const { ranks: size, accumulate, zero, dtype } = flags;
-  const grid = gridIn(flags);
+  const { accumulate, dtype = 'f32' } = run.settings;
+  const grid = gridIn(run.flags, size);
   const { data } = grid;
   const isShared = data.size > 1;
   const shards = isShared ? `, ZeRO ${zero}` : '';
@@ -66,7 +74,7 @@ function lines(plan: RanksPlan, flags: PlacedFlags, parameters: number): string[
     zero === 3 && first?.fit.map.frozen.chunks ? ', and (n-1)/n of what is frozen for each gathering of it' : '';
   const bounds = `${asRing}${isShared ? frozen : ''}${isGrid ? ', and of what else ranks exchange' : ''}`;
   return [
-    `${plannedName(flags)}: ${parameters.toLocaleString('en')} parameters on ${rankText({ size, grid })}${shards}, in chunks of ${formatBytes(chunkBytes)}`,
+    `${plannedName(run)}: ${parameters.toLocaleString('en')} parameters on ${rankText({ size, grid })}${shards}, in chunks of ${formatBytes(chunkBytes)}`,
     '',
     ...table(ranks),
     ...(ranks.length < size ? [`of ${size} ranks; the others own as many chunks as one of these`] : []),

@@ -39,6 +39,8 @@ export interface TrainFlags extends MemoryFlags, RankFlags {
   heads: number;
   kvHeads?: number;
   context: number;
+  /** Of a plan: tokens of a new model, where no tokenizer says how many. @default those of bytes */
+  vocabSize?: number;
   tokenizer?: string;
   data: string[];
   task?: TaskName;
@@ -98,6 +100,14 @@ export const RUNS = 'runs';
 
 /** The flags of all commands that train. `data`: what they learn from where nothing is named. */
 export function addTrainingOptions(command: Command, defaults: TrainDefaults, data: string): void {
+  addRunOptions(command, defaults, data);
+  command.option('--json', 'one JSON object a step and a validation, then a summary');
+  addMemoryOptions(command);
+  addRankOptions(command);
+}
+
+/** Those that say what a run is, and where it is trained: those of memory and of ranks apart. */
+export function addRunOptions(command: Command, defaults: TrainDefaults, data: string): void {
   const count = (flag: string, what: string, name: keyof TrainDefaults): Command => {
     const value = defaults[name];
     if (typeof value === 'number') return command.option(flag, what, within(RANGES[name]), value);
@@ -184,10 +194,7 @@ export function addTrainingOptions(command: Command, defaults: TrainDefaults, da
     .option('--out <dir>', `folder of the run (default: the next free one in ${RUNS}/)`, pathName)
     .option('--resume', 'go on from the latest checkpoint')
     .option('--timeline <file>', 'write a trace of the last step, for chrome://tracing and ui.perfetto.dev')
-    .addOption(adapterOption())
-    .option('--json', 'one JSON object a step and a validation, then a summary');
-  addMemoryOptions(command);
-  addRankOptions(command);
+    .addOption(adapterOption());
 }
 
 /** A flag as it is typed. */

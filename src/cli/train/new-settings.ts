@@ -17,7 +17,7 @@ import {
   loadPreparation,
 } from '../../formats/checkpoint.ts';
 import type { ModelConfig } from '../../formats/config.ts';
-import type { ImageShape } from '../../formats/families/family.ts';
+import { DEFAULT_IMAGES, type ImageShape } from '../../formats/families/family.ts';
 import { FAMILIES, FAMILY_NAMES, labelsIn, shapeOf } from '../../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../../formats/shape.ts';
 import { findTokenizer } from '../../formats/tokenizer-files.ts';
@@ -26,6 +26,7 @@ import { headModules } from '../../nn/modules-to-save.ts';
 import type { Host } from '../../runtime/host.ts';
 import { headFor } from '../../train/run/class-data.ts';
 import { fineTuningSettings } from '../../train/run/fine-tuning.ts';
+import { withHeadOf } from '../../train/run/open-model.ts';
 import {
   defaultSettings,
   type LoraSettings,
@@ -34,17 +35,26 @@ import {
 } from '../../train/run/run-settings.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { describeRange, inRange } from '../../util/range.ts';
+import type { StoredElement } from '../../values/stored-elements.ts';
 import { checkInputFlags, configFromFlags, imagesInPatches } from '../model-flags.ts';
-import { localModel, sourceSettings } from '../model-source.ts';
+import { localConfig, localModel, sourceSettings } from '../model-source.ts';
 import { argument } from '../options.ts';
 import { BYTES, dashed, type IsGiven, numbersIn, type TrainFlags } from './flags.ts';
 
 /** The chat template of models that were not taught to chat, and are now. */
 export const FALLBACK_TEMPLATE = 'chatml';
 
+/**
+ * What settings are for: a run of a new model, or of one with weights; a run that begins with weights; a plan of a run, which reads
+ * no weights and needs neither them nor data.
+ */
+export type Purpose = 'training' | 'fine-tuning' | 'planning';
+
 /** What a new run is to do. */
 export interface NewSettings {
   readonly settings: RunSettings;
+  /** What the config.json of its model says that weights which are not here are stored as. @default nothing */
+  readonly storedAs?: StoredElement | undefined;
   /** What its model's files say and training here does otherwise, and which files of the data are for what: a line each. */
   readonly notes: readonly string[];
 }
@@ -54,26 +64,30 @@ export async function newSettings(
   host: Host,
   flags: TrainFlags,
   given: IsGiven,
-  fineTunes: boolean,
+  purpose: Purpose,
 ): Promise<NewSettings> {
+  const fineTunes = purpose === 'fine-tuning';
+  const plans = purpose === 'planning';
+  const hasData = flags.data.length > 0;
   const family = fineTunes ? undefined : FAMILY_NAMES.find((name) => name === flags.model);
-  const { vocabulary: vocabSize } = DEFAULT_SHAPE;
+  const { vocabSize = DEFAULT_SHAPE.vocabulary } = flags;
   const named =
     flags.tokenizer === undefined || flags.tokenizer === BYTES
       ? undefined
       : await findTokenizer(host.files, flags.tokenizer);
-  const model = family ? undefined : await localModel(host, flags.model);
+  const model = family ? undefined : await (plans ? localConfig : localModel)(host, flags.model);
   const sizeOf = async () => (named ? (await tokenizerFrom(named)).vocabulary : vocabSize);
   const {
     config: foundConfig,
     from,
     tokenizer: own,
     dropout,
+    storedAs,
   }: FoundModel = model === undefined
     ? {
         config: configFromFlags({
           ...{ ...flags, model: family ?? DEFAULT_SHAPE.family, vocabSize: await sizeOf() },
-          ...(family && FAMILIES[family].images && { images: await imagesFromFlags(host, flags) }),
+          ...(family && FAMILIES[family].images && { images: await imagesFromFlags(host, flags, plans) }),
         }),
       }
     : await findModel(host.files, model);
@@ -81,13 +95,15 @@ export async function newSettings(
   // A new model of images was made for their classes.
   const adapter = model === undefined ? undefined : await adapterToGoOn(host, flags, foundConfig);
   const images = from === undefined ? undefined : await loadPreparation(host.files, from, foundConfig);
+  const isMade = family && FAMILIES[family].images;
+  const headed = isMade ? foundConfig : withHeadOf(foundConfig, adapter);
   const { config, newHead } =
-    family && FAMILIES[family].images
-      ? { config: foundConfig, newHead: false }
+    isMade || (plans && !hasData)
+      ? { config: headed, newHead: headed !== foundConfig }
       : await headFor(host, foundConfig, flags.data, { adapter, images });
   const { context } = shapeOf(config);
   if (!family) {
-    const shape = (['layers', 'width', 'heads', 'kvHeads'] as const).find(given);
+    const shape = (['layers', 'width', 'heads', 'kvHeads', 'vocabSize'] as const).find(given);
     if (shape)
       throw new HoldfastError(`--${dashed(shape)}: the model in ${flags.model} has its own; leave the flag out`);
     if (given('context') && flags.context > context) {
@@ -98,6 +114,8 @@ export async function newSettings(
   }
   const seesImages = shapeOf(config).vocabulary === 0;
   checkInputFlags(seesImages, given);
+  if (seesImages && given('vocabSize'))
+    throw new HoldfastError('--vocab-size: images have no tokens; leave the flag out');
   if (fineTunes && from === undefined)
     throw new HoldfastError(
       `${flags.model}: has no weights to fine-tune; name a folder that has, or train it: holdfast train --model ${argument(flags.model)}`,
@@ -108,10 +126,9 @@ export async function newSettings(
     throw new HoldfastError(
       `--${dashed(ofRecords)}: is of what a model writes, and this one tells classes apart; leave the flag out`,
     );
-  const records = isText
-    ? await recordsFromFlags(host, flags, given, { tokenizer, model: from ?? model }, fineTunes)
-    : undefined;
-  const lora = loraSettings(flags, adapter, from, headModules(config, newHead));
+  const sources = { tokenizer, model: from ?? model };
+  const records = isText ? await recordsFromFlags(host, flags, given, sources, purpose) : undefined;
+  const lora = loraSettings(flags, adapter, plans || from !== undefined, headModules(config, newHead));
   const { data, schedule } = flags;
   const complete = fineTunes ? fineTuningSettings : defaultSettings;
   const settings = complete({
@@ -135,6 +152,7 @@ export async function newSettings(
   });
   const isOfRecords = records !== undefined || (!seesImages && labelsIn(config) !== undefined);
   const ofText = isText ? textToTrain : undefined;
+  if (plans) return { settings, storedAs, notes: [] };
   const uses = (await (isOfRecords ? recordsToTrain : ofText)?.(host.files, data, settings))?.notes ?? [];
   const notes = [
     ...(dropout ? [`dropout: none; the model’s config.json has ${dropout.join(', ')}`] : []),
@@ -158,30 +176,39 @@ function bestFromFlags({
   };
 }
 
-/** What a new model of images looks at: those of the data. Errors: HoldfastError for patches that do not fit them. */
-async function imagesFromFlags(host: Host, { data, patch }: TrainFlags): Promise<ImageShape> {
+/** What a new model of images looks at: those of the data; a plan needs none. Errors: HoldfastError for patches that do not fit them. */
+async function imagesFromFlags(host: Host, { data, patch }: TrainFlags, plans: boolean): Promise<ImageShape> {
+  if (plans && data.length === 0) {
+    const { image, channels, classes } = DEFAULT_IMAGES;
+    return imagesInPatches({ height: image, width: image, channels }, classes, undefined, patch);
+  }
   const { classes, classNames, ...size } = await imageFacts(host, data);
   return imagesInPatches(size, classes, classNames, patch);
 }
 
-/** How records are learned from; undefined where the data is text. */
+/** How records are learned from; undefined where the data is text. A plan needs no data to be told that it is records, and no template. */
 async function recordsFromFlags(
   host: Host,
   { data, trainOn, pack, chatTemplate: name }: TrainFlags,
   given: IsGiven,
   own: Pick<TemplateSources, 'tokenizer' | 'model'>,
-  fineTunes: boolean,
+  purpose: Purpose,
 ): Promise<RecordSettings | undefined> {
+  const flag = (['trainOn', 'pack', 'chatTemplate'] as const).find(given);
+  const plans = purpose === 'planning';
+  if (plans && data.length === 0) return flag && { trainOn, pack };
   if (!(await holdRecords(host, data))) {
-    const flag = (['trainOn', 'pack', 'chatTemplate'] as const).find(given);
     if (flag)
       throw new HoldfastError(`--${dashed(flag)}: is for JSON records, and the data is text; leave the flag out`);
     return undefined;
   }
+  if (plans) return { trainOn, pack };
   const date = new Date().toISOString().slice(0, 10);
   const template =
     (await findChatTemplate(host.files, { ...own, name, date })) ??
-    (fineTunes ? await findChatTemplate(host.files, { ...own, name: FALLBACK_TEMPLATE, date }) : undefined);
+    (purpose === 'fine-tuning'
+      ? await findChatTemplate(host.files, { ...own, name: FALLBACK_TEMPLATE, date })
+      : undefined);
   return { trainOn, pack, ...(template && { template }) };
 }
 
@@ -216,7 +243,7 @@ async function adapterToGoOn(
 function loraSettings(
   flags: TrainFlags,
   adapter: DescribedAdapter | undefined,
-  from: string | undefined,
+  hasWeights: boolean,
   whole: readonly string[],
 ): LoraSettings | undefined {
   const { loraRank, loraFrom, loraAlpha: alpha, loraDropout: dropout, loraRslora: rslora } = flags;
@@ -225,7 +252,7 @@ function loraSettings(
     if (flag) throw new HoldfastError(`--${dashed(flag)}: is of a low-rank update; give --lora-rank, too`);
     return undefined;
   }
-  if (from === undefined) {
+  if (!hasWeights) {
     throw new HoldfastError(
       `--${loraRank === undefined ? 'lora-from' : 'lora-rank'}: --model ${flags.model} has no weights to update; name a folder that has`,
     );

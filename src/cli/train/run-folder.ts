@@ -11,9 +11,13 @@ import { RUNS, type TrainFlags } from './flags.ts';
 export async function claimOut(host: Host, flags: TrainFlags): Promise<FolderClaim> {
   const { claimFolder, claimNextFolder } = host;
   assert(claimFolder && claimNextFolder, 'the command line shares folders with other processes');
-  if (flags.out !== undefined) return claimFolder(flags.out);
-  return flags.resume ? claimFolder(await latestRun(host)) : claimNextFolder(RUNS, 'run-');
+  if (flags.resume) return claimFolder(await runToResume(host, flags));
+  return flags.out === undefined ? claimNextFolder(RUNS, 'run-') : claimFolder(flags.out);
 }
+
+/** The folder of the run that goes on. Errors: HoldfastError where there is none. */
+export const runToResume = async (host: Host, { out }: Pick<TrainFlags, 'out'>): Promise<string> =>
+  out ?? (await latestRun(host));
 
 async function latestRun({ files }: Host): Promise<string> {
   const names = (await files.stat(RUNS))?.kind === 'folder' ? await files.list(RUNS) : [];

@@ -3,7 +3,7 @@
 //
 // Invariant: rates are measured once for an adapter and then kept, so that runs of the same settings make the same plan.
 
-import type { Device } from '../../gpu/device.ts';
+import { type Device, isAsked } from '../../gpu/device.ts';
 import type { Host } from '../../runtime/host.ts';
 import { namesTo, number, object, optional, type Schema, text, truth } from '../../util/json.ts';
 import { wholeNumber } from '../../util/range.ts';
@@ -17,6 +17,9 @@ import { MEASURING_BYTES, measureRates, withHostRate } from './device-rates.ts';
 export interface AdapterRecord {
   readonly name: string;
   readonly software: boolean;
+  /** By which it is found where it is asked for by name; records of earlier versions have neither. */
+  readonly source?: string;
+  readonly embedded?: boolean;
   /** Bytes of one binding, and of one buffer. */
   readonly binding: number;
   readonly buffer: number;
@@ -36,6 +39,8 @@ const size = number(wholeNumber(2 ** 20, Number.MAX_SAFE_INTEGER));
 const RECORD: Schema<AdapterRecord> = object({
   name: text,
   software: truth,
+  source: optional(text),
+  embedded: optional(truth),
   binding: size,
   buffer: size,
   rates: optional(ratesSchema),
@@ -49,10 +54,19 @@ const readRecords = async (host: Host): Promise<Records> =>
 const recordOf = ({ adapters }: Records, key: string): AdapterRecord | undefined =>
   Object.hasOwn(adapters, key) ? adapters[key] : undefined;
 
-/** The adapter that this runtime chooses where none is asked for; undefined before a run or a measurement on it. */
-export async function chosenAdapter(host: Host): Promise<AdapterRecord | undefined> {
+/**
+ * The adapter that this runtime opens where this one is asked for (see DeviceOptions), as far as it is kept: of several the one
+ * that it chooses by itself. Undefined before a run or a measurement on it.
+ */
+export async function keptAdapter(host: Host, wanted = 'auto'): Promise<AdapterRecord | undefined> {
   const records = await readRecords(host);
-  return recordOf(records, records.chosen[runtimeKey(host)] ?? '');
+  const own = recordOf(records, records.chosen[runtimeKey(host)] ?? '');
+  if (wanted === 'auto') return own;
+  const isHere = (key: string, { name }: AdapterRecord) => key === adapterKey(host, { adapter: { name } });
+  const here = Object.entries(records.adapters).flatMap(([key, record]) => (isHere(key, record) ? [record] : []));
+  return [...(own ? [own] : []), ...here].find(({ name, source = '', embedded = false }) =>
+    isAsked(wanted, { name, source, embedded }),
+  );
 }
 
 /** What a fit goes by on a recorded adapter. */
@@ -107,12 +121,12 @@ async function measureAlone(device: Device): Promise<Rates> {
 }
 
 async function keepAdapter(host: Host, device: Device, rates: Rates | undefined): Promise<void> {
-  const { name, software } = device.adapter;
+  const { name, software, source, embedded } = device.adapter;
   const { binding, buffer } = limitsOf(device);
   const { adapters, chosen } = await readRecords(host);
   const key = adapterKey(host, device);
   const kept: Records = {
-    adapters: { ...adapters, [key]: { name, software, binding, buffer, ...(rates && { rates }) } },
+    adapters: { ...adapters, [key]: { name, software, source, embedded, binding, buffer, ...(rates && { rates }) } },
     chosen: { ...chosen, ...(device.isDefault && { [runtimeKey(host)]: key }) },
   };
   if (JSON.stringify(kept) !== JSON.stringify({ adapters, chosen })) await writeCache(host, FILE, kept);

@@ -12,7 +12,7 @@ import type { StoredElement } from '../../values/stored-elements.ts';
 import { collect, sourceOf, type TensorSource } from '../../values/tensor-source.ts';
 import { savedName } from '../adapter.ts';
 import { readerOf } from '../archive.ts';
-import { dropoutIn, type ModelConfig, parseConfig } from '../config.ts';
+import { dropoutIn, type ModelConfig, parseConfig, storedAsIn } from '../config.ts';
 import { familyOf, imagesIn, labelsIn } from '../families/index.ts';
 import { classesOf, type Labels, labelsOf, unnamedLabels } from '../families/labels.ts';
 import { type AdapterConfig, nameOfStored, parseAdapterConfig } from '../peft.ts';
@@ -153,6 +153,8 @@ export interface FoundModel {
   readonly from?: string;
   /** Rates of dropout that its config.json has, and training here does not. @default none */
   readonly dropout?: readonly string[];
+  /** What its config.json says that its weights are stored as. @default nothing */
+  readonly storedAs?: StoredElement;
 }
 
 /** A model to start from: a configuration, and the weights in the same place. Errors: as `loadWeights`. */
@@ -164,9 +166,11 @@ export async function findModel(from: FolderReader, folder: string): Promise<Fou
     const json = await jsonIn(files, at, CONFIG);
     const config = parseConfig(json, join(at, CONFIG));
     const dropout = dropoutIn(json);
+    const storedAs = storedAsIn(json);
     const path = files === from ? at : folder;
     const tokenizer = await checkedTokenizer(files, at, path);
-    const found = { config, ...(tokenizer && { tokenizer }), ...(dropout.length > 0 && { dropout }) };
+    const said = { ...(dropout.length > 0 && { dropout }), ...(storedAs && { storedAs }) };
+    const found = { config, ...(tokenizer && { tokenizer }), ...said };
     return (await hasWeights(files, at)) ? { ...found, from: path } : found;
   });
 }

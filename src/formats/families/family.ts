@@ -40,6 +40,12 @@ export interface ImageSize {
   readonly width: number;
 }
 
+/** Images as a model looks at them. */
+export interface SeenImages extends ImageSize {
+  /** Rows and columns of a patch. */
+  readonly patch: readonly [number, number];
+}
+
 /** Images, and the classes that are told apart in them. */
 export interface ImageShape {
   /** Rows and columns. */
@@ -79,7 +85,7 @@ export interface Family<C> {
   /** Tensors, by their names here, that its files may hold and its forward pass has no use for. @default none */
   unused?(config: C): RegExp;
   /** The images that its models look at. @default none */
-  images?(config: C): ImageSize;
+  images?(config: C): SeenImages;
   /** Of a family that may tell classes apart. */
   readonly classifier?: FamilyClassifier<C>;
   /** How llama.cpp knows it. @default it does not: no GGUF file is written or read */

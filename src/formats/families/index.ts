@@ -1,7 +1,7 @@
 // Questions about a model that its family answers: by its configuration, whichever family it is of.
 
 import { HoldfastError } from '../../util/errors.ts';
-import type { Family, ImageSize, ModelShape } from './family.ts';
+import type { Family, ModelShape, SeenImages } from './family.ts';
 import type { Labels } from './labels.ts';
 import FAMILIES, { type FamilyName, type ModelConfig } from './table.ts';
 
@@ -21,7 +21,7 @@ export function familyOf(config: ModelConfig): Family<ModelConfig> {
 }
 
 /** The images that a model looks at; undefined of one that reads text. */
-export const imagesIn = (config: ModelConfig): ImageSize | undefined => familyOf(config).images?.(config);
+export const imagesIn = (config: ModelConfig): SeenImages | undefined => familyOf(config).images?.(config);
 
 /** The classes that a model tells apart; undefined of one that does something else. */
 export const labelsIn = (config: ModelConfig): Labels | undefined => familyOf(config).classifier?.labels(config);
@@ -37,3 +37,10 @@ export function checkWriter(config: ModelConfig, where?: string): void {
 
 /** Its sizes, whatever its family calls them. */
 export const shapeOf = (config: ModelConfig): ModelShape => familyOf(config).shape(config);
+
+/** The model with its first `layers` blocks alone. */
+export function withLayers(config: ModelConfig, layers: number): ModelConfig {
+  const { layersField } = familyOf(config).tensors(config);
+  const types = 'layer_types' in config ? config.layer_types : undefined;
+  return { ...config, [layersField]: layers, ...(types && { layer_types: types.slice(0, layers) }) };
+}

@@ -109,9 +109,9 @@ export const VIT: Family<ViTConfig> = {
     // As a bare one has them.
     renamed: [[/^(?=(?:embeddings|encoder|layernorm|pooler)\.)/, 'vit.']],
   },
-  images({ image_size, num_channels: channels }) {
+  images({ image_size, patch_size, num_channels: channels }) {
     const [height, width] = sidesOf(image_size);
-    return { channels, height, width };
+    return { channels, height, width, patch: sidesOf(patch_size) };
   },
   // Of a ViTModel's own head.
   unused: () => /^vit\.pooler\./,

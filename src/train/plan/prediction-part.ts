@@ -65,6 +65,8 @@ export interface Scenario extends Changes {
   readonly prefetch?: boolean | undefined;
   /** Whether host memory is a limit of the run's: see SimulatedPart. @default false */
   readonly hostIsLimited?: boolean | undefined;
+  /** Whether sequences hold several records. @default false */
+  readonly packed?: boolean | undefined;
   /** Backward passes of a step that updates within one. @default it updates at its end */
   readonly passes?: BackwardPasses | undefined;
 }
@@ -193,11 +195,11 @@ export class Parts {
     activations: Changes['activations'],
     chunkBytes?: number,
   ) {
-    const { modelOf, batch, context, accumulateOrder, optimizerDevice = 'gpu', passes, ranks } = this.#scenario;
+    const { modelOf, batch, context, accumulateOrder, optimizerDevice = 'gpu', passes, packed, ranks } = this.#scenario;
     const places = { tensor: { rank: 0, size: this.tensor }, pipeline: stage };
     const model = optimizedOn(modelOf(blocks), optimizerDevice);
     const { part, programs } = stepPart(model, batch, context, places, {
-      ...{ passes, sequenceParallel: ranks?.sequenceParallel },
+      ...{ passes, packed, sequenceParallel: ranks?.sequenceParallel },
     });
     const sharding = this.#sharding && { ...this.#sharding, chunkBytes };
     const options = { activations, accumulateOrder, sharding, inPipeline };

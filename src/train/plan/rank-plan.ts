@@ -46,6 +46,8 @@ export interface SharedStep extends GridShape {
   readonly activationDtype?: ActivationDtype | undefined;
   /** Where AdamW runs. @default 'gpu' */
   readonly optimizerDevice?: OptimizerDevice | undefined;
+  /** Whether sequences hold several records. @default false */
+  readonly packed?: boolean | undefined;
   /** Whether text is written between steps. @default false */
   readonly generates?: boolean | undefined;
   readonly size: number;
@@ -125,8 +127,8 @@ export function planRanks(
   limits: AdapterLimits = DEFAULT_LIMITS,
 ): RanksPlan {
   const { size, batch, context, accumulate, activations, tensor, pipeline } = step;
-  const { activationDtype, optimizerDevice = 'gpu', sequenceParallel, generates = false } = step;
-  const ways = { activationDtype, sequenceParallel };
+  const { activationDtype, optimizerDevice = 'gpu', sequenceParallel, packed, generates = false } = step;
+  const ways = { activationDtype, sequenceParallel, packed };
   const optimized = optimizedOn(model, optimizerDevice);
   const first = gridPlacesOf({ rank: 0, size }, { tensor, pipeline });
   const zero = zeroIn(step, first);

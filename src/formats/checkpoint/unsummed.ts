@@ -1,7 +1,7 @@
 // A reader of a folder without its sums, which take all of the weights to be checked: they are when the weights are loaded.
 
-import { SUMS } from '../formats/checkpoint/folder.ts';
-import type { FolderReader } from '../runtime/host.ts';
+import type { FolderReader } from '../../runtime/host.ts';
+import { SUMS } from './folder.ts';
 
 export const unsummed = (files: FolderReader): FolderReader => ({
   read: (path) => files.read(path),

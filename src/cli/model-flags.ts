@@ -30,7 +30,7 @@ export interface ModelFlags {
 type ShapeDefaults = Readonly<Record<'layers' | 'width' | 'heads' | 'context', number>>;
 
 /** For commands that may make a new model. */
-export function addModelOptions(command: Command, { layers, width, heads, context }: ShapeDefaults): Command {
+export function addShapeOptions(command: Command, { layers, width, heads, context }: ShapeDefaults): Command {
   return command
     .option(
       '--model <family>',

@@ -11,7 +11,7 @@ import { defaultSettings } from '../train/run/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { realNumber, wholeNumber } from '../util/range.ts';
 import { addMemoryOptions, tiersFromFlags } from './memory-flags.ts';
-import { addModelOptions } from './model-flags.ts';
+import { addShapeOptions } from './model-flags.ts';
 import { wholeNumberFrom, within } from './options.ts';
 import { compareOnActivations } from './plan/activations.ts';
 import { planOne } from './plan/budget.ts';
@@ -34,7 +34,7 @@ interface Given extends Omit<PlanFlags, 'activations'> {
 }
 
 export function planCommand(host: Host): Command {
-  const command = addModelOptions(new Command('plan'), PLANNED_SHAPE)
+  const command = addShapeOptions(new Command('plan'), PLANNED_SHAPE)
     .description('what training within a GPU budget would need and move, with no GPU: takes the flags of train')
     .option(
       '--vocab-size <n>',

@@ -21,7 +21,7 @@ import { defaultSettings, dtypeOf, modelOf, momentDtypeIn, type RunSettings } fr
 import { type RunText, readText, tokenizerFor, withEpochs } from '../train/run/run-text.ts';
 import { savedSettings } from '../train/run/saved-state.ts';
 import { memoryFromFlags } from './memory-flags.ts';
-import { addModelOptions } from './model-flags.ts';
+import { addShapeOptions } from './model-flags.ts';
 import { Progress } from './progress.ts';
 import { checkGrid, claimOnRanks, onRanks, type RankFlags } from './rank-flags.ts';
 import { addTrainingOptions, type IsGiven, numbersIn, type TrainFlags } from './train/flags.ts';
@@ -33,7 +33,7 @@ import { checkUpdate } from './update-flags.ts';
 
 export function trainCommand(host: Host): Command {
   const command = new Command('train').description('train a model, or go on training one');
-  addModelOptions(command, DEFAULT_SHAPE);
+  addShapeOptions(command, DEFAULT_SHAPE);
   addTrainingOptions(command, defaultSettings(), 'TypeScript’s declarations');
   const given: IsGiven = (name) => command.getOptionValueSource(name) === 'cli';
   return command.action((flags: TrainFlags) => train(host, flags, given));

@@ -6,7 +6,7 @@ import { loadSolver } from '../../memory/plan/bound.ts';
 import type { Host } from '../../runtime/host.ts';
 import { compareActivations, type PolicyStep } from '../../train/plan/activation-comparison.ts';
 import { formatBytes } from '../../util/bytes.ts';
-import { isPacked, type PlannedRun, plannedModel, plannedName } from './flags.ts';
+import { type PlannedRun, plannedModel, plannedName, sharesRows } from './flags.ts';
 import { changed, machineNamed } from './machine.ts';
 import { duration } from './words.ts';
 
@@ -17,7 +17,7 @@ export async function compareOnActivations(host: Host, run: PlannedRun): Promise
   const { hardware: [name = DEFAULT_MACHINE] = [], hostMemory, gpuMemory, json = false, ...changes } = run.flags;
   const { recovery = 'step' } = run.flags;
   const { batch, seq: context, accumulate } = run.settings;
-  const compared = { model: plannedModel(run), batch, context, accumulate, recovery, packed: isPacked(run.settings) };
+  const compared = { model: plannedModel(run), batch, context, accumulate, recovery, packed: sharesRows(run.settings) };
   const { write } = host.terminal;
   const machine = changed(await machineNamed(host, name), changes);
   const below = hostMemory ?? usableMemory(machine).host;

@@ -40,7 +40,7 @@ import { HoldfastError } from '../../util/errors.ts';
 import { describeOrder } from '../accumulate-order.ts';
 import { tiersFromFlags } from '../memory-flags.ts';
 import { describeSplit } from '../optimizer-split.ts';
-import { type BudgetFlags, isPacked, type PlannedRun, passesIn, plannedModel, plannedShape } from './flags.ts';
+import { type BudgetFlags, type PlannedRun, passesIn, plannedModel, plannedShape, sharesRows } from './flags.ts';
 import { LISTINGS } from './listings.ts';
 import { describeRates, type PlanBasis, plannedLimits, ratesFacts } from './rates.ts';
 import { expectedStep, stepTimeLine } from './step-time.ts';
@@ -102,7 +102,7 @@ export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBa
   const workloadWith = (model: Model, changes: Partial<Pick<RunSettings, 'batch' | 'seq'>> = {}) => {
     const { batch, seq, accumulate } = { ...settings, ...changes };
     const generation = generates(settings) ? traceGeneration(model, seq) : undefined;
-    const packed = isPacked(settings);
+    const packed = sharesRows(settings);
     const programs = traceStep(model, batch, seq, { packed, activationDtype, passes: backwardPasses });
     return trainingWorkload(model, programs, accumulate, generation, flags);
   };

@@ -98,7 +98,7 @@ export const passesIn = ({
 }: Pick<RunSettings, 'update' | 'clip'>): BackwardPasses | undefined => backwardPassesOf(update, { clip });
 
 /** Whether records share rows of a batch. */
-export const isPacked = ({ records }: Pick<RunSettings, 'records'>): boolean => records?.pack === 'yes';
+export const sharesRows = ({ records }: Pick<RunSettings, 'records'>): boolean => records?.pack === 'yes';
 
 /** Where the optimizer runs. Errors: HoldfastError where that is to be chosen within a budget, which is not what is asked. */
 export function oneDevice({ optimizerDevice: device = 'gpu' }: Pick<RunSettings, 'optimizerDevice'>): OptimizerDevice {
@@ -117,7 +117,7 @@ export function scenarioOf(run: PlannedRun): Scenario {
   const passes = passesIn(settings);
   return {
     ...{ batch, context, accumulate, activations, recovery, accumulateOrder, policy, prefetch, passes },
-    ...{ packed: isPacked(settings), optimizerDevice: oneDevice(settings), hostIsLimited: hostMemory !== undefined },
+    ...{ packed: sharesRows(settings), optimizerDevice: oneDevice(settings), hostIsLimited: hostMemory !== undefined },
     ...(size !== undefined && {
       ranks: {
         size,

@@ -12,7 +12,7 @@ import { rankText } from '../../train/run/ranks.ts';
 import { generates } from '../../train/run/run-settings.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import type { RankFlags } from '../rank-flags.ts';
-import { isPacked, oneDevice, type PlannedRun, plannedModel, plannedName } from './flags.ts';
+import { oneDevice, type PlannedRun, plannedModel, plannedName, sharesRows } from './flags.ts';
 import { describeRates, type PlanBasis, plannedLimits, ratesFacts } from './rates.ts';
 
 /** So many, and what copies of the model shard. */
@@ -32,7 +32,7 @@ export function planOnRanks(host: Host, run: PlannedRun, asked: RanksAsked, basi
     model,
     {
       ...{ batch, context, accumulate, activations, activationDtype, optimizerDevice: oneDevice(settings) },
-      ...{ ...asked, tensor, pipeline, sequenceParallel, packed: isPacked(settings), generates: generates(settings) },
+      ...{ ...asked, tensor, pipeline, sequenceParallel, packed: sharesRows(settings), generates: generates(settings) },
     },
     ({ smallest, comfortable }) => gpuMemory ?? Math.max(smallest, Math.floor((smallest + comfortable) / 2)),
     plannedLimits(basis),

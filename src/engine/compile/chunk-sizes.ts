@@ -131,7 +131,7 @@ const MOST_PADDING = 0.125;
 export const wholeMap = (workload: Workload, limits: AdapterLimits): ChunkMap =>
   largestMap(workload, chunkSizes(workload, limits));
 
-/** The same, of what never moves. */
+/** Chunks of everything at once that never moves. */
 export const residentMap = (workload: Workload, limits: AdapterLimits): ChunkMap =>
   largestMap(workload, chunkSizes(workload, limits, LARGEST_RESIDENT_CHUNK));
 

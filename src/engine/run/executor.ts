@@ -277,7 +277,12 @@ export class Executor {
     this.check();
     await this.#keep(this.#keeps.before([chunk]), 0);
     if (!this.copies.onGPU(chunk)) this.copies.bring(chunk);
-    await this.#link.sendInPieces(this.#placed(chunk), bytes);
+    const { buffer, offset, bytes: size } = this.#placed(chunk);
+    for (let from = 0; from < size; from += this.#link.pieceBytes) {
+      await this.#link.roomUp();
+      this.#link.write(buffer, offset + from, bytes.subarray(from, Math.min(from + this.#link.pieceBytes, size)));
+      this.#link.flush();
+    }
     this.copies.change(chunk);
   }
 

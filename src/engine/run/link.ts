@@ -128,6 +128,11 @@ export class Link {
     return this.#staging.down + this.#staging.up;
   }
 
+  /** Bytes that go up, or come down, at once. */
+  get pieceBytes(): number {
+    return this.#staging.bytes;
+  }
+
   // ---- Commands ---------------------------------------------------------------------------------------
 
   /** The compute pass that is open, or a new one; one with `timestampWrites` is always new. */
@@ -190,15 +195,6 @@ export class Link {
   /** Sends a value up, behind what was encoded so far; its bytes are taken at once. There is room for it. */
   send({ chunk, buffer, offset, bytes }: Placed, value: Uint8Array<ArrayBuffer>): void {
     this.write(buffer, offset, value.subarray(0, bytes), this.recorder?.transfer('h2d', [chunk]));
-  }
-
-  /** Sends a value up a piece at a time, and submits. */
-  async sendInPieces({ buffer, offset, bytes }: Omit<Placed, 'chunk'>, value: Uint8Array<ArrayBuffer>): Promise<void> {
-    for (let at = 0; at < bytes; at += this.#staging.bytes) {
-      await this.roomUp();
-      this.write(buffer, offset + at, value.subarray(at, Math.min(at + this.#staging.bytes, bytes)));
-      this.flush();
-    }
   }
 
   /** Sends bytes up into any buffer: a staging buffer's, or fewer. `taken` is called when the GPU has taken them. */

@@ -64,7 +64,6 @@ test.each([
   [['plan', ...IN_BACKWARD, '--accumulate', '2', '--accumulate-order', 'batch'], 'micro-batches one after the other'],
   [['plan', ...IN_BACKWARD, '--ranks', '2'], '--update in-backward: several ranks'],
   [['plan', ...IN_BACKWARD, '--compare'], '--update in-backward: policies are compared'],
-  [['plan', '--clip', '0'], '--clip: makes a difference'],
   [['parity', 'at-end', ...IN_BACKWARD], '--update: a run is replayed as it ran'],
 ])('%j is refused', async (args, words) => {
   const { status, said } = await inProcess(files, args);

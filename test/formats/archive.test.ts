@@ -212,9 +212,9 @@ test('moments and state are those beside the weights', async () => {
 
 test('a configuration and the weights beside it, from wherever in the zip they lie', async () => {
   const at = (zip: Uint8Array) => findModel(new MemoryFiles({ 'm.zip': zip }), 'm.zip');
-  expect(await at(zipOf(under('hub/m/', model2)))).toEqual({ config, from: 'm.zip' });
+  expect(await at(zipOf(under('hub/m/', model2)))).toEqual({ config, storedAs: 'f32', from: 'm.zip' });
   const { 'model.safetensors': _, ...without } = model2;
-  expect(await at(zipOf(under('hub/m/', without)))).toEqual({ config });
+  expect(await at(zipOf(under('hub/m/', without)))).toEqual({ config, storedAs: 'f32' });
 });
 
 test('two files of one name, chosen by themselves, are refused', async () => {

@@ -63,7 +63,7 @@ describe('a name stands for', () => {
     const files = new MemoryFiles({ 'c/config.json': JSON.stringify(config) });
     expect(await findModel(files, 'c')).toEqual({ config });
     await saveCheckpoint(files, 'run', 3, checkpoint(3));
-    expect(await findModel(files, 'run')).toEqual({ config, from: 'run/checkpoint-3' });
+    expect(await findModel(files, 'run')).toEqual({ config, storedAs: 'f32', from: 'run/checkpoint-3' });
     await expect(findModel(files, 'nowhere')).rejects.toThrow('nowhere: no such folder');
   });
 });

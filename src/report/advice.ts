@@ -18,7 +18,7 @@ export const advice = (record: MemoryRecord): string[] => [
   ...recovering(record),
 ];
 
-/** Where a step's time goes as it was planned: waits for the GPU's link are not told from work by those who wait. */
+/** Shares of a step's time, as it was planned: a wait that is measured for the GPU's link may be work of the GPU. */
 function spending({ whatIf }: MemoryRecord): string[] {
   const { computing, again, waiting } = whatIf?.time ?? { computing: 1, again: 0, waiting: 0 };
   if (again < WORTH_SAYING && waiting < WORTH_SAYING) return [];

@@ -111,10 +111,11 @@ function timeOf(fit: Fit<TrainingPasses>, limits: AdapterLimits, policy: Policy)
   const { step } = fit.passes;
   const plan = schedule(step.trace, fit.slots, policy, step.extra);
   const machine = machineOf(limits);
-  const { seconds, computeSeconds } = simulate(fit, step, plan, machine);
+  const { seconds, computeSeconds, waits } = simulate(fit, step, plan, machine);
   const again = step.operations.filter((operation) => isDispatch(operation) && operation.again);
-  const computing = computeSeconds / seconds;
-  return { computing, again: secondsOf(machine, again) / seconds, waiting: 1 - computing };
+  // What waits for AdamW on the host waits for no link.
+  const waiting = (seconds - computeSeconds - waits.host) / seconds;
+  return { computing: computeSeconds / seconds, again: secondsOf(machine, again) / seconds, waiting };
 }
 
 /** Bytes that a step is planned to move over the link, both ways. */

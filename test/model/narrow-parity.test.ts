@@ -27,18 +27,22 @@ beforeAll(async () => {
   chooseVariants(11);
 });
 
-const ON_HOST: readonly ReplayOptions[] = [
-  ...NARROW.map((dtype) => ({ dtype, optimizerDevice: 'cpu' as const })),
-  { dtype: 'bf16', momentDtype: 'bf16', optimizerDevice: 'cpu' },
-];
+/** Parameters, moments, and where AdamW runs. */
 const WIDTHS: readonly ReplayOptions[] = [
   ...NARROW.map((dtype) => ({ dtype })),
-  ...(EVERY_CASE ? [{ momentDtype: 'bf16' as const }, ...ON_HOST] : []),
+  ...(EVERY_CASE
+    ? [
+        { momentDtype: 'bf16' as const },
+        ...NARROW.map((dtype) => ({ dtype, optimizerDevice: 'cpu' as const })),
+        { dtype: 'bf16' as const, momentDtype: 'bf16' as const, optimizerDevice: 'cpu' as const },
+      ]
+    : []),
 ];
 
 describe.each(WIDTHS)('%o', (widths) => {
   it.each(EVERY_CASE ? cases : ['gpt2-accum4-ignore'])('%s passes', async (name) => {
-    const { metrics, worst, pass, unchecked } = await replayCase(device, join(FOLDER, name), widths);
+    const { choices, ...atEnd } = await replayCase(device, join(FOLDER, name), widths);
+    const { metrics, worst, pass, unchecked } = atEnd;
     const table = [...metrics].map(
       ([metric, { value, tolerance, multiple, where }]) =>
         `${metric} ${value.toExponential(1)} of ${tolerance.toExponential(1)}, ${multiple.toFixed(3)} ${where}`,
@@ -48,6 +52,12 @@ describe.each(WIDTHS)('%o', (widths) => {
     expect([pass, unchecked]).toEqual([true, []]);
     // It does round, and the tolerances are not of another size than what they are for.
     expect(worst, table.join('\n')).toBeGreaterThan(0.02);
+    const inBackward = () => replayCase(device, join(FOLDER, name), { ...widths, choices, update: 'in-backward' });
+    if (widths.dtype === 'f16') await expect(inBackward()).rejects.toThrow('in f16 a step is skipped');
+    else {
+      const { choices: _, ...found } = await inBackward();
+      expect(found, 'updated inside the backward pass').toEqual(atEnd);
+    }
   });
 });
 

@@ -1,18 +1,17 @@
 // A small training whose n-th read or write of the slow tier goes wrong, for every n until it runs through, and one
 // whose n-th allocation fails. Each brings what an undisturbed one brings, or it ends in one error that says what to
-// do, nothing goes on behind it, everything that was made is given back, and the last checkpoint is whole.
+// do, nothing goes on behind it, everything that was made is given back, and the last checkpoint is whole: it goes on to
+// the same bits.
 
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
-import { type Checkpoint, checkpointsOf, loadCheckpoint, saveCheckpoint } from '../../src/formats/checkpoint.ts';
+import { checkpointsOf, loadCheckpoint } from '../../src/formats/checkpoint.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import type { BlockFile } from '../../src/runtime/host.ts';
 import type { StepMetrics, Trainer } from '../../src/train/step/trainer.ts';
-import type { TrainerState } from '../../src/train/step/trainer-state.ts';
 import { at } from '../../src/util/at.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
-import { collect, type Values } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';
@@ -21,10 +20,19 @@ import { FAULTS, type Fault, FaultyFile } from '../memory/block-files.ts';
 import { MemoryBlockFile, MemoryFiles } from '../memory-files.ts';
 import { type Fragile, fragileDevice } from './fragile.ts';
 import { batchesOf, leastBudget, leastHostUnder, openTrainer, SMALLEST, type Work } from './runs.ts';
+import { type Content, contentOf, type Trained, trainFrom, trainSaving } from './saving.ts';
 
 const isDeno = 'Deno' in globalThis;
 const work: Work = { model: SMALLEST, batch: 1, seq: 8, accumulate: 1, steps: 3 };
-const recoveries = ['step', 'checkpoint'] as const;
+type Recovery = 'step' | 'checkpoint';
+const onHost: Work = { ...work, optimizerDevice: 'cpu' };
+const inBackward: Work = { ...onHost, update: 'in-backward', clip: 0 };
+const WAYS: readonly (readonly [string, Work, Recovery])[] = [
+  ['recovery step', work, 'step'],
+  ['recovery checkpoint', work, 'checkpoint'],
+  ['AdamW on the host', onHost, 'step'],
+  ...(EVERY_CASE ? [['AdamW on the host, inside the backward pass', inBackward, 'checkpoint'] as const] : []),
+];
 
 let device: Device;
 let choices: ChoiceRecord;
@@ -41,66 +49,24 @@ afterEach(() => {
 });
 
 /** The smallest budget, and the fewest chunks of host memory, above a file. */
-function memoryOver(file: (bytes: number) => BlockFile, recovery: 'step' | 'checkpoint'): MemoryOptions {
-  const gpu = leastBudget(device, work, recovery);
-  const host = leastHostUnder(device, work, { gpu, recovery });
-  return { gpu, recovery, host, disk: { open: async (size) => file(size) } };
+function memoryOver(file: (bytes: number) => BlockFile, own: Work, recovery: Recovery): MemoryOptions {
+  const gpu = leastBudget(device, own, recovery);
+  const host = leastHostUnder(device, own, { gpu, recovery });
+  // Else it is how these train anyway.
+  const asked = own.optimizerDevice === 'cpu' ? {} : { recovery };
+  return { gpu, ...asked, host, disk: { open: async (size) => file(size) } };
 }
 
 const path = '/tier/block-file';
-const shapes = new Map(SMALLEST.parameters.map(({ name, shape }) => [name, shape]));
-
-async function save(files: MemoryFiles, trainer: Trainer): Promise<void> {
-  await saveCheckpoint(files, 'run', trainer.step, {
-    config: SMALLEST.config,
-    weights: trainer.values('parameter'),
-    shapes,
-    moment1: trainer.values('moment1'),
-    moment2: trainer.values('moment2'),
-    state: await trainer.state(),
-  });
-}
-
-const contentOf = async ({ weights, moment1, moment2, state }: Checkpoint) => ({
-  state: state as TrainerState,
-  values: await Promise.all([weights, moment1, moment2].map(collect)),
-});
-
-type Content = Awaited<ReturnType<typeof contentOf>>;
-
-interface Outcome {
-  readonly metrics: readonly StepMetrics[];
-  readonly weights: Values;
-}
-
-/** Three steps; a checkpoint behind each of the first two. Calls back with the trainer as soon as it is there. */
-async function scenario(files: MemoryFiles, memory: MemoryOptions, seen: (trainer: Trainer) => void): Promise<Outcome> {
-  const trainer = await openTrainer(device, work, { memory, choices });
-  seen(trainer);
-  const [one, two, three] = leading(3, batchesOf(work));
-  const metrics = [await trainer.start(one)];
-  await save(files, trainer);
-  metrics.push(await trainer.start(two));
-  await save(files, trainer);
-  metrics.push(await trainer.start(three));
-  await trainer.settle();
-  return { metrics, weights: await collect(trainer.values('parameter')) };
-}
-
 /** What the checkpoints of an undisturbed run hold, by their steps, and what it brought. */
-async function undisturbed(): Promise<{ outcome: Outcome; saved: Map<number, Content> }> {
+async function undisturbed(own: Work): Promise<{ outcome: Trained; saved: Map<number, Content> }> {
   const saved = new Map<number, Content>();
   const files = new MemoryFiles();
-  const rename = files.rename.bind(files);
-  files.rename = async (from, to) => {
-    await rename(from, to);
-    if (/checkpoint-\d$/.test(to)) saved.set(Number(to.at(-1)), await contentOf(await loadCheckpoint(files, 'run')));
-  };
-  let trainer: Trainer | undefined;
-  const outcome = await scenario(files, {}, (made) => {
-    trainer = made;
+  const trainer = await openTrainer(device, own, { choices });
+  const outcome = await trainSaving(files, trainer, own, async () => {
+    saved.set(trainer.step, await contentOf(await loadCheckpoint(files, 'run')));
   });
-  await trainer?.destroy();
+  await trainer.destroy();
   expect([...saved.keys()]).toEqual([1, 2]);
   return { outcome, saved };
 }
@@ -123,17 +89,12 @@ async function expectNoWrongStep(trainer: Trainer, wanted: readonly StepMetrics[
   else expect(found, `${run}: the step behind it`).toEqual(wanted[step]);
 }
 
-let wanted: Awaited<ReturnType<typeof undisturbed>>;
-beforeAll(async () => {
-  chooseVariants(1);
-  wanted = await undisturbed();
-});
-
 describe.each(Object.entries(FAULTS) as [Fault, string][])('the slow tier: %s, %s', (fault) => {
   // The first three, then few.
   const stride = EVERY_CASE ? 1 : 89;
 
-  test.each(recoveries)('at the n-th move, recovery %s', async (recovery) => {
+  test.each(WAYS)('at the n-th move, %s', async (_, own, recovery) => {
+    const wanted = await undisturbed(own);
     let failures = 0;
     let savedNone = 0;
     let n = 0;
@@ -141,18 +102,19 @@ describe.each(Object.entries(FAULTS) as [Fault, string][])('the slow tier: %s, %
       let memory: MemoryBlockFile | undefined;
       let faulty: FaultyFile | undefined;
       const files = new MemoryFiles();
-      const options = memoryOver((bytes) => {
+      const file = (bytes: number) => {
         memory = new MemoryBlockFile(path, bytes);
         faulty = new FaultyFile(memory, fault, n);
         return faulty;
-      }, recovery);
-      const before = device.allocator.bytes;
-      let trainer: Trainer | undefined;
-      const seen = (found: Trainer) => {
-        trainer = found;
       };
+      const before = device.allocator.bytes;
       const run = `${fault} at ${n}`;
-      const found = await scenario(files, options, seen).then(
+      let trainer: Trainer | undefined;
+      const scenario = async () => {
+        trainer = await openTrainer(device, own, { memory: memoryOver(file, own, recovery), choices });
+        return await trainSaving(files, trainer, own);
+      };
+      const found = await scenario().then(
         (outcome) => ({ outcome, error: undefined }),
         (error: unknown) => ({ outcome: undefined, error }),
       );
@@ -163,13 +125,18 @@ describe.each(Object.entries(FAULTS) as [Fault, string][])('the slow tier: %s, %
         expectClear(found.error, run);
         if (trainer) await expectNoWrongStep(trainer, wanted.outcome.metrics, run);
       }
-      if ((await checkpointsOf(files, 'run')).length > 0) {
-        const content = await contentOf(await loadCheckpoint(files, 'run'));
-        expect(content, run).toEqual(wanted.saved.get(content.state.step));
-      } else savedNone++;
       await trainer?.destroy();
       expect(memory?.removed, `${run}: the file is gone`).toBe(true);
       expect(device.allocator.bytes, `${run}: bytes left`).toBe(before);
+      if ((await checkpointsOf(files, 'run')).length > 0) {
+        const content = await contentOf(await loadCheckpoint(files, 'run'));
+        const { step } = content.state;
+        expect(content, run).toEqual(wanted.saved.get(step));
+        if (found.error === undefined) continue;
+        const { metrics, weights } = wanted.outcome;
+        const resumed = await trainFrom(content, device, own, choices);
+        expect(resumed, `${run}: resumed`).toEqual({ metrics: metrics.slice(step), weights });
+      } else savedNone++;
     }
     expect(n).toBeGreaterThan(20);
     expect(failures > 0, `${failures} of ${n} runs failed`).toBe(fault !== 'short');
@@ -190,10 +157,14 @@ describe('an allocation that fails', () => {
     let n = 0;
     for (let failed = true; failed; n++) {
       let file: MemoryBlockFile | undefined;
-      const memory = memoryOver((bytes) => {
-        file = new MemoryBlockFile(path, bytes);
-        return file;
-      }, 'step');
+      const memory = memoryOver(
+        (bytes) => {
+          file = new MemoryBlockFile(path, bytes);
+          return file;
+        },
+        work,
+        'step',
+      );
       let buffers = 0;
       fragile.before = (call) => {
         if (call === 'createBuffer' && buffers++ === n) fail(fragile);
@@ -215,7 +186,7 @@ describe('an allocation that fails', () => {
 
   test('in a recovery ends the run with one error', async () => {
     const fragile = await fragileDevice(device);
-    const memory = memoryOver((bytes) => new MemoryBlockFile(path, bytes), 'step');
+    const memory = memoryOver((bytes) => new MemoryBlockFile(path, bytes), work, 'step');
     const trainer = await openTrainer(fragile.device, work, { memory, choices });
     const [one, two] = leading(2, batchesOf(work));
     await trainer.start(one);
@@ -234,10 +205,14 @@ describe('an allocation that fails', () => {
 
 test('limits that cannot work leave no file behind', async () => {
   let file: MemoryBlockFile | undefined;
-  const memory = memoryOver((bytes) => {
-    file = new MemoryBlockFile(path, bytes);
-    return file;
-  }, 'step');
+  const memory = memoryOver(
+    (bytes) => {
+      file = new MemoryBlockFile(path, bytes);
+      return file;
+    },
+    work,
+    'step',
+  );
   await expect(openTrainer(device, work, { memory: { ...memory, host: 1000 }, choices })).rejects.toThrow(
     /host memory limit 1000 bytes: .* need at least/,
   );

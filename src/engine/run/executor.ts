@@ -69,6 +69,8 @@ export class Executor {
   #pass: Pass | undefined;
   #schedule: PassSchedule | undefined;
   #round = 0;
+  /** The one that is encoded, or the next one. */
+  #moment = 0;
   #nextRounds = new WeakMap<PassSchedule, number>();
 
   constructor(
@@ -121,6 +123,7 @@ export class Executor {
     this.check();
     this.#pass = pass;
     this.#schedule = schedule;
+    this.#moment = 0;
     this.#hostOptimizer.begin(pass);
     await this.#exchanges.begin(pass.operations);
     this.updated = undefined;
@@ -133,7 +136,7 @@ export class Executor {
     const room = schedule.spareSlots + this.#slots.always - schedule.slots;
     // The plan does not count with them. Those that must be copied down first stay.
     strangers.sort((a, b) => Number(this.copies.isDirty(b)) - Number(this.copies.isDirty(a)) || a - b);
-    for (const chunk of strangers.slice(room)) await this.#evict(chunk, 0);
+    for (const chunk of strangers.slice(room)) await this.#evict(chunk);
     this.#reads.begin(schedule, this.#round);
   }
 
@@ -145,34 +148,35 @@ export class Executor {
     const { trace, plan } = schedule;
     const { moments } = trace;
     const base = this.#round * moments.length;
-    for (let m = from; m < to; m++) {
+    for (this.#moment = from; this.#moment < to; this.#moment++) {
       this.check();
+      const m = this.#moment;
       const moment = at(moments, m);
       this.#recorder?.enter(m);
       const moves = movesAt(pass, m);
       for (const move of moves.down) await this.#activations.offload(move);
       if (!this.#keeps.isEmpty) {
-        await this.#keep(this.#keeps.before([...at(plan.moments, base + m).drop, ...changedIn(moment)]), m);
-        await this.#keep(this.#keeps.fitting(this.#roomDown), m);
+        await this.#keep(this.#keeps.before([...at(plan.moments, base + m).drop, ...changedIn(moment)]));
+        await this.#keep(this.#keeps.fitting(this.#roomDown));
       }
       for (const chunk of at(plan.moments, base + m).drop) {
-        if (this.copies.onGPU(chunk)) await this.#evict(chunk, m);
+        if (this.copies.onGPU(chunk)) await this.#evict(chunk);
       }
       const changes = changesAt(schedule, this.#slots.extra, m);
       if (changes !== NO_CHANGES) {
         const leaves = (chunk: number) => leavesAt(schedule, chunk, base, m);
-        await changeSlots(changes, this.#slots, this.copies, this.#link, leaves, () => this.#makeRoom(m));
+        await changeSlots(changes, this.#slots, this.copies, this.#link, leaves, () => this.#makeRoom());
       }
       for (const { chunk, mode } of moment.accesses) {
         if (!this.copies.onGPU(chunk)) {
-          if (this.#slots.free === 0) await this.#makeRoom(m);
-          await this.#bring(chunk, mode === 'overwrite', m);
+          if (this.#slots.free === 0) await this.#makeRoom();
+          await this.#bring(chunk, mode === 'overwrite');
         }
         this.#recorder?.event(m, chunk, 'use');
       }
       for (const chunk of at(plan.moments, base + m).load) {
         // Ahead of its need: where the plan was not followed, there may be no room yet.
-        if (!this.copies.onGPU(chunk) && this.#slots.free > 0) await this.#bring(chunk, false, m);
+        if (!this.copies.onGPU(chunk) && this.#slots.free > 0) await this.#bring(chunk, false);
       }
       for (const move of moves.up) await this.#activations.fetch(move, m);
       this.#link.flushIfDue();
@@ -190,7 +194,7 @@ export class Executor {
           await this.#exchanges.run(operation);
           break;
         case 'host':
-          await this.#updateOnHost(operation, m, moment.frees);
+          await this.#updateOnHost(operation, moment.frees);
           break;
         default:
           operation satisfies never;
@@ -211,10 +215,10 @@ export class Executor {
    * Copies the values of chunks down, together: they arrive below in one turn, and behind all that is
    * earlier in their sequence. They stay here, clean. Where staging has no room, that is left for later: until they change.
    */
-  async keepBelow(chunks: readonly number[], moment: number, options: StoreOptions): Promise<void> {
+  async keepBelow(chunks: readonly number[], options: StoreOptions): Promise<void> {
     this.ledger.recoveryBytes += chunks.length * this.#map.chunkBytes;
     this.#keeps.add({ chunks, options });
-    await this.#keep(this.#keeps.fitting(this.#roomDown), moment);
+    await this.#keep(this.#keeps.fitting(this.#roomDown));
   }
 
   /** What is to be called when the gradients in these chunks, of the pass under way, lie below, complete. */
@@ -224,7 +228,7 @@ export class Executor {
 
   /** Submits what is encoded. The step is decided: what the host updates of it waits for what is on its way down by now. */
   async markDecision(): Promise<void> {
-    await this.#keep(this.#keeps.all(), 0);
+    await this.#keep(this.#keeps.all());
     this.#hostOptimizer.markDecision();
   }
 
@@ -245,13 +249,13 @@ export class Executor {
 
   /** Waits until every value on its way down has arrived. Errors: what went wrong with one of them. */
   async settle(): Promise<void> {
-    await this.#keep(this.#keeps.all(), 0);
+    await this.#keep(this.#keeps.all());
     await this.#link.settle();
   }
 
   /** Takes down everything: nothing lives on the GPU alone. */
   async empty(): Promise<void> {
-    for (const chunk of this.#slots.residents()) await this.#evict(chunk, 0);
+    for (const chunk of this.#slots.residents()) await this.#evict(chunk);
     await this.settle();
   }
 
@@ -275,7 +279,7 @@ export class Executor {
   /** Brings a chunk whose whole value is given. */
   async upload(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
     this.check();
-    await this.#keep(this.#keeps.before([chunk]), 0);
+    await this.#keep(this.#keeps.before([chunk]));
     if (!this.copies.onGPU(chunk)) this.copies.bring(chunk);
     const { buffer, offset, bytes: size } = this.#placed(chunk);
     for (let from = 0; from < size; from += this.#link.pieceBytes) {
@@ -319,9 +323,9 @@ export class Executor {
 
   // ---- Moving chunks ----------------------------------------------------------------------------------
 
-  async #bring(chunk: number, overwrite: boolean, moment: number): Promise<void> {
+  async #bring(chunk: number, overwrite: boolean): Promise<void> {
     const schedule = this.#schedule as PassSchedule;
-    const leaves = leavesAt(schedule, chunk, this.#round * schedule.trace.moments.length, moment);
+    const leaves = leavesAt(schedule, chunk, this.#round * schedule.trace.moments.length, this.#moment);
     const zero = !overwrite && this.copies.below(chunk) === 'zero';
     if (overwrite || zero) {
       const same = this.copies.bring(chunk, leaves);
@@ -330,48 +334,46 @@ export class Executor {
       const { buffer, offset, bytes } = this.#slots.range(chunk);
       this.command((encoder) => encoder.clearBuffer(buffer, offset, bytes));
       this.ledger.clearedBytes += this.#map.chunkBytes;
-      this.#recorder?.event(moment, chunk, 'clear');
+      this.#recorder?.event(this.#moment, chunk, 'clear');
       return;
     }
-    await this.#reads.send(chunk, moment, (bytes) => {
+    await this.#reads.send(chunk, this.#moment, (bytes) => {
       this.copies.bring(chunk, leaves);
       this.#link.send(this.#placed(chunk), bytes);
     });
-    this.#recorder?.event(moment, chunk, 'load');
+    this.#recorder?.event(this.#moment, chunk, 'load');
   }
 
-  async #evict(chunk: number, moment: number): Promise<void> {
-    await this.#keep(this.#keeps.before([chunk]), moment);
-    if (this.copies.isDirty(chunk)) await this.#store([chunk], moment);
+  async #evict(chunk: number): Promise<void> {
+    await this.#keep(this.#keeps.before([chunk]));
+    if (this.copies.isDirty(chunk)) await this.#store([chunk]);
     this.copies.drop(chunk);
-    this.#recorder?.event(moment, chunk, 'drop');
+    this.#recorder?.event(this.#moment, chunk, 'drop');
   }
 
   /** Only where the plan was not followed from its first moment: the chunk that is needed last leaves. */
-  async #makeRoom(moment: number): Promise<void> {
+  async #makeRoom(): Promise<void> {
     const { moments } = (this.#schedule as PassSchedule).trace;
     const victims = new Set(this.#slots.residents());
     for (let i = 0; i < moments.length && victims.size > 1; i++) {
-      for (const { chunk } of moments[(moment + i) % moments.length]?.accesses ?? []) {
+      for (const { chunk } of moments[(this.#moment + i) % moments.length]?.accesses ?? []) {
         if (i === 0 || victims.size > 1) victims.delete(chunk);
       }
     }
     const [victim] = victims;
-    assert(victim !== undefined, `moment ${moment} needs more chunks than there are slots`);
-    await this.#evict(victim, moment);
+    assert(victim !== undefined, `moment ${this.#moment} needs more chunks than there are slots`);
+    await this.#evict(victim);
   }
 
   /** Copies the values of chunks down. They stay here, clean. */
-  async #store(chunks: readonly number[], moment: number, options?: StoreOptions): Promise<void> {
-    await this.#link.store(
-      chunks.map((chunk) => this.#placed(chunk)),
-      options,
-    );
-    for (const chunk of chunks) this.#recorder?.event(moment, chunk, 'store');
+  async #store(chunks: readonly number[], options?: StoreOptions): Promise<void> {
+    const placed = chunks.map((chunk) => this.#placed(chunk));
+    await this.#link.store(placed, options);
+    for (const chunk of chunks) this.#recorder?.event(this.#moment, chunk, 'store');
   }
 
-  async #keep(keeps: Iterable<Kept>, moment: number): Promise<void> {
-    for (const { chunks, options } of keeps) await this.#store(chunks, moment, options);
+  async #keep(keeps: Iterable<Kept>): Promise<void> {
+    for (const { chunks, options } of keeps) await this.#store(chunks, options);
   }
 
   readonly #roomDown = (): number => this.#link.roomDown;
@@ -385,14 +387,14 @@ export class Executor {
   // ---- On the host ------------------------------------------------------------------------------------
 
   /** Has chunks updated below the GPU. A gradient that nothing kept below goes down for it. */
-  async #updateOnHost(operation: HostOperation, moment: number, frees: readonly number[]): Promise<void> {
+  async #updateOnHost(operation: HostOperation, frees: readonly number[]): Promise<void> {
     const { gradient, parameter } = operation.chunks;
     const { updated } = this;
-    await this.#keep(this.#keeps.before(Object.values(operation.chunks)), moment);
-    if (this.copies.isDirty(gradient)) await this.#store([gradient], moment);
-    this.#reads.start(moment);
+    await this.#keep(this.#keeps.before(Object.values(operation.chunks)));
+    if (this.copies.isDirty(gradient)) await this.#store([gradient]);
+    this.#reads.start(this.#moment);
     const hadParameter = this.copies.onGPU(parameter);
     await this.#hostOptimizer.run(operation, frees, updated && (() => updated(operation.index)));
-    if (hadParameter) this.#recorder?.event(moment, parameter, 'drop');
+    if (hadParameter) this.#recorder?.event(this.#moment, parameter, 'drop');
   }
 }

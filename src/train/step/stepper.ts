@@ -300,7 +300,7 @@ export class Stepper {
       if (moment >= update.decided) await this.#commit(step, completion);
       else {
         const arrived = executor.gradientsSent(completion.chunks);
-        await executor.keepBelow(completion.chunks, moment, { sequence: sequenceOf(step, 'gradients'), arrived });
+        await executor.keepBelow(completion.chunks, { sequence: sequenceOf(step, 'gradients'), arrived });
         // What they were rounded from.
         for (const chunk of completion.frees) this.#session.forget(chunk);
       }
@@ -310,8 +310,8 @@ export class Stepper {
 
   #commit(step: UnderWay, completion: Completion): Promise<void> {
     const { executor } = this.#session;
-    const { index, moment, chunks } = completion;
-    return executor.keepBelow(chunks, moment, {
+    const { index, chunks } = completion;
+    return executor.keepBelow(chunks, {
       sequence: sequenceOf(step, 'commit'),
       known: () => step.numbers,
       arrived: () => this.#committed(step, index),

@@ -19,9 +19,11 @@ import { type ChromeTrace, chromeTrace } from '../../src/engine/observe/timeline
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import { WARM_UP_STEPS } from '../../src/engine/run/warm-up.ts';
 import { parseConfig } from '../../src/formats/config.ts';
+import type { OptimizerDeviceChoice } from '../../src/graph/operators/optimizer.ts';
 import { TRANSITIONS } from '../../src/memory/layout/states.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
+import { optimizedOn } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step/step-programs.ts';
 import { Trainer } from '../../src/train/step/trainer.ts';
 import { trainingWorkload } from '../../src/train/step/training-workload.ts';
@@ -47,6 +49,8 @@ const STEPS = WARM + 3;
 interface Case {
   name: string;
   accumulate: number;
+  /** @default 'gpu' */
+  optimizerDevice?: OptimizerDeviceChoice;
   memory: (least: number) => MemoryOptions;
 }
 
@@ -66,6 +70,14 @@ const cases: Case[] = [
     accumulate: 1,
     memory: (least) => ({ gpu: least + 4 * 16384, host: 9 * 16384, disk, recovery: 'checkpoint' }),
   },
+  { name: 'AdamW on the host', accumulate: 1, optimizerDevice: 'cpu', memory: (least) => ({ gpu: least }) },
+  {
+    name: 'AdamW on either, on disk',
+    accumulate: 1,
+    optimizerDevice: 'auto',
+    // Keeping values below waits for room at the moment of the decision, too.
+    memory: (least) => ({ gpu: least + 2 * 16384, host: 16 * 16384, disk }),
+  },
   {
     name: 'kept below, on disk, least recently used leave, activations moved',
     accumulate: 2,
@@ -79,9 +91,12 @@ const cases: Case[] = [
     }),
   },
 ];
+/** Of AdamW on either: tensors on the GPU. */
+const SPLIT = 30;
 
 // Deno waits 10 ms for each read: the case with all of it.
-describe.each(THOROUGH ? cases : cases.slice(-1))('$name', ({ accumulate, memory }) => {
+describe.each(THOROUGH ? cases : cases.slice(-1))('$name', ({ accumulate, optimizerDevice = 'gpu', memory }) => {
+  const optimizerSplit = optimizerDevice === 'auto' ? SPLIT : undefined;
   let trainer: Trainer;
   let recordings: readonly Recording[];
   let histories: ChunkHistory[];
@@ -89,7 +104,8 @@ describe.each(THOROUGH ? cases : cases.slice(-1))('$name', ({ accumulate, memory
 
   beforeAll(async () => {
     const device = await testDevice();
-    const workload = trainingWorkload(model, traceStep(model, 1, 12), accumulate);
+    const trained = optimizedOn(model, optimizerDevice, optimizerSplit);
+    const workload = trainingWorkload(trained, traceStep(trained, 1, 12), accumulate);
     const options = memory(smallestBudget(workload, limitsOf(device)));
     trainer = await Trainer.create(device, model, {
       batch: 1,
@@ -97,6 +113,8 @@ describe.each(THOROUGH ? cases : cases.slice(-1))('$name', ({ accumulate, memory
       accumulate,
       schedule,
       choices,
+      optimizerDevice,
+      optimizerSplit,
       memory: options,
     });
     choices = trainer.choices.record();
@@ -152,14 +170,15 @@ describe.each(THOROUGH ? cases : cases.slice(-1))('$name', ({ accumulate, memory
     }
   });
 
-  test('an operator finds its chunks on the GPU, in COMPUTE, and nothing else is', () => {
+  test('an operator finds its chunks on the GPU, an update on the host below it, in COMPUTE, and nothing else is', () => {
     for (const [i, history] of histories.entries()) {
       const chunks = history.chunks.map((runs) => expand(runs).map(decode));
-      at(recordings, i).pass.trace.moments.forEach(({ accesses }, m) => {
+      at(recordings, i).pass.trace.moments.forEach(({ accesses, onHost = [] }, m) => {
         const now = chunks.map((codes) => at(codes, m));
         const computing = [...now.entries()].filter(([, { state }]) => state === 'COMPUTE');
-        expect(computing.map(([chunk]) => chunk)).toEqual(accesses.map(({ chunk }) => chunk).sort((a, b) => a - b));
-        for (const [, { tier }] of computing) expect(tier).toBe('gpu');
+        const used = [...accesses, ...onHost].map(({ chunk }) => chunk);
+        expect(computing.map(([chunk]) => chunk)).toEqual(used.sort((a, b) => a - b));
+        for (const [, { tier }] of computing) expect(tier === 'gpu', `moment ${m}`).toBe(onHost.length === 0);
       });
     }
   });

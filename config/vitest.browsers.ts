@@ -41,7 +41,9 @@ export default defineConfig({
           name: 'sources',
           include: [
             ...['kernels', 'reference', 'matmul', 'host-adamw'].map((name) => `test/kernels/${name}.test.ts`),
-            ...['host-threads', 'random-placements'].map((name) => `test/model/${name}.test.ts`),
+            ...['host-threads', 'host-optimizer', 'optimizer-split', 'random-placements'].map(
+              (name) => `test/model/${name}.test.ts`,
+            ),
             'test/data/encoding-threads.test.ts',
             'test/browser/*.test.ts',
           ],

@@ -8,6 +8,8 @@ import path from 'node:path';
 import { unzipSync, zipSync } from 'fflate';
 import type { Browser, Page } from 'playwright';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { RunSettings } from '../../src/browser/index.ts';
+import { parseConfig } from '../../src/formats/config.ts';
 import { entry, field } from '../entry.ts';
 import { close, event, forget, halted, launch, losses, newContext, open, SETTINGS, TEXT } from './driver.ts';
 import { type Site, serve } from './site.ts';
@@ -141,6 +143,47 @@ test.runIf(isEmbedded)(
     );
     expect(texts[0]).toBe(texts[1]);
     expect(texts[0]).toHaveLength(12);
+  },
+);
+
+/** As the others, three blocks deep: of their chunks the budgets below hold a part. */
+const DEEPER: RunSettings = {
+  ...SETTINGS,
+  config: parseConfig(
+    { model_type: 'gpt2', vocab_size: 256, n_positions: 16, n_embd: 16, n_layer: 3, n_head: 2 },
+    'the test',
+  ),
+  steps: 10,
+};
+
+test.runIf(isEmbedded).each<[string, Partial<RunSettings>]>([
+  ['on the host', { optimizerDevice: 'cpu' }],
+  // The embeddings and the first block's first tensors.
+  ['on either', { optimizerDevice: 'auto', optimizerSplit: 6 }],
+])(
+  'AdamW %s, within the smallest budget and a disk: Node has the same bits, with everything on the GPU',
+  async (_, change) => {
+    const settings = { ...DEEPER, ...change };
+    await forget(page);
+    const { id, least, most } = await page.evaluate(
+      async ({ settings, text }) => {
+        const { trainer } = window.holdfast;
+        const { unlimited: most, modelData } = await trainer.estimate(settings);
+        const { smallest: least } = await trainer.estimate(settings, { gpu: most });
+        const memory = { gpu: least, host: Math.round(modelData / 2), disk: 2 ** 24 };
+        return { id: (await trainer.start({ settings, memory, text })).id, least, most };
+      },
+      { settings, text: TEXT },
+    );
+    expect(least).toBeLessThan(most / 2);
+    await event(page, 'ended');
+    const memory = await page.evaluate(() => window.events.findLast((heard) => heard.type === 'memory'));
+    expect(memory?.gpuPeak).toBeLessThanOrEqual(least);
+    expect(memory?.report.below.diskReadBytes).toBeGreaterThan(0);
+    const zip = `${change.optimizerDevice}.zip`;
+    writeFileSync(path.join(folder, zip), zipSync(await download(id)));
+    const verdict = holdfast('parity', zip, '--data', 'text', '--json');
+    expect(JSON.parse(verdict)).toMatchObject({ case: zip, pass: true, worst: 0, sameBits: true });
   },
 );
 

@@ -1,7 +1,8 @@
 // `holdfast parity` itself: what it prints, and what it refuses.
 
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { parityCommand } from '../../src/cli/parity.ts';
+import { HostThreads } from '../../src/engine/run/host-threads.ts';
 import { join } from '../../src/runtime/host.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { ADAPTER, testHost as host } from '../host.ts';
@@ -43,5 +44,25 @@ describe('holdfast parity', () => {
     expect(out).toMatch(/^> \w+ .* 0\.\d+/m);
     await expect(run('test/kernels')).rejects.toThrow(/test\/kernels has no ref\.json/);
     await expect(run('nowhere')).rejects.toThrow(/nowhere is not there/);
+  });
+
+  it('prints the same table of AdamW on the host, whenever chunks are updated, and it ran there', async () => {
+    const update = vi.spyOn(HostThreads.prototype, 'update');
+    try {
+      const table = async (...flags: string[]) => {
+        chooseVariants(14);
+        update.mockClear();
+        const { out, status } = await run(join(FOLDER, 'gpt2-ignore'), ...flags);
+        expect(status).toBe(0);
+        return { out, onHost: update.mock.calls.length > 0 };
+      };
+      expect(await table()).toMatchObject({ onHost: false });
+      const onHost = await table('--optimizer-device', 'cpu');
+      expect(onHost.out).toMatch(/gpt2-ignore: pass, worst 0\.\d{3} tolerances/);
+      expect(onHost.onHost).toBe(true);
+      expect(await table('--optimizer-device', 'cpu', '--update', 'in-backward')).toEqual(onHost);
+    } finally {
+      update.mockRestore();
+    }
   });
 });

@@ -55,6 +55,8 @@ export async function openParts<P extends Passes>(
     } catch (error) {
       if (!(error instanceof OutOfMemory)) throw error;
       exhausted = error;
+      // Buffers that are being mapped are destroyed when that is answered: in Deno later than the next attempt would begin.
+      await device.idle();
       budget = Math.floor(found.peak * SHRINK);
     }
   }

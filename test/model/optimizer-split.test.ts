@@ -16,7 +16,7 @@ import { collect, sourceOf } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { entry, leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';
-import { EVERY_CASE, THOROUGH, testHost, VERBOSE } from '../host.ts';
+import { EVERY_CASE, testHost, VERBOSE } from '../host.ts';
 import {
   batchesOf,
   budgetFor,
@@ -152,14 +152,11 @@ describe('the split, where it is left to the trainer', () => {
     expect(chosen(undefined, { link: 1e9, hostBytes: 1e12 })).toBe(TENSORS);
   });
 
-  test.runIf(THOROUGH)(
-    'is all on the host where that is fast and the budget small, and all on the GPU where it is slow',
-    () => {
-      const gpu = leastBudget(device, work);
-      expect(chosen(gpu, { link: 1e8, hostBytes: 1e12 })).toBe(0);
-      expect(chosen(gpu, { link: 1e12, hostBytes: 1e5 })).toBe(TENSORS);
-    },
-  );
+  test('is all on the host where that is fast and the budget small, and all on the GPU where it is slow', () => {
+    const gpu = leastBudget(device, work);
+    expect(chosen(gpu, { link: 1e8, hostBytes: 1e12 })).toBe(0);
+    expect(chosen(gpu, { link: 1e12, hostBytes: 1e5 })).toBe(TENSORS);
+  });
 
   test('is measured, kept, and taken over by a trainer that goes on', async () => {
     chooseVariants(1);
@@ -202,7 +199,7 @@ describe('the split, where it is left to the trainer', () => {
   });
 });
 
-describe.runIf(THOROUGH)('against every set of tensors that the GPU could update of embeddings and blocks', () => {
+describe('against every set of tensors that the GPU could update of embeddings and blocks', () => {
   const model = LARGEST;
   const work: Work = { model, batch: 4, seq: 16, accumulate: 1, steps: 1 };
   /** The norm behind the last block goes with it. */

@@ -33,7 +33,7 @@ export const columnSum: Kernel<ColumnSumProblem> = {
     ...{ accumulate: false, into: false },
   },
   variants: perSum(
-    { items, fours },
+    { items, spread: fours, sums: 4 },
     ({ width, stride, offset, into = 0 }) => lanesOf(width, stride, offset, into),
     ({ rows, width, rowsPerBlock }, lanes) => (ceilDiv(rows, rowsPerBlock) * width) / lanes,
     ({ rowsPerBlock }) => rowsPerBlock,

@@ -1,15 +1,14 @@
 // needs: WORKGROUP
 // needs: elem, LANES
-// needs: store
-// gives: p
 // column_sum.wgsl for GPUs, with its bits: each of its four running sums is a lane of its own, so that there are four times as
 // many of them. Lanes of one running sum lie side by side, as the columns do.
 
 // All but rows and rowsPerBlock count elem.
-struct Params { rows: u32, width: u32, stride: u32, offset: u32, rowsPerBlock: u32, accumulate: u32, into: u32, split: u32 }
+struct Params { rows: u32, width: u32, stride: u32, offset: u32, rowsPerBlock: u32, accumulate: u32, into: u32 }
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<elem>;       // (rows, stride), columns offset..offset+width-1
+@group(0) @binding(2) var<storage, read_write> y: array<elem>; // (blocks, width) from `into` on
 
 const ITEMS = WORKGROUP / 4u;
 
@@ -33,6 +32,8 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   sums[lane] = sum;
   workgroupBarrier();
   if (lane < ITEMS && first < p.rows) {
-    store(item, (sums[lane] + sums[lane + ITEMS]) + (sums[lane + 2u * ITEMS] + sums[lane + 3u * ITEMS]));
+    var all = (sums[lane] + sums[lane + ITEMS]) + (sums[lane + 2u * ITEMS] + sums[lane + 3u * ITEMS]);
+    if (p.accumulate != 0u) { all += y[p.into + item]; }
+    y[p.into + item] = all;
   }
 }

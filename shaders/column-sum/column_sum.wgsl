@@ -1,15 +1,14 @@
 // needs: WORKGROUP
 // needs: elem, LANES
-// needs: store
-// gives: p
 // Sums of columns over blocks of rows, one invocation per (block, elem). Four running sums, combined in
 // a fixed order: a quarter of the rounding of one.
 
 // All but rows and rowsPerBlock count elem.
-struct Params { rows: u32, width: u32, stride: u32, offset: u32, rowsPerBlock: u32, accumulate: u32, into: u32, split: u32 }
+struct Params { rows: u32, width: u32, stride: u32, offset: u32, rowsPerBlock: u32, accumulate: u32, into: u32 }
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<elem>;       // (rows, stride), columns offset..offset+width-1
+@group(0) @binding(2) var<storage, read_write> y: array<elem>; // (blocks, width) from `into` on
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
@@ -37,5 +36,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     a += x[i];
     i += p.stride;
   }
-  store(item, (a + b) + (c + d));
+  var all = (a + b) + (c + d);
+  if (p.accumulate != 0u) { all += y[p.into + item]; }
+  y[p.into + item] = all;
 }

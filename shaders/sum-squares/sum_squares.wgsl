@@ -18,10 +18,13 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let end = min(i + BLOCK / LANES, size);
 
   var a = elem(); var b = elem(); var c = elem(); var d = elem();
-  for (; i + 4u <= end; i += 4u) {
+  var e = elem(); var f = elem(); var g = elem(); var h = elem();
+  for (; i + 8u <= end; i += 8u) {
     let x0 = taken(i); let x1 = taken(i + 1u); let x2 = taken(i + 2u); let x3 = taken(i + 3u);
     a += x0 * x0; b += x1 * x1; c += x2 * x2; d += x3 * x3;
+    let x4 = taken(i + 4u); let x5 = taken(i + 5u); let x6 = taken(i + 6u); let x7 = taken(i + 7u);
+    e += x4 * x4; f += x5 * x5; g += x6 * x6; h += x7 * x7;
   }
   for (; i < end; i++) { let rest = taken(i); a += rest * rest; }
-  partials[p.first + block] = total((a + b) + (c + d));
+  partials[p.first + block] = total(((a + b) + (c + d)) + ((e + f) + (g + h)));
 }

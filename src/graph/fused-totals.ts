@@ -56,8 +56,7 @@ function fuse(product: TensorInstruction, first: TensorInstruction, last: Tensor
     sum.width === blocks.width &&
     sum.stride === blocks.width &&
     sum.offset === 0 &&
-    !sum.into &&
-    sum.split === undefined;
+    !sum.into;
   if (!totalsOf || !isTwoLevels || !makesTotals(problem, rowsPerBlock)) return undefined;
   const sums = { totalsOf, stepsPerBlock: rowsPerBlock, ...(sum.accumulate && { accumulateTotals: true }) };
   return { ...product, problem: { ...problem, ...sums }, operands: { ...product.operands, totals } };

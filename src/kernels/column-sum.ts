@@ -3,10 +3,9 @@
 
 import fours from '../../shaders/column-sum/by_fours.wgsl?raw';
 import items from '../../shaders/column-sum/column_sum.wgsl?raw';
-import oneOutput from '../../shaders/column-sum/one_output.wgsl?raw';
-import twoOutputs from '../../shaders/column-sum/two_outputs.wgsl?raw';
+import inOrder from '../../shaders/column-sum/in_order.wgsl?raw';
 import { type Arrays, ceilDiv, type Kernel, type RowCut, read, startingAt, update, write } from './kernel.ts';
-import { lanesOf, perSum } from './variants.ts';
+import { lanesOf, perElem, perSum } from './variants.ts';
 
 export interface ColumnSumProblem {
   rows: number;
@@ -19,31 +18,26 @@ export interface ColumnSumProblem {
   accumulate: boolean;
   /** Elements of y before the first, which stay. @default 0 */
   into?: number;
-  /** The first of the columns whose sums go to z, where not all go to y: of one block, from y's first element on. @default none does */
-  split?: number;
 }
 
-const outputs = ({ split }: ColumnSumProblem): string => (split === undefined ? oneOutput : twoOutputs);
-
-/** x (rows, stride), columns offset.. -> y (ceil(rows / rowsPerBlock), width); or, in two parts, y (split) and z (width - split). */
+/** x (rows, stride), columns offset.. -> y (ceil(rows / rowsPerBlock), width). */
 export const columnSum: Kernel<ColumnSumProblem> = {
   name: 'columnSum',
-  operands: ({ rows, width, stride, offset, rowsPerBlock, accumulate, into = 0, split }) => {
+  operands: ({ rows, width, stride, offset, rowsPerBlock, accumulate, into = 0 }) => {
     const x = read(offset + (rows - 1) * stride + width);
     const output = accumulate || into > 0 ? update : write;
-    if (split !== undefined) return { x, y: output(split), z: output(width - split) };
     return { x, y: startingAt(into, output(into + ceilDiv(rows, rowsPerBlock) * width)) };
   },
   affectsSpeed: {
     ...{ rows: true, width: true, stride: false, offset: false, rowsPerBlock: true },
-    ...{ accumulate: false, into: false, split: false },
+    ...{ accumulate: false, into: false },
   },
   variants: perSum(
-    { items: (p) => items + outputs(p), fours: (p) => fours + outputs(p) },
-    ({ width, stride, offset, into = 0, split = 0 }) => lanesOf(width, stride, offset, into, split),
+    { items, spread: fours, sums: 4 },
+    ({ width, stride, offset, into = 0 }) => lanesOf(width, stride, offset, into),
     ({ rows, width, rowsPerBlock }, lanes) => (ceilDiv(rows, rowsPerBlock) * width) / lanes,
     ({ rowsPerBlock }) => rowsPerBlock,
-    ({ rows, width, stride, offset, rowsPerBlock, accumulate, into = 0, split = 0 }, lanes) => ({
+    ({ rows, width, stride, offset, rowsPerBlock, accumulate, into = 0 }, lanes) => ({
       rows,
       width: width / lanes,
       stride: stride / lanes,
@@ -51,12 +45,10 @@ export const columnSum: Kernel<ColumnSumProblem> = {
       rowsPerBlock,
       accumulate: Number(accumulate),
       into: into / lanes,
-      split: split / lanes,
     }),
   ),
   rows(p, rows): RowCut<ColumnSumProblem> | undefined {
     const { width, stride, offset, rowsPerBlock, accumulate, into = 0 } = p;
-    if (p.split !== undefined) return undefined;
     if (p.rows === rows && rowsPerBlock < rows && !accumulate && offset + width <= stride) {
       const part = (first: number, count: number) => ({
         ...{ ...p, rows: count },
@@ -71,19 +63,37 @@ export const columnSum: Kernel<ColumnSumProblem> = {
     return { unit: 1, strides: { x: each, y: each }, part };
   },
   flops: ({ rows, width }) => rows * width,
-  reference({ rows, width, stride, offset, rowsPerBlock, accumulate, into = 0, split }, data: Arrays<'x' | 'y' | 'z'>) {
-    const { x, y, z } = data;
-    if (!accumulate) {
-      y.fill(0, into, into + (split ?? ceilDiv(rows, rowsPerBlock) * width));
-      if (split !== undefined) z.fill(0);
-    }
+  reference({ rows, width, stride, offset, rowsPerBlock, accumulate, into = 0 }, { x, y }: Arrays<'x' | 'y'>) {
+    if (!accumulate) y.fill(0, into, into + ceilDiv(rows, rowsPerBlock) * width);
     for (let r = 0; r < rows; r++) {
       const at = into + Math.floor(r / rowsPerBlock) * width;
       for (let c = 0; c < width; c++) {
-        const value = x[offset + r * stride + c]!;
-        if (split !== undefined && c >= split) z[c - split]! += value;
-        else y[at + c]! += value;
+        y[at + c]! += x[offset + r * stride + c]!;
       }
     }
+  },
+};
+
+export interface AddRowsProblem {
+  rows: number;
+  width: number;
+  accumulate: boolean;
+}
+
+/** x (rows, width) -> y (width): the rows one by one in their order, from what y was on where it is added to. */
+export const addRows: Kernel<AddRowsProblem> = {
+  name: 'addRows',
+  operands: ({ rows, width, accumulate }) => ({ x: read(rows * width), y: (accumulate ? update : write)(width) }),
+  affectsSpeed: { rows: true, width: true, accumulate: false },
+  variants: perElem(
+    inOrder,
+    ({ width }) => lanesOf(width),
+    ({ width }, lanes) => width / lanes,
+    ({ rows, width, accumulate }, lanes) => ({ rows, width: width / lanes, accumulate: Number(accumulate) }),
+  ),
+  flops: ({ rows, width }) => rows * width,
+  reference({ rows, width, accumulate }, { x, y }: Arrays<'x' | 'y'>) {
+    if (!accumulate) y.fill(0);
+    for (let i = 0; i < rows * width; i++) y[i % width]! += x[i]!;
   },
 };

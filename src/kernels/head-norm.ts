@@ -5,7 +5,7 @@ import backwardShader from '../../shaders/head-norm/backward.wgsl?raw';
 import forwardShader from '../../shaders/head-norm/forward.wgsl?raw';
 import parameterGrad from '../../shaders/head-norm/parameter_grad.wgsl?raw';
 import { type Arrays, ceilDiv, type Kernel, type RowCut, read, update, write } from './kernel.ts';
-import { ROW_BLOCK, unitOfPartials } from './layernorm.ts';
+import { ROW_BLOCK, unitOfPartials } from './norm-gradients.ts';
 import { type Lanes, lanesOf, perElem, perRow } from './variants.ts';
 
 /** Where the heads are that are normed. */

@@ -1,14 +1,17 @@
-// LayerNorm over the last axis, forward and backward. Rows are independent; dweight and dbias sum over
-// rows in blocks of ROW_BLOCK, whatever the grid, so that their order of addition never changes.
+// LayerNorm over the last axis, forward and backward: to its input alone, or to its parameters as well (norm-gradients.ts).
 
 import backwardShader from '../../shaders/layernorm/backward.wgsl?raw';
 import forwardShader from '../../shaders/layernorm/forward.wgsl?raw';
-import parameterGrad from '../../shaders/layernorm/parameter_grad.wgsl?raw';
-import { type Arrays, ceilDiv, type Kernel, type RowCut, read, update, write } from './kernel.ts';
-import { lanesOf, perElem, perRow } from './variants.ts';
-
-/** Rows that one invocation of a parameter gradient sums; column_sum adds the blocks up. */
-export const ROW_BLOCK = 32;
+import gradients from '../../shaders/layernorm/gradients.wgsl?raw';
+import { type Arrays, type Kernel, type RowCut, read, update, write } from './kernel.ts';
+import {
+  addUp,
+  type NormGradientsProblem,
+  normGradientsVariants,
+  rowsOfGradients,
+  sumsOperand,
+} from './norm-gradients.ts';
+import { lanesOf, perRow } from './variants.ts';
 
 export interface LayerNormProblem {
   rows: number;
@@ -29,27 +32,6 @@ export const rowsOfNorm =
           part: (_, count) => ({ ...problem, rows: count }),
         }
       : undefined;
-
-/** Elements that a binding may begin at a multiple of. */
-const BINDING_UNIT = 64;
-
-/** Rows from which on so many blocks of partial sums, of so many elements each, begin where a binding may. */
-export function unitOfPartials(elements: number, heads = 1): number {
-  let unit = 1;
-  while ((unit * heads) % ROW_BLOCK !== 0 || (((unit * heads) / ROW_BLOCK) * elements) % BINDING_UNIT !== 0) unit *= 2;
-  return unit;
-}
-
-/** Of a norm's parameters: partial sums of so many of them for each block of rows. */
-export const rowsOfPartials =
-  (wide: readonly string[], narrow: readonly string[], parameters: number) =>
-  <P extends { rows: number; width: number }>(problem: P, rows: number): RowCut<P> | undefined => {
-    const cut = rowsOfNorm(wide, narrow)(problem, rows);
-    const elements = parameters * problem.width;
-    return (
-      cut && { ...cut, unit: unitOfPartials(elements), strides: { ...cut.strides, partials: elements / ROW_BLOCK } }
-    );
-  };
 
 /** x (rows, width) -> y (rows, width), mean (rows), rstd (rows). */
 export const layernorm: Kernel<LayerNormProblem> = {
@@ -135,44 +117,39 @@ export const layernormBackward: Kernel<NormBackwardProblem> = {
   },
 };
 
-export interface NormParameterGradProblem {
-  rows: number;
-  width: number;
+export interface LayerNormGradientsProblem extends NormGradientsProblem {
+  /** Whether dbias is added to. */
+  accumulateBias: boolean;
 }
 
-/** Of LayerNorm's shader and RMSNorm's: an invocation for each column of each block of rows. */
-export const parameterGradVariants = (shader: string) =>
-  perElem<NormParameterGradProblem>(
-    shader,
-    ({ width }) => lanesOf(width),
-    ({ rows, width }, lanes) => (ceilDiv(rows, ROW_BLOCK) * width) / lanes,
-    ({ rows, width }, lanes) => ({ rows, width: width / lanes }),
-    { ROW_BLOCK },
-  );
-
-/** dy, x (rows, width) -> partials (ceil(rows / ROW_BLOCK), 2, width): dweight, then dbias. */
-export const layernormParameterGrad: Kernel<NormParameterGradProblem> = {
-  name: 'layernormParameterGrad',
-  operands: ({ rows, width }) => ({
-    dy: read(rows * width),
-    x: read(rows * width),
-    mean: read(rows),
-    rstd: read(rows),
-    partials: write(ceilDiv(rows, ROW_BLOCK) * 2 * width),
-  }),
-  affectsSpeed: { rows: true, width: true },
-  variants: parameterGradVariants(parameterGrad),
-  rows: rowsOfPartials(['dy', 'x'], ['mean', 'rstd'], 2),
-  flops: ({ rows, width }) => rows * width * 5,
-  reference({ rows, width }, { dy, x, mean, rstd, partials }: Arrays<'dy' | 'x' | 'mean' | 'rstd' | 'partials'>) {
-    partials.fill(0);
-    for (let r = 0; r < rows; r++) {
-      const at = Math.floor(r / ROW_BLOCK) * 2 * width;
-      for (let c = 0; c < width; c++) {
-        const d = dy[r * width + c]!;
-        partials[at + c]! += d * (x[r * width + c]! - mean[r]!) * rstd[r]!;
-        partials[at + width + c]! += d;
-      }
-    }
+/** dy, x (rows, width) -> dx (rows, width), dweight, dbias (width), each added to the old one when accumulating. */
+export const layernormGradients: Kernel<LayerNormGradientsProblem> = {
+  name: 'layernormGradients',
+  operands: (problem) => {
+    const { accumulateWeight, accumulateBias } = problem;
+    return {
+      ...layernormBackward.operands(problem),
+      dweight: sumsOperand(problem, accumulateWeight),
+      dbias: sumsOperand(problem, accumulateBias),
+    };
+  },
+  affectsSpeed: {
+    ...{ rows: true, width: true, accumulate: false, accumulateWeight: false, accumulateBias: false },
+    byBlock: false,
+  },
+  variants: normGradientsVariants(gradients, ({ accumulate, accumulateWeight, accumulateBias }) => ({
+    accumulate: Number(accumulate),
+    accumulate_weight: Number(accumulateWeight),
+    accumulate_bias: Number(accumulateBias),
+  })),
+  rows: rowsOfGradients(['mean', 'rstd'], ['dweight', 'dbias']),
+  flops: (problem) => layernormBackward.flops(problem) + problem.rows * problem.width * 5,
+  reference(problem, data: Arrays<'dy' | 'x' | 'weight' | 'mean' | 'rstd' | 'dx' | 'dweight' | 'dbias'>) {
+    const { dy, x, mean, rstd, dweight, dbias } = data;
+    const { width, accumulateWeight, accumulateBias } = problem;
+    layernormBackward.reference(problem, data);
+    const normal = (r: number, c: number) => (x[r * width + c]! - mean[r]!) * rstd[r]!;
+    addUp(problem, dweight, accumulateWeight, (r, c) => dy[r * width + c]! * normal(r, c));
+    addUp(problem, dbias, accumulateBias, (r, c) => dy[r * width + c]!);
   },
 };

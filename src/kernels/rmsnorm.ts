@@ -2,16 +2,16 @@
 
 import backwardShader from '../../shaders/rmsnorm/backward.wgsl?raw';
 import forwardShader from '../../shaders/rmsnorm/forward.wgsl?raw';
-import parameterGrad from '../../shaders/rmsnorm/parameter_grad.wgsl?raw';
-import { type Arrays, ceilDiv, type Kernel, read, update, write } from './kernel.ts';
+import gradients from '../../shaders/rmsnorm/gradients.wgsl?raw';
+import { type Arrays, type Kernel, read, update, write } from './kernel.ts';
+import { type NormBackwardProblem, rowsOfNorm } from './layernorm.ts';
 import {
-  type NormBackwardProblem,
-  type NormParameterGradProblem,
-  parameterGradVariants,
-  ROW_BLOCK,
-  rowsOfNorm,
-  rowsOfPartials,
-} from './layernorm.ts';
+  addUp,
+  type NormGradientsProblem,
+  normGradientsVariants,
+  rowsOfGradients,
+  sumsOperand,
+} from './norm-gradients.ts';
 import { lanesOf, perRow } from './variants.ts';
 
 /** What is added to the weight: 1 where it is stored as a difference from 1. */
@@ -94,24 +94,29 @@ export const rmsnormBackward: Kernel<RMSNormBackwardProblem> = {
   },
 };
 
-/** dy, x (rows, width) -> partials (ceil(rows / ROW_BLOCK), width). */
-export const rmsnormParameterGrad: Kernel<NormParameterGradProblem> = {
-  name: 'rmsnormParameterGrad',
-  operands: ({ rows, width }) => ({
-    dy: read(rows * width),
-    x: read(rows * width),
-    rstd: read(rows),
-    partials: write(ceilDiv(rows, ROW_BLOCK) * width),
+export interface RMSNormGradientsProblem extends NormGradientsProblem, Gain {}
+
+/** dy, x (rows, width) -> dx (rows, width), dweight (width), each added to the old one when accumulating. */
+export const rmsnormGradients: Kernel<RMSNormGradientsProblem> = {
+  name: 'rmsnormGradients',
+  operands: (problem) => ({
+    ...rmsnormBackward.operands(problem),
+    dweight: sumsOperand(problem, problem.accumulateWeight),
   }),
-  affectsSpeed: { rows: true, width: true },
-  variants: parameterGradVariants(parameterGrad),
-  rows: rowsOfPartials(['dy', 'x'], ['rstd'], 1),
-  flops: ({ rows, width }) => rows * width * 3,
-  reference({ rows, width }, { dy, x, rstd, partials }: Arrays<'dy' | 'x' | 'rstd' | 'partials'>) {
-    partials.fill(0);
-    for (let r = 0; r < rows; r++) {
-      const at = Math.floor(r / ROW_BLOCK) * width;
-      for (let c = 0; c < width; c++) partials[at + c]! += dy[r * width + c]! * x[r * width + c]! * rstd[r]!;
-    }
+  affectsSpeed: {
+    ...{ rows: true, width: true, accumulate: false, accumulateWeight: false, byBlock: false, gainOffset: false },
+  },
+  variants: normGradientsVariants(gradients, ({ accumulate, accumulateWeight, gainOffset = 0 }) => ({
+    accumulate: Number(accumulate),
+    accumulate_weight: Number(accumulateWeight),
+    gain: gainOffset,
+  })),
+  rows: rowsOfGradients(['rstd'], ['dweight']),
+  flops: (problem) => rmsnormBackward.flops(problem) + problem.rows * problem.width * 3,
+  reference(problem, data: Arrays<'dy' | 'x' | 'weight' | 'rstd' | 'dx' | 'dweight'>) {
+    const { dy, x, rstd, dweight } = data;
+    const { width, accumulateWeight } = problem;
+    rmsnormBackward.reference(problem, data);
+    addUp(problem, dweight, accumulateWeight, (r, c) => dy[r * width + c]! * x[r * width + c]! * rstd[r]!);
   },
 };

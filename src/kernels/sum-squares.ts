@@ -3,7 +3,7 @@
 
 import inverseScale from '../../shaders/step-control/inverse_scale.wgsl?raw';
 import asItIs from '../../shaders/sum-squares/as_it_is.wgsl?raw';
-import fours from '../../shaders/sum-squares/by_fours.wgsl?raw';
+import eights from '../../shaders/sum-squares/by_eights.wgsl?raw';
 import rounding from '../../shaders/sum-squares/rounding.wgsl?raw';
 import scaled from '../../shaders/sum-squares/scaled.wgsl?raw';
 import items from '../../shaders/sum-squares/sum_squares.wgsl?raw';
@@ -33,7 +33,7 @@ export const sumSquares: Kernel<SumSquaresProblem> = {
   },
   affectsSpeed: { size: true, first: false },
   variants: perSum(
-    { items: asItIs + items, fours: asItIs + fours },
+    { items: asItIs + items, spread: asItIs + eights, sums: 8 },
     ({ size }) => lanesOf(size),
     ({ size }) => ceilDiv(size, BLOCK),
     () => BLOCK,
@@ -59,7 +59,7 @@ export const roundAndSumSquares: Kernel<SumSquaresProblem> = {
   name: 'roundAndSumSquares',
   operands: (problem) => ({ ...sumSquares.operands(problem), y: write(problem.size / 2, 'u32') }),
   variants: perSum(
-    { items: toBF16 + items, fours: toBF16 + fours },
+    { items: toBF16 + items, spread: toBF16 + eights, sums: 8 },
     () => 4,
     ({ size }) => ceilDiv(size, BLOCK),
     () => BLOCK,
@@ -77,7 +77,7 @@ export const scaleAndSumSquares: Kernel<SumSquaresProblem> = {
   name: 'scaleAndSumSquares',
   operands: (problem) => ({ ...roundAndSumSquares.operands(problem), state: read(SCALER.size) }),
   variants: perSum(
-    { items: toF16 + items, fours: toF16 + fours },
+    { items: toF16 + items, spread: toF16 + eights, sums: 8 },
     () => 4,
     ({ size }) => ceilDiv(size, BLOCK),
     () => BLOCK,

@@ -73,31 +73,32 @@ export const elementwise = <P extends { readonly size: number }>(shader: string)
     ({ size }, lanes) => ({ size: size / lanes }),
   );
 
-/** Fewer terms than this for an item are not worth four lanes. */
-const WORTH_FOURS = 8;
+/** Fewer terms than this for each running sum of an item are not worth a lane for each. */
+const WORTH_LANES = 2;
 
 /**
- * Sums of four running sums each, of two shaders with the same bits. `items`: one invocation per sum, which walks memory of
- * its own; on GPUs, of few `terms` alone. `fours`: four invocations per sum, for GPUs.
+ * Sums of some running `sums` each, of two shaders with the same bits. `items`: one invocation per sum, which walks memory of
+ * its own; on GPUs, of few `terms` alone. `fours` and `eights`, by how many there are: an invocation per running sum, for GPUs.
  */
 export function perSum<P>(
-  shaders: { readonly items: Shader<P>; readonly fours: Shader<P> },
+  shaders: { readonly items: Shader<P>; readonly spread: Shader<P>; readonly sums: 4 | 8 },
   lanes: (problem: P) => Lanes,
   items: (problem: P, lanes: Lanes) => number,
   terms: (problem: P) => number,
   params: (problem: P, lanes: Lanes) => Dispatch['params'],
   constants: Dispatch['constants'] = {},
 ): Variant<P>[] {
-  const forGPU = (problem: P, { software }: Traits) => !software && terms(problem) >= WORTH_FOURS;
-  const fours = (problem: P, many: Lanes) => 4 * items(problem, many);
+  const { sums } = shaders;
+  const forGPU = (problem: P, { software }: Traits) => !software && terms(problem) >= WORTH_LANES * sums;
+  const spread = (problem: P, many: Lanes) => sums * items(problem, many);
   return [
     ...perElem(shaders.items, lanes, items, params, constants).map((variant) => ({
       ...variant,
       supports: (problem: P, traits: Traits) => !forGPU(problem, traits),
     })),
-    ...perElem(shaders.fours, lanes, fours, params, constants).map((variant) => ({
+    ...perElem(shaders.spread, lanes, spread, params, constants).map((variant) => ({
       ...variant,
-      ...{ name: 'fours', supports: forGPU },
+      ...{ name: sums === 4 ? 'fours' : 'eights', supports: forGPU },
     })),
   ];
 }

@@ -9,7 +9,7 @@ import type { Linear } from '../formats/adapter.ts';
 import type { LinearLayout } from '../formats/families/family.ts';
 import { familyOf } from '../formats/families/index.ts';
 import type { GridPlace } from '../graph/grid-place.ts';
-import { ROW_BLOCK } from '../kernels/layernorm.ts';
+import { ROW_BLOCK } from '../kernels/norm-gradients.ts';
 import { at } from '../util/at.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import { STORED_BLOCKS } from '../values/stored-elements.ts';

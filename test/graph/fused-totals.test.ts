@@ -81,13 +81,6 @@ it('leaves few rows, and such as loads of four cannot take, as they are', () => 
   }
 });
 
-it('leaves a norm’s sums, which no product reads', () => {
-  const { first } = traceStep(modelOf(GPT2), 3, 100);
-  const ofNorms = ({ role, name }: Tensor) => role === 'gradient' && /ln_/.test(name);
-  expect(sumsOf(first, ofNorms)).toBe(5);
-  expect(sumsOf(withFusedTotals(first), ofNorms)).toBe(5);
-});
-
 it('leaves the parts of a bias that lies in tiles', () => {
   const BERT = {
     model_type: 'bert',

@@ -17,8 +17,9 @@ import {
 import { geglu, gegluBackward, swiglu, swigluBackward } from '../../src/kernels/gated.ts';
 import { headNorm, headNormBackward, headNormParameterGrad } from '../../src/kernels/head-norm.ts';
 import { type Arrays, ceilDiv, type Kernel } from '../../src/kernels/kernel.ts';
-import { layernorm, layernormBackward, layernormParameterGrad, ROW_BLOCK } from '../../src/kernels/layernorm.ts';
-import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../src/kernels/rmsnorm.ts';
+import { layernorm, layernormBackward, layernormGradients } from '../../src/kernels/layernorm.ts';
+import { ROW_BLOCK } from '../../src/kernels/norm-gradients.ts';
+import { rmsnorm, rmsnormBackward, rmsnormGradients } from '../../src/kernels/rmsnorm.ts';
 import { rope } from '../../src/kernels/rope.ts';
 import { tanh, tanhBackward } from '../../src/kernels/tanh.ts';
 import { at } from '../../src/util/at.ts';
@@ -96,11 +97,11 @@ forEachProblem(layernorm, (problem, data) => {
   const dy = normals(rows * width);
   const { mean, rstd } = fields(run(layernorm, problem, data), 'mean', 'rstd');
   const given = { ...data, dy, mean, rstd };
-  const sums = sumBlocks(output('partials', layernormParameterGrad, { rows, width }, given), rows, 2 * width);
+  const backward = { rows, width, accumulate: false, accumulateWeight: false, accumulateBias: false };
+  const { dx, dweight, dbias } = fields(run(layernormGradients, backward, given), 'dx', 'dweight', 'dbias');
+  expect(output('dx', layernormBackward, { rows, width, accumulate: false }, given)).toEqual(dx);
   expectGradients(data, (moved) => dot(output('y', layernorm, problem, moved), dy), {
-    x: output('dx', layernormBackward, { rows, width, accumulate: false }, given),
-    weight: sums.subarray(0, width),
-    bias: sums.subarray(width),
+    ...{ x: dx, weight: dweight, bias: dbias },
   });
 });
 
@@ -108,10 +109,11 @@ forEachProblem(rmsnorm, (problem, data) => {
   const { rows, width, gainOffset } = problem;
   const dy = normals(rows * width);
   const given = { ...data, dy, rstd: output('rstd', rmsnorm, problem, data) };
-  const backward = { rows, width, accumulate: false, ...(gainOffset && { gainOffset }) };
+  const backward = { rows, width, accumulate: false, accumulateWeight: false, ...(gainOffset && { gainOffset }) };
+  const { dx, dweight } = fields(run(rmsnormGradients, backward, given), 'dx', 'dweight');
+  expect(output('dx', rmsnormBackward, backward, given)).toEqual(dx);
   expectGradients(data, (moved) => dot(output('y', rmsnorm, problem, moved), dy), {
-    x: output('dx', rmsnormBackward, backward, given),
-    weight: sumBlocks(output('partials', rmsnormParameterGrad, { rows, width }, given), rows, width),
+    ...{ x: dx, weight: dweight },
   });
 });
 

@@ -1,6 +1,7 @@
 // Norms of rows in kernel tests: the problems that they have in common, and what their arithmetic loses (rounding.ts).
 
 import type { Arrays } from '../../src/kernels/kernel.ts';
+import { ROW_BLOCK } from '../../src/kernels/norm-gradients.ts';
 import { average, type Bounds, byRow, ULP } from './rounding.ts';
 
 const { abs } = Math;
@@ -19,13 +20,38 @@ export const normBackwards = norms.flatMap(({ rows, width }) => [
   { rows, width, accumulate: true },
 ]);
 
-export const parameterGrads = [
-  { rows: 1, width: 1 },
-  { rows: 3, width: 5 },
-  { rows: 129, width: 37 },
-  { rows: 65, width: 65 },
-  { rows: 66, width: 268 },
+/** Of sums over rows: in the middle of a block, of several, of more than go at a time, and by blocks. */
+export const normGradients = [
+  { rows: 1, width: 1, accumulate: false, accumulateWeight: false },
+  { rows: 3, width: 5, accumulate: true, accumulateWeight: true },
+  { rows: 129, width: 37, accumulate: true, accumulateWeight: false },
+  { rows: 65, width: 65, accumulate: false, accumulateWeight: true },
+  { rows: 66, width: 268, accumulate: true, accumulateWeight: true },
+  { rows: 2100, width: 36, accumulate: true, accumulateWeight: false },
+  { rows: 96, width: 64, accumulate: false, accumulateWeight: false, byBlock: true },
+  { rows: 1100, width: 7, accumulate: true, accumulateWeight: false, byBlock: true },
 ];
+
+/**
+ * Of a sum over rows, of terms of so many roundings each: rows of a block, then the blocks on top of what is there. `sizeOf`: of a
+ * term.
+ */
+export function sumOverRows(
+  { rows, width, byBlock }: { rows: number; width: number; byBlock?: boolean },
+  before: Float64Array | undefined,
+  roundings: number,
+  sizeOf: (row: number, column: number) => number,
+): (i: number) => number {
+  return (i) => {
+    const [first, last] = byBlock
+      ? [Math.floor(i / width) * ROW_BLOCK, Math.min(rows, (Math.floor(i / width) + 1) * ROW_BLOCK)]
+      : [0, rows];
+    let sum = 0;
+    for (let r = first; r < last; r++) sum += sizeOf(r, i % width);
+    const ofBlock = (Math.min(rows, ROW_BLOCK) + roundings) * sum;
+    return ULP * (ofBlock + (byBlock ? 0 : Math.ceil(rows / ROW_BLOCK)) * (abs(before?.[i] ?? 0) + sum));
+  };
+}
 
 interface Rows {
   rows: number;

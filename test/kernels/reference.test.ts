@@ -15,11 +15,12 @@ import { embedding, embeddingBackward, tokenIndex } from '../../src/kernels/embe
 import { geglu, gegluBackward, swiglu, swigluBackward } from '../../src/kernels/gated.ts';
 import { headNorm, headNormBackward, headNormParameterGrad } from '../../src/kernels/head-norm.ts';
 import { ceilDiv, type Kernel, type Variant } from '../../src/kernels/kernel.ts';
-import { layernorm, layernormBackward, layernormParameterGrad, ROW_BLOCK } from '../../src/kernels/layernorm.ts';
+import { layernorm, layernormBackward, layernormGradients } from '../../src/kernels/layernorm.ts';
 import { matmul } from '../../src/kernels/matmul.ts';
 import type { Layout, MatmulProblem } from '../../src/kernels/matmul-problem.ts';
+import { ROW_BLOCK } from '../../src/kernels/norm-gradients.ts';
 import { patches } from '../../src/kernels/patches.ts';
-import { rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../src/kernels/rmsnorm.ts';
+import { rmsnorm, rmsnormBackward, rmsnormGradients } from '../../src/kernels/rmsnorm.ts';
 import { type RopeScaling, rope, ropeTable } from '../../src/kernels/rope.ts';
 import { STATE, stepControl } from '../../src/kernels/step-control.ts';
 import { BLOCK, sumSquares } from '../../src/kernels/sum-squares.ts';
@@ -132,12 +133,10 @@ describeOp('layernorm', async (reference) => {
     const { y, mean, rstd } = fields(results, 'y', 'mean', 'rstd');
     reference.expect('y', y);
     const data = { dy, x, weight, mean, rstd };
-    const dx = await output('dx', layernormBackward, { rows, width, accumulate: false }, data, variant);
-    reference.expect('dx', dx);
-    const partials = await output('partials', layernormParameterGrad, { rows, width }, data);
-    const sums = await sumBlocks(partials, rows, 2 * width);
-    reference.expect('dweight', sums.subarray(0, width));
-    reference.expect('dbias', sums.subarray(width));
+    const anew = { accumulate: false, accumulateWeight: false, accumulateBias: false };
+    reference.expect('dx', await output('dx', layernormBackward, { rows, width, accumulate: false }, data, variant));
+    const gradients = await run(layernormGradients, { rows, width, ...anew }, data, variant);
+    for (const name of ['dx', 'dweight', 'dbias']) reference.expect(name, field(gradients, name));
   }
 });
 
@@ -152,10 +151,10 @@ async function checkRMSNorm(reference: Reference, gainOffset?: number): Promise<
     const { y, rstd } = fields(results, 'y', 'rstd');
     reference.expect('y', y);
     const data = { dy, x, weight, rstd };
-    const dx = await output('dx', rmsnormBackward, { rows, width, accumulate: false, ...gain }, data, variant);
-    reference.expect('dx', dx);
-    const partials = await output('partials', rmsnormParameterGrad, { rows, width }, data);
-    reference.expect('dweight', await sumBlocks(partials, rows, width));
+    const anew = { accumulate: false, accumulateWeight: false, ...gain };
+    reference.expect('dx', await output('dx', rmsnormBackward, { rows, width, ...anew }, data, variant));
+    const gradients = await run(rmsnormGradients, { rows, width, ...anew }, data, variant);
+    for (const name of ['dx', 'dweight']) reference.expect(name, field(gradients, name));
   }
 }
 

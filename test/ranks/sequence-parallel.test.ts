@@ -15,7 +15,7 @@ import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { ACTIVATION_MODES, type ActivationMode, saved, withActivations } from '../../src/graph/activations.ts';
 import { liveBytes } from '../../src/graph/liveness.ts';
-import { ROW_BLOCK } from '../../src/kernels/layernorm.ts';
+import { ROW_BLOCK } from '../../src/kernels/norm-gradients.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { withLora } from '../../src/nn/lora.ts';

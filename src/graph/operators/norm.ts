@@ -1,15 +1,12 @@
 // LayerNorm and RMSNorm over the last axis, and RMSNorm over heads in packed rows. The backward pass adds to the residual
 // stream's gradient in place; parameter gradients are summed in fixed blocks of rows.
 
+import { addRows } from '../../kernels/column-sum.ts';
 import { headNormBackward, headNorm as headNormKernel, headNormParameterGrad } from '../../kernels/head-norm.ts';
 import { ceilDiv } from '../../kernels/kernel.ts';
-import {
-  layernormBackward,
-  layernorm as layernormKernel,
-  layernormParameterGrad,
-  ROW_BLOCK,
-} from '../../kernels/layernorm.ts';
-import { rmsnormBackward, rmsnorm as rmsnormKernel, rmsnormParameterGrad } from '../../kernels/rmsnorm.ts';
+import { layernormBackward, layernormGradients, layernorm as layernormKernel } from '../../kernels/layernorm.ts';
+import { ROW_BLOCK } from '../../kernels/norm-gradients.ts';
+import { rmsnormBackward, rmsnormGradients, rmsnorm as rmsnormKernel } from '../../kernels/rmsnorm.ts';
 import { at } from '../../util/at.ts';
 import type { Graph } from '../graph.ts';
 import type { Tensor } from '../program.ts';
@@ -27,32 +24,56 @@ export function layernorm(g: Graph, x: Tensor, weight: Tensor, bias: Tensor, eps
   const rstd = g.activation(`${label} rstd`, [rows]);
   g.emit(layernormKernel, { rows, width, eps }, { x, weight, bias, y, mean, rstd }, label);
   g.onBackward(y, (dy) => {
+    const read = { dy, x, weight, mean, rstd };
     if (weight.wantsGradient || bias.wantsGradient) {
-      const blocks = ceilDiv(rows, ROW_BLOCK);
-      const partial = g.activation(`d ${label} partial`, [blocks, 2 * width]);
-      g.emit(layernormParameterGrad, { rows, width }, { dy, x, mean, rstd, partials: partial }, label);
-      const all = blocksOfAll(g, partial, x, label);
-      const sums = { rows: at(all.shape, 0), stride: 2 * width };
-      const [first, second] = [weight, bias].map((parameter) =>
-        parameter.wantsGradient ? g.gradientTarget(parameter) : undefined,
-      );
-      if (first && second && first.accumulate === second.accumulate) {
-        const { gradient: y, accumulate } = second;
-        sumRows(g, all, first.gradient, { ...sums, width: 2 * width, accumulate, rest: { from: width, y } }, label);
-      } else {
-        [first, second].forEach((target, i) => {
-          if (!target) return;
-          const { gradient, accumulate } = target;
-          sumRows(g, all, gradient, { ...sums, width, offset: i * width, accumulate }, gradient.name);
-        });
-      }
-    }
-    if (x.wantsGradient) {
+      const { dx, accumulate } = inputTarget(g, x, label);
+      const [ofWeight, ofBias] = [weight, bias].map((parameter) => sumsTarget(g, parameter, x)) as [Sums, Sums];
+      const into = { dx, dweight: ofWeight.into, dbias: ofBias.into };
+      const sums = { accumulateWeight: ofWeight.accumulate, accumulateBias: ofBias.accumulate, ...blocksOf(g, x) };
+      g.emit(layernormGradients, { rows, width, accumulate, ...sums }, { ...read, ...into }, label);
+      for (const { finish } of [ofWeight, ofBias]) finish();
+    } else if (x.wantsGradient) {
       const { gradient: dx, accumulate } = g.gradientTarget(x);
-      g.emit(layernormBackward, { rows, width, accumulate }, { dy, x, weight, mean, rstd, dx }, label);
+      g.emit(layernormBackward, { rows, width, accumulate }, { ...read, dx }, label);
     }
   });
   return y;
+}
+
+/** Where the gradient of x goes: one that nothing reads, into a tensor of its own. */
+function inputTarget(g: Graph, x: Tensor, label: string): { dx: Tensor; accumulate: boolean } {
+  if (!x.wantsGradient) return { dx: g.activation(`d of what ${label} reads`, x.shape), accumulate: false };
+  const { gradient, accumulate } = g.gradientTarget(x);
+  return { dx: gradient, accumulate };
+}
+
+/** What a dispatch writes the sums of a parameter's gradient to, and what comes behind it. */
+interface Sums {
+  readonly into: Tensor;
+  readonly accumulate: boolean;
+  finish(): void;
+}
+
+const hasSomeRows = (g: Graph, x: Tensor): boolean => g.rows !== undefined && x.split?.by === 'rows';
+
+/** Where ranks have rows of x each, what each sums is kept by blocks, of which all of them are added up. */
+const blocksOf = (g: Graph, x: Tensor) => (hasSomeRows(g, x) ? { byBlock: true } : {});
+
+function sumsTarget(g: Graph, parameter: Tensor, x: Tensor): Sums {
+  const { name, size: width, wantsGradient } = parameter;
+  const target = wantsGradient ? g.gradientTarget(parameter) : undefined;
+  if (target && !hasSomeRows(g, x)) {
+    return { into: target.gradient, accumulate: target.accumulate, finish: () => undefined };
+  }
+  const blocks = hasSomeRows(g, x) ? ceilDiv(x.size / width, ROW_BLOCK) : 1;
+  const into = g.activation(`d ${name} partial`, [blocks, width]);
+  const finish = () => {
+    if (!target) return;
+    const all = blocksOfAll(g, into, x, name);
+    const { gradient, accumulate } = target;
+    g.emit(addRows, { rows: at(all.shape, 0), width, accumulate }, { x: all, y: gradient }, name);
+  };
+  return { into, accumulate: false, finish };
 }
 
 /** Options that every RMSNorm of a model has. */
@@ -77,17 +98,16 @@ export function rmsnorm(g: Graph, x: Tensor, weight: Tensor, options: RMSNormOpt
   const rstd = g.activation(`${label} rstd`, [rows]);
   g.emit(rmsnormKernel, { rows, width, eps, ...gain }, { x, weight, y, rstd }, label);
   g.onBackward(y, (dy) => {
+    const read = { dy, x, weight, rstd };
     if (weight.wantsGradient) {
-      const blocks = ceilDiv(rows, ROW_BLOCK);
-      const partial = g.activation(`d ${label} partial`, [blocks, width]);
-      g.emit(rmsnormParameterGrad, { rows, width }, { dy, x, rstd, partials: partial }, label);
-      const all = blocksOfAll(g, partial, x, label);
-      const { gradient, accumulate } = g.gradientTarget(weight);
-      sumRows(g, all, gradient, { rows: at(all.shape, 0), width, accumulate }, label);
-    }
-    if (x.wantsGradient) {
+      const { dx, accumulate } = inputTarget(g, x, label);
+      const { into: dweight, accumulate: accumulateWeight, finish } = sumsTarget(g, weight, x);
+      const sums = { accumulateWeight, ...blocksOf(g, x) };
+      g.emit(rmsnormGradients, { rows, width, accumulate, ...sums, ...gain }, { ...read, dx, dweight }, label);
+      finish();
+    } else if (x.wantsGradient) {
       const { gradient: dx, accumulate } = g.gradientTarget(x);
-      g.emit(rmsnormBackward, { rows, width, accumulate, ...gain }, { dy, x, weight, rstd, dx }, label);
+      g.emit(rmsnormBackward, { rows, width, accumulate, ...gain }, { ...read, dx }, label);
     }
   });
   return y;

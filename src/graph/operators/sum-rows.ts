@@ -20,13 +20,11 @@ export interface SumRows {
   accumulate?: boolean;
   /** The first column of y. @default 0 */
   into?: number;
-  /** Where the sums of these columns and those behind them go; `y` has those before them. @default all go to `y` */
-  rest?: { readonly from: number; readonly y: Tensor };
 }
 
 /** x (rows, stride) -> columns into..into+width-1 of y: (+)= the sum of columns offset..offset+width-1. */
 export function sumRows(g: Graph, x: Tensor, y: Tensor, sum: SumRows, label: string): void {
-  const { width, accumulate = false, into, rest } = sum;
+  const { width, accumulate = false, into } = sum;
   let { rows, stride = width, offset = 0 } = sum;
   let source = x;
   while (rows > ROWS_AT_ONCE) {
@@ -36,7 +34,6 @@ export function sumRows(g: Graph, x: Tensor, y: Tensor, sum: SumRows, label: str
     g.emit(columnSum, problem, { x: source, y: partial }, label);
     [source, rows, stride, offset] = [partial, blocks, width, 0];
   }
-  const place = { ...(into && { into }), ...(rest && { split: rest.from }) };
-  const last = { rows, width, stride, offset, rowsPerBlock: rows, accumulate, ...place };
-  g.emit(columnSum, last, { x: source, y, ...(rest && { z: rest.y }) }, label);
+  const last = { rows, width, stride, offset, rowsPerBlock: rows, accumulate, ...(into && { into }) };
+  g.emit(columnSum, last, { x: source, y }, label);
 }

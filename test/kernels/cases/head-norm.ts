@@ -9,7 +9,7 @@ import {
   headNormParameterGrad,
 } from '../../../src/kernels/head-norm.ts';
 import type { Arrays } from '../../../src/kernels/kernel.ts';
-import { ROW_BLOCK } from '../../../src/kernels/layernorm.ts';
+import { ROW_BLOCK } from '../../../src/kernels/norm-gradients.ts';
 import { row } from '../inputs.ts';
 import { rstdError } from '../norms.ts';
 import { average, ULP } from '../rounding.ts';

@@ -1,12 +1,12 @@
 // LayerNorm in kernel tests: problems, and how far f32 may stray.
 
 import type { Arrays } from '../../../src/kernels/kernel.ts';
-import { layernorm, layernormBackward, layernormParameterGrad, ROW_BLOCK } from '../../../src/kernels/layernorm.ts';
+import { layernorm, layernormBackward, layernormGradients } from '../../../src/kernels/layernorm.ts';
 import { row } from '../inputs.ts';
-import { normBackward, normBackwards, norms, parameterGrads } from '../norms.ts';
+import { normBackward, normBackwards, normGradients, norms, sumOverRows } from '../norms.ts';
 import { average, byRow, ULP } from '../rounding.ts';
 
-const { abs, min } = Math;
+const { abs } = Math;
 
 export const cases = [
   row({
@@ -48,22 +48,17 @@ export const cases = [
     bound: normBackward(true),
   }),
   row({
-    kernel: layernormParameterGrad,
-    problems: parameterGrads,
+    kernel: layernormGradients,
+    problems: normGradients.map((problem) => ({ ...problem, accumulateBias: problem.accumulateWeight })),
     inputs: ({ rows }, random) => ({ rstd: random.uniforms(rows, 0.5, 2) }),
-    bound({ rows, width }, { dy, x, mean, rstd }: Arrays<'dy' | 'x' | 'mean' | 'rstd'>) {
+    bound(problem, before: Arrays<'dy' | 'x' | 'weight' | 'mean' | 'rstd' | 'dx' | 'dweight' | 'dbias'>, after) {
+      const { width, accumulateWeight, accumulateBias } = problem;
+      const { dy, x, mean, rstd, dweight, dbias } = before;
+      const ofWeight = (r: number, c: number) => abs(dy[r * width + c]! * (x[r * width + c]! - mean[r]!) * rstd[r]!);
       return {
-        partials: (i) => {
-          const block = Math.floor(i / (2 * width));
-          const c = i % width;
-          const isBias = i % (2 * width) >= width;
-          let sum = 0;
-          for (let r = block * ROW_BLOCK; r < min(rows, (block + 1) * ROW_BLOCK); r++) {
-            const term = isBias ? 1 : (x[r * width + c]! - mean[r]!) * rstd[r]!;
-            sum += abs(dy[r * width + c]! * term);
-          }
-          return (min(rows, ROW_BLOCK) + 3) * ULP * sum;
-        },
+        ...normBackward(true)(problem, before, after),
+        dweight: sumOverRows(problem, accumulateWeight ? dweight : undefined, 3, ofWeight),
+        dbias: sumOverRows(problem, accumulateBias ? dbias : undefined, 0, (r, c) => abs(dy[r * width + c]!)),
       };
     },
   }),

@@ -1,14 +1,13 @@
 // RMSNorm in kernel tests: problems, and how far f32 may stray.
 
 import type { Arrays } from '../../../src/kernels/kernel.ts';
-import { ROW_BLOCK } from '../../../src/kernels/layernorm.ts';
-import { type RMSNormProblem, rmsnorm, rmsnormBackward, rmsnormParameterGrad } from '../../../src/kernels/rmsnorm.ts';
+import { type RMSNormProblem, rmsnorm, rmsnormBackward, rmsnormGradients } from '../../../src/kernels/rmsnorm.ts';
 import { row } from '../inputs.ts';
-import { normBackward, normBackwards, norms, parameterGrads, rstdError } from '../norms.ts';
+import { normBackward, normBackwards, normGradients, norms, rstdError, sumOverRows } from '../norms.ts';
 import { FOLDED_ROWS, inEveryCase } from '../problems.ts';
 import { ULP } from '../rounding.ts';
 
-const { abs, min } = Math;
+const { abs } = Math;
 
 export const cases = [
   row({
@@ -36,20 +35,16 @@ export const cases = [
     bound: normBackward(false),
   }),
   row({
-    kernel: rmsnormParameterGrad,
-    problems: parameterGrads,
+    kernel: rmsnormGradients,
+    problems: [...normGradients, { rows: 37, width: 36, accumulate: false, accumulateWeight: false, gainOffset: 1 }],
     inputs: ({ rows }, random) => ({ rstd: random.uniforms(rows, 0.5, 2) }),
-    bound({ rows, width }, { dy, x, rstd }: Arrays<'dy' | 'x' | 'rstd'>) {
+    bound(problem, before: Arrays<'dy' | 'x' | 'weight' | 'mean' | 'rstd' | 'dx' | 'dweight'>, after) {
+      const { width, accumulateWeight } = problem;
+      const { dy, x, rstd, dweight } = before;
+      const size = (r: number, c: number) => abs(dy[r * width + c]! * x[r * width + c]! * rstd[r]!);
       return {
-        partials: (i) => {
-          const block = Math.floor(i / width);
-          const c = i % width;
-          let sum = 0;
-          for (let r = block * ROW_BLOCK; r < min(rows, (block + 1) * ROW_BLOCK); r++) {
-            sum += abs(dy[r * width + c]! * x[r * width + c]! * rstd[r]!);
-          }
-          return (min(rows, ROW_BLOCK) + 2) * ULP * sum;
-        },
+        ...normBackward(false)(problem, before, after),
+        dweight: sumOverRows(problem, accumulateWeight ? dweight : undefined, 2, size),
       };
     },
   }),

@@ -46,6 +46,8 @@ export interface SimulatedPart {
   readonly prefetch?: boolean | undefined;
   /** Whether `hostBytes` is a limit of the run's, within which updates there may begin before a step is decided. @default false */
   readonly hostIsLimited?: boolean | undefined;
+  /** Told of what lies below, behind each operation. @default nobody is */
+  readonly watch?: ((below: SimulatedBelow) => void) | undefined;
 }
 
 /** A pass on one rank, from step to step. */
@@ -58,6 +60,7 @@ export class Simulation {
   readonly #ranks: SimulatedRanks | undefined;
   readonly #tiers: SimulatedBelow;
   readonly #readAhead: number;
+  readonly #watch: SimulatedPart['watch'];
   readonly #places: SharedPlaces<Command>;
   readonly #activations: SimulatedActivations;
   /** Seconds of each operation, on the GPU or on the host. */
@@ -82,12 +85,13 @@ export class Simulation {
   readonly #left: (Command | undefined)[] = [];
 
   constructor(
-    { fit, pass, schedule, hostBytes, ranks, prefetch = true, hostIsLimited = false }: SimulatedPart,
+    { fit, pass, schedule, hostBytes, ranks, prefetch = true, hostIsLimited = false, watch }: SimulatedPart,
     machine: Machine,
     pipeline?: SimulatedPipeline,
   ) {
     const { map, slots, staging, durable } = fit;
     this.#fit = fit;
+    this.#watch = watch;
     this.#ranks = ranks;
     this.#map = map;
     this.#pass = pass;
@@ -244,6 +248,7 @@ export class Simulation {
       const completion = this.#completions.get(m);
       if (completion && isOnHost(operation)) this.#discard(completion.frees);
       else if (completion) this.#keepBelow(completion, m);
+      this.#watch?.(this.#tiers);
     }
     this.#link.flush();
   }

@@ -37,6 +37,7 @@ export type { AdapterSummary } from '../gpu/device.ts';
 export { STATES, type State } from '../memory/layout/states.ts';
 export * as drawing from '../report/drawing.ts';
 export type { DiskRoom } from '../runtime/browser/room.ts';
+export type { DataKind, PlannedLinks, RunPlan, TierPlan } from '../train/plan/run-plan.ts';
 export { fineTuningSettings } from '../train/run/fine-tuning.ts';
 export type { MemoryBound, MemoryRecord } from '../train/run/memory-record.ts';
 export type { RunSummary } from '../train/run/run-events.ts';

@@ -12,13 +12,14 @@ import { trainBpe } from '../data/train-bpe.ts';
 import type { AdapterLimits } from '../engine/compile/workload.ts';
 import { keptAdapter, keptLimits, limitsIn } from '../engine/observe/adapter-records.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
+import type { RunPlan } from '../train/plan/run-plan.ts';
 import { type RunSettings, readSettings } from '../train/run/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { classesIn } from './class-settings.ts';
 import { countedIn, recordsIn } from './conversations.ts';
 import { CurrentDevice } from './current-device.ts';
 import { notesOn } from './environment.ts';
-import { compareActivationPolicies, comparePolicies, estimateRun, KnownRuns } from './estimate.ts';
+import { compareActivationPolicies, comparePolicies, estimateRun, KnownRuns, planRun } from './estimate.ts';
 import type { ActivationPolicyFigures, Estimate, PolicyComparison } from './estimate-types.ts';
 import { Exports } from './exports.ts';
 import { KeptRuns } from './kept-runs.ts';
@@ -122,6 +123,15 @@ export class TrainerService {
     const speed = device && (await this.#speeds.of(device, wanted, size, isQuiet, confined));
     const room = await this.#host.room();
     return { ...found, ...(speed && { tokensPerSecond: speed }), room };
+  }
+
+  /**
+   * Where the bytes of a run would lie, what a step of it would move over each link, and its budgets: the figures of `holdfast plan`.
+   * `stored`: see `estimate`. Errors: HoldfastError for settings that make no model, and where the budget is too small.
+   */
+  async plan(settings: RunSettings, memory: MemorySettings = {}, stored?: StoredWeights): Promise<RunPlan> {
+    const [wanted, limits] = [readSettings(settings), await this.#limits()];
+    return planRun(wanted, readMemory(memory), limits, stored ?? (await this.#stored.of(wanted)), this.#known);
   }
 
   /** Bytes that each policy would move in a step. Errors: HoldfastError where the budget is too small. */

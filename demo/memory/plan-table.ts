@@ -1,7 +1,8 @@
 // `PlanTable`: where the bytes of a run lie and what a step of it moves over each link, in the figures of `holdfast plan`, in a part of
 // the page that is worked out once it is opened.
 
-import { formatBytes, type RunPlan, type TierPlan } from '../../src/browser/index.ts';
+import { formatBytes, type RunForecast, type RunPlan, type TierPlan } from '../../src/browser/index.ts';
+import { plain, shortDuration } from '../figures.ts';
 import { make, setText } from '../page.ts';
 
 const TIERS = { gpu: 'GPU', host: 'host memory', disk: 'disk' } as const satisfies Record<
@@ -16,14 +17,16 @@ const KINDS = {
 const keysOf = <K extends string>(record: Readonly<Record<K, unknown>>): K[] => Object.keys(record) as K[];
 const said = (bytes: number): string => (bytes > 0 ? formatBytes(bytes) : '–');
 
-/** Sentences on the budgets of a run and on what a step of it moves. */
-export function planSentences({ smallest, unlimited, comfortable, links: { gpu, disk } }: RunPlan): string[] {
+/** Sentences on the budgets of a run and on what a step of it moves, computes and takes. */
+export function planSentences(plan: RunForecast): string[] {
+  const { smallest, unlimited, comfortable, tiers, links, flops, step } = plan;
+  const { gpu, disk } = links;
   const beside = [
     ...(gpu.activations > 0 ? [`${formatBytes(gpu.activations)} of activations each way`] : []),
     ...(gpu.recovery > 0 ? [`${formatBytes(gpu.recovery)} against the loss of a device`] : []),
   ];
   return [
-    `It works within ${formatBytes(smallest)} of GPU memory, and takes ${formatBytes(unlimited)} without a budget. ` +
+    `Its peak on the GPU is ${formatBytes(tiers.gpu.all)}. It works within ${formatBytes(smallest)}, and takes ${formatBytes(unlimited)} without a budget. ` +
       (comfortable === undefined
         ? 'No budget is comfortable, within 5 % of a step without one.'
         : `Within ${formatBytes(comfortable)} a step takes at most 5 % longer.`),
@@ -35,8 +38,14 @@ export function planSentences({ smallest, unlimited, comfortable, links: { gpu, 
             (disk.bound === undefined ? '.' : `; of chunks that is ${formatBytes(disk.bound)} at least.`),
         ]
       : []),
+    `It computes ${gigaFLOP(flops.step)} GFLOP, ${flops.recomputed > 0 ? `${gigaFLOP(flops.recomputed)} of them` : 'none of them'} to recompute activations.` +
+      (step
+        ? ` Here that takes ${shortDuration(step.seconds)}, ${step.from === 'run' ? 'as in a run of this shape' : 'by the times of other steps'}.`
+        : ''),
   ];
 }
+
+const gigaFLOP = (flops: number): string => plain(flops / 1e9);
 
 export class PlanTable {
   /** Called when it is opened: the figures are asked for then. */
@@ -52,13 +61,13 @@ export class PlanTable {
     });
   }
 
-  /** Whether anybody looks at it. */
+  /** Whether it is looked at. */
   get isOpen(): boolean {
     return this.#details.open;
   }
 
   /** Of a run that does not fit there is only why. */
-  show(plan: RunPlan | string): void {
+  show(plan: RunForecast | string): void {
     if (typeof plan === 'string') {
       setText(this.#content, plan);
       return;

@@ -1,9 +1,10 @@
 // The estimate of what a run would need and move, before it is started: worked out from its settings alone, as fit.ts
-// does it for the run, and by the code of `holdfast plan` (train/plan/run-plan.ts).
+// does it for the run, and by the code of `holdfast plan` (train/run/run-plan.ts).
 
 import { fitMemory } from '../engine/compile/fit.ts';
 import type { Fit } from '../engine/compile/fitted.ts';
 import { flopsOf, isConfined } from '../engine/compile/pass-figures.ts';
+import type { LinkRates } from '../engine/compile/rates.ts';
 import { type PolicyName, schedule, slotsAt } from '../engine/compile/schedule.ts';
 import { type AdapterLimits, DEFAULT_LIMITS } from '../engine/compile/workload.ts';
 import { machineOf } from '../engine/simulate/machine.ts';
@@ -14,15 +15,9 @@ import { findGaps } from '../memory/plan/gaps.ts';
 import { ORDERS } from '../memory/plan/policies.ts';
 import { parameterCount, trainedCount } from '../nn/model.ts';
 import { compareActivations } from '../train/plan/activation-comparison.ts';
-import {
-  type PlannedWorkload,
-  planWithin,
-  planWorkload,
-  type RunPlan,
-  type RunToPlan,
-} from '../train/plan/run-plan.ts';
 import { secondsWithin, simulatedSeconds } from '../train/plan/simulated-seconds.ts';
-import type { Confined } from '../train/plan/step-times.ts';
+import type { Confined, StepSize } from '../train/plan/step-times.ts';
+import { type PlannedWorkload, planWithin, planWorkload, type RunPlan, type RunToPlan } from '../train/run/run-plan.ts';
 import { generates, momentDtypeIn, type RunSettings } from '../train/run/run-settings.ts';
 import { type StoredAs, storedModel } from '../train/run/stored-model.ts';
 import type { TrainingPasses } from '../train/step/training-workload.ts';
@@ -54,6 +49,8 @@ interface Known {
   readonly trained: number;
   /** Of a step without a budget, on the simulated clock; absent until it is asked for. */
   seconds?: number | undefined;
+  /** The budget that was asked for last, and its fit. */
+  latest?: { readonly gpu: number; readonly fit: Fit<TrainingPasses> };
 }
 
 /** What settings and budget alone say. */
@@ -87,7 +84,7 @@ export function estimateRun(
     dispatchesPerStep: whole.passes.step.operations.length,
   };
   try {
-    const found = fitOf(planned, memory, limits);
+    const found = fitOf(run, memory, limits);
     const { peak, nonModel, map, slots } = found;
     const fit = { peak, activations: nonModel.arenas, chunkBytes: map.chunkBytes, slots, chunks: map.count };
     if (!isConfined(found)) return { ...figures, fit: { ...fit, slowdown: 1 } };
@@ -95,13 +92,18 @@ export function estimateRun(
     return {
       ...figures,
       fit: { ...fit, ...(slowdown !== undefined && { slowdown }) },
-      secondsWithin: (resident, link) => secondsWithin(found, whole, resident, limits, { ...memory, link }),
+      secondsWithin: timeWithin(found, whole, limits, memory),
     };
   } catch (error) {
     if (!(error instanceof HoldfastError)) throw error;
     return { ...figures, problem: error.message };
   }
 }
+
+const timeWithin =
+  (fit: Fit<TrainingPasses>, whole: Fit<TrainingPasses>, limits: AdapterLimits, memory: MemorySettings) =>
+  (resident: number, link: LinkRates | undefined): number | undefined =>
+    secondsWithin(fit, whole, resident, limits, { ...memory, link });
 
 /** By the rates that fits go by. Undefined where the host has no room for what is not on the GPU. */
 function slowdownOf(
@@ -115,9 +117,17 @@ function slowdownOf(
   return seconds === undefined || run.seconds === undefined ? undefined : seconds / run.seconds;
 }
 
+interface PlannedHere {
+  readonly plan: RunPlan;
+  /** Of its step without a budget. */
+  readonly size: StepSize;
+  /** As `RunEstimate` has it. */
+  readonly secondsWithin?: Confined['seconds'];
+}
+
 /**
- * Where the bytes of a run would lie and what a step of it would move, as `holdfast plan` says it. Errors: HoldfastError for settings
- * that make no model, and where it does not fit.
+ * Where the bytes of a run would lie and what a step of it would move and compute, as `holdfast plan` says it. Errors: HoldfastError
+ * for settings that make no model, and where it does not fit.
  */
 export async function planRun(
   settings: RunSettings,
@@ -125,14 +135,20 @@ export async function planRun(
   limits: AdapterLimits = DEFAULT_LIMITS,
   stored?: StoredWeights,
   known = new KnownRuns(),
-): Promise<RunPlan> {
-  const run = toPlan(settings, memory, limits, stored);
-  const { planned } = knownOf(known, run);
+): Promise<PlannedHere> {
+  const asked = toPlan(settings, memory, limits, stored);
+  const run = knownOf(known, asked);
+  const { planned } = run;
   await nextTask();
-  const fit = fitOf(planned, memory, limits);
+  const fit = fitOf(run, memory, limits);
   const highs = await loadSolver();
   await nextTask();
-  return planWithin(highs, run, planned, fit);
+  const { step } = planned.whole.passes;
+  return {
+    plan: planWithin(highs, asked, planned, fit),
+    size: { dispatches: step.operations.length, flops: flopsOf(step) },
+    ...(isConfined(fit) && { secondsWithin: timeWithin(fit, planned.whole, limits, memory) }),
+  };
 }
 
 /**
@@ -146,9 +162,9 @@ export async function comparePolicies(
   stored?: StoredWeights,
   known = new KnownRuns(),
 ): Promise<PolicyComparison> {
-  const { planned } = knownOf(known, toPlan(settings, memory, limits, stored));
+  const run = knownOf(known, toPlan(settings, memory, limits, stored));
   await nextTask();
-  const { passes, slots, map } = fitOf(planned, memory, limits);
+  const { passes, slots, map } = fitOf(run, memory, limits);
   const { trace, extra } = passes.step;
   const policies: PolicyComparison['policies'][number][] = [];
   for (const name of ['planned', ...(Object.keys(ORDERS) as (keyof typeof ORDERS)[])] satisfies PolicyName[]) {
@@ -221,14 +237,16 @@ function knownOf(known: KnownRuns, run: RunToPlan): Known {
 
 /** Errors: HoldfastError for a budget that is too small, and for too little room below it. */
 function fitOf(
-  { workload, options, whole }: PlannedWorkload,
+  run: Known,
   { gpu, host = Number.POSITIVE_INFINITY, disk }: MemorySettings,
   limits: AdapterLimits,
 ): Fit<TrainingPasses> {
+  const { workload, options, whole } = run.planned;
   if (gpu === undefined) return whole;
-  const found = fitMemory(workload, limits, gpu, options);
-  divideBelow(found, disk, host);
-  return found;
+  if (run.latest?.gpu !== gpu) run.latest = { gpu, fit: fitMemory(workload, limits, gpu, options) };
+  const { fit } = run.latest;
+  divideBelow(fit, disk, host);
+  return fit;
 }
 
 /** On disk at most: values and moments of what trains, in as many checkpoints as lie there at once. */

@@ -154,7 +154,8 @@ describe('holdfast plan', () => {
         unlimited,
         tiers,
         links,
-      } = await planRun({ ...settings, ...changes }, memory);
+        flops,
+      } = (await planRun({ ...settings, ...changes }, memory)).plan;
       const of = `${given} ${args}`;
       expect(said, of).toMatchObject({
         comfortableBudget: comfortable,
@@ -162,6 +163,7 @@ describe('holdfast plan', () => {
         unlimited,
         tiers,
         links,
+        flops,
       });
       const { fit, ...estimate } = estimateRun({ ...settings, ...changes }, memory);
       expect(estimate, of).toMatchObject({ smallest, unlimited, parameters: said.parameters, trained: said.trained });

@@ -2,18 +2,18 @@
 // each other. A run beside it is cli/plan-as-run.test.ts.
 
 import { describe, expect, test } from 'vitest';
-import { fitMemory } from '../../src/engine/compile/fit.ts';
+import { fitInTime, fitMemory } from '../../src/engine/compile/fit.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { loadSolver } from '../../src/memory/plan/bound.ts';
 import { COMFORT } from '../../src/train/plan/comfortable.ts';
+import { simulatedSeconds } from '../../src/train/plan/simulated-seconds.ts';
 import {
   DATA_KINDS,
   type PlannedMemory,
   planWithin,
   planWorkload,
   type TierPlan,
-} from '../../src/train/plan/run-plan.ts';
-import { simulatedSeconds } from '../../src/train/plan/simulated-seconds.ts';
+} from '../../src/train/run/run-plan.ts';
 import { defaultSettings } from '../../src/train/run/run-settings.ts';
 
 const highs = await loadSolver();
@@ -87,6 +87,30 @@ test('over each link no less moves than the bound, which is known of a disk unle
     read: expect.any(Number),
     written: expect.any(Number),
   });
+});
+
+test('of a fit that is found in time the seconds are fewer than were asked for, and the best takes no more', () => {
+  let [found, refused] = [0, 0];
+  for (const changes of [{}, { batch: 2, accumulate: 2 }, { optimizerDevice: 'cpu' }] as const) {
+    const { whole, workload, options, smallest } = planWorkload({
+      ...{ settings: { ...settings, ...changes }, memory: {}, limits },
+    });
+    const secondsOf = (fit: typeof whole) => simulatedSeconds(fit, limits) ?? 0;
+    for (const share of [0, 0.1, 0.5]) {
+      const budget = Math.round(smallest + share * (whole.peak - smallest));
+      for (const times of [1.05, 2, 5, 12]) {
+        const most = times * secondsOf(whole);
+        const first = fitInTime(workload, limits, budget, most, options);
+        if (first) found++;
+        else refused++;
+        if (!first) continue;
+        expect(secondsOf(first), `${JSON.stringify(changes)} ${share} ${times}`).toBeLessThan(most);
+        expect(secondsOf(fitMemory(workload, limits, budget, options))).toBeLessThan(most);
+      }
+    }
+  }
+  expect(found).toBeGreaterThan(5);
+  expect(refused).toBeGreaterThan(5);
 });
 
 test('within a comfortable budget a step takes hardly longer than without one; where each step is kept below, none may be', () => {

@@ -28,7 +28,7 @@ describe('without a machine', () => {
     expect(below.host).toBeLessThanOrEqual(300e3);
     expect(below.disk).toBeGreaterThan(0);
     expect(await plan(...SMALL, ...within, ...little, ...DISK)).toMatch(
-      /^ {2}GPU .*\n {2}host .* \d+ KB\n {2}disk .*B\n.*\n.*up to the GPU.*\n.*\n.*from disk, .*B to it/m,
+      /^ {2}GPU .*\n {2}host .* \d+ KB\n {2}disk .*B\n.*\n.*up to the GPU.*\n.*\n.*from disk, .*B written to it/m,
     );
     const refused = /there are 300 KB of host memory and no disk; --host-memory (\dMB) would do$/;
     const message = await plan(...SMALL, ...within, ...little).catch((error: Error) => error.message);

@@ -3,7 +3,7 @@
 import type { Highs } from 'highs';
 import { fitMemory } from '../../engine/compile/fit.ts';
 import { stepPass } from '../../engine/compile/pass.ts';
-import { flopsOf, offloadedBytes, recomputedFlops } from '../../engine/compile/pass-figures.ts';
+import { flopsOf, offloadedBytes } from '../../engine/compile/pass-figures.ts';
 import { type PolicyName, schedule, slotsAt } from '../../engine/compile/schedule.ts';
 import type { AdapterLimits } from '../../engine/compile/workload.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../graph/activations.ts';
@@ -29,7 +29,7 @@ import {
   planWithin,
   planWorkload,
   type RunPlan,
-} from '../../train/plan/run-plan.ts';
+} from '../../train/run/run-plan.ts';
 import { generates, type RunSettings } from '../../train/run/run-settings.ts';
 import { traceStep } from '../../train/step/step-programs.ts';
 import { formatBytes } from '../../util/bytes.ts';
@@ -118,14 +118,24 @@ function linkLines({ gpu, disk }: PlannedLinks, policy: PolicyName): string[] {
   ];
   const by = policy === 'planned' ? '' : `, by ${policy}`;
   return [
-    `  ${shown(gpu.up)}  up to the GPU, ${formatBytes(gpu.down)} down${by}${beside.length > 0 ? `; ${beside.join(', ')}` : ''}`,
+    `  ${shown(gpu.up)}  moved up to the GPU, ${formatBytes(gpu.down)} down${by}${beside.length > 0 ? `; ${beside.join(', ')}` : ''}`,
     `            chunks ${formatBytes(gpu.chunks)}: ${ratioOf(gpu.chunks, gpu.bound).toFixed(3)} x the least of any schedule (linear bound ${formatBytes(gpu.bound)})`,
     ...(disk
       ? [
-          `  ${shown(disk.read)}  from disk, ${formatBytes(disk.written)} to it${disk.bound === undefined ? '' : `; at least ${formatBytes(disk.bound)} of chunks both ways (linear bound)`}`,
+          `  ${shown(disk.read)}  read from disk, ${formatBytes(disk.written)} written to it${disk.bound === undefined ? '' : `; at least ${formatBytes(disk.bound)} of chunks both ways (linear bound)`}`,
         ]
       : []),
   ];
+}
+
+const recomputedShare = ({ step, recomputed }: RunPlan['flops']): number => recomputed / (step - recomputed);
+
+/** `, of which 0.22 recompute activations: 0.1 % more than without that`. */
+function recomputedWords(flops: RunPlan['flops']): string {
+  const { recomputed } = flops;
+  if (recomputed === 0) return ', none of them to recompute activations';
+  const more = (100 * recomputedShare(flops)).toPrecision(2);
+  return `, ${(recomputed / 1e9).toPrecision(3)} of them to recompute activations: ${more} % more arithmetic`;
 }
 
 /** Nothing is as little as it can be. */
@@ -168,14 +178,12 @@ export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBa
   const [padding, held] = [trainable.padding + frozen.padding, trainable.held + frozen.held];
   const tiled = trainable.tiled + frozen.tiled;
   const { chunks } = trainable;
-  const flops = flopsOf(passes.step);
   const full = frozen.chunks > 0 ? fullStepFlops(makeModel(config), settings, limits) : undefined;
-  const again = recomputedFlops(passes.step);
   const { order, activations } = found.workload;
   const modes = activations?.modes ?? [];
   const offloaded = offloadedBytes(passes.step);
   const stashed = found.stashes.reduce((a, b) => a + b, 0);
-  const { comfortable, tiers, links } = planWithin(highs, toPlan, planned, found);
+  const { comfortable, tiers, links, flops } = planWithin(highs, toPlan, planned, found);
   const update = backwardPasses && updateFacts(found, backwardPasses);
   const kept = keptBytes(map.dtype, map.momentDtype);
   const belowBytes = optimizerKinds(map.dtype, map.momentDtype).reduce((sum, kind) => sum + elementBytesOf(kind), 0);
@@ -190,7 +198,7 @@ export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBa
         trained: trainedCount(model),
         ...(split !== undefined && { optimizerSplit: split }),
         ...(update && { update }),
-        flops: { step: flops, ...(full !== undefined && { fullStep: full }) },
+        flops: { ...flops, ...(full !== undefined && { fullStep: full }) },
         modelDataBytes: found.residents * map.chunkBytes,
         bytesPerParameter: { all: trainedBytes, kept },
         chunks: {
@@ -214,8 +222,8 @@ export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBa
         accumulateOrder: order?.order ?? 'batch',
         activations: {
           modes,
-          recomputedFlops: again.flops,
-          share: again.share,
+          recomputedFlops: flops.recomputed,
+          share: recomputedShare(flops),
           offloadedBytes: offloaded,
           bytesBelow: stashed,
         },
@@ -244,19 +252,19 @@ export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBa
           ]
         : []),
       `            ${chunks} chunks of ${formatBytes(trace.chunkBytes)} a kind, ${tiled} tensors tiled by rows, ${((100 * padding) / held).toFixed(3)} % padding`,
-      `  ${shown(nonModel.arenas)}  activations, batch ${batch} x ${context} (${aliveWords(nonModel)}): ${describeModes(modes)}${again.flops > 0 ? `, ${(100 * again.share).toFixed(1)} % more arithmetic` : ''}`,
+      `  ${shown(nonModel.arenas)}  activations, batch ${batch} x ${context} (${aliveWords(nonModel)}): ${describeModes(modes)}`,
       ...(update ? [describeUpdate(update)] : []),
       `  ${shown(nonModel.persistent)}  inputs, scalars, masks, uniforms${generates(settings) ? ', and keys and values for samples (--sample-tokens)' : ''}`,
       `  ${shown(smallest)}  is the smallest budget that works`,
       comfortable === undefined
         ? `            no budget is comfortable, within 5 % of a step without one, which takes ${formatBytes(resident.peak)}${options.recovery === 'checkpoint' ? '' : ': each step is kept below it as well (--recovery checkpoint: it is not)'}`
         : `  ${shown(comfortable)}  is a comfortable one: within 5 % of a step without a budget, which takes ${formatBytes(resident.peak)}`,
-      `  ${shown(budget)}  budget, ${formatBytes(peak)} of it used: ${slots} slots for ${chunkCount(trace)} chunks${besides(room, slots)}, ${staging.down} of staging down, ${staging.up} up`,
+      `  ${shown(peak)}  is the peak within a budget of ${formatBytes(budget)}: ${slots} slots for ${chunkCount(trace)} chunks${besides(room, slots)}, ${staging.down} of staging down, ${staging.up} up`,
       ...tierLines(tiers),
-      `a step of ${accumulate} micro-batch${accumulate === 1 ? '' : 'es'} moves`,
+      `a step of ${accumulate} micro-batch${accumulate === 1 ? '' : 'es'}`,
       ...(order ? [`            ${describeOrder(order.order, found.orderSeconds)}`] : []),
       ...linkLines(links, flags.policy),
-      `  ${(flops / 1e9).toPrecision(4)} GFLOP a step${full === undefined ? '' : `, ${(flops / full).toFixed(3)} x those of a step that trains all of it`}`,
+      `  ${`${(flops.step / 1e9).toPrecision(4)} GFLOP`.padStart(8)}${recomputedWords(flops)}${full === undefined ? '' : `, ${(flops.step / full).toFixed(3)} x those of a step that trains all of it`}`,
       ...(adapter && expected ? [stepTimeLine(expected, settings, adapter)] : []),
       `planned in ${milliseconds.toFixed(0)} ms: ${trace.moments.length} moments, ${cost.loads} loads, ${cost.stores} stores, ${describeRates(basis)}`,
       ...(flags.print ?? []).flatMap((part) => ['', LISTINGS[part](found, plan)]),

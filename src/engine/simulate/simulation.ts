@@ -46,7 +46,7 @@ export interface SimulatedPart {
   readonly prefetch?: boolean | undefined;
   /** Whether `hostBytes` is a limit of the run's, within which updates there may begin before a step is decided. @default false */
   readonly hostIsLimited?: boolean | undefined;
-  /** Told of what lies below, behind each operation. @default nobody is */
+  /** Told of what lies below, behind each operation. @default nothing is */
   readonly watch?: ((below: SimulatedBelow) => void) | undefined;
 }
 
@@ -90,13 +90,8 @@ export class Simulation {
     pipeline?: SimulatedPipeline,
   ) {
     const { map, slots, staging, durable } = fit;
-    this.#fit = fit;
-    this.#watch = watch;
-    this.#ranks = ranks;
-    this.#map = map;
-    this.#pass = pass;
-    this.#schedule = schedule;
-    this.#machine = machine;
+    [this.#fit, this.#map, this.#pass, this.#schedule] = [fit, map, pass, schedule];
+    [this.#ranks, this.#machine, this.#watch] = [ranks, machine, watch];
     const { hostSlots, beside, homes } = sharesBelow(fit, machine, hostBytes);
     const chunksBelow = new SimulatedTiers(hostSlots, (id) => this.#sizeOf(id), machine.disk);
     chunksBelow.nextUse = (id) => this.#nextUse(id);

@@ -5,13 +5,12 @@ export const COMFORT = 0.05;
 /** Halvings of the way from the smallest budget to all. */
 const HALVINGS = 4;
 
-/** `efficiency`: the seconds of the fastest step in those of one within a budget. Undefined where no budget up to `most` is comfortable. */
+/** `isComfortable`: of what is in between. Undefined where no budget up to `most` is. */
 export function leastComfortable(
   smallest: number,
   most: number,
-  efficiency: (budget: number) => number,
+  isComfortable: (budget: number) => boolean,
 ): number | undefined {
-  const isComfortable = (budget: number) => efficiency(budget) * (1 + COMFORT) >= 1;
   let [less, enough] = [smallest, Math.max(smallest, most)];
   if (!isComfortable(enough)) return undefined;
   for (let i = 0; i < HALVINGS; i++) {

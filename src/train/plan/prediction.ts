@@ -25,7 +25,7 @@ import { checkStages } from '../../nn/pipeline-parallel.ts';
 import { at } from '../../util/at.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import { leastComfortable } from './comfortable.ts';
+import { COMFORT, leastComfortable } from './comfortable.ts';
 import {
   belowOf,
   type Changes,
@@ -377,7 +377,8 @@ export class Predictor {
    * where there is none.
    */
   comfortable(hostBytes: number): number | undefined {
-    return leastComfortable(this.smallest, this.resident.bytes, (budget) => this.at(budget, hostBytes).efficiency);
+    const isComfortable = (budget: number) => this.at(budget, hostBytes).efficiency * (1 + COMFORT) >= 1;
+    return leastComfortable(this.smallest, this.resident.bytes, isComfortable);
   }
 }
 

@@ -6,10 +6,10 @@
 
 import type { Highs } from 'highs';
 import { needBelow } from '../../engine/compile/candidate.ts';
-import { fitMemory } from '../../engine/compile/fit.ts';
+import { fitInTime, fitMemory } from '../../engine/compile/fit.ts';
 import type { Fit } from '../../engine/compile/fitted.ts';
 import { type FitOptions, leastMemory, type Recovery } from '../../engine/compile/least.ts';
-import { offloadedBytes } from '../../engine/compile/pass-figures.ts';
+import { flopsOf, offloadedBytes, recomputedFlops } from '../../engine/compile/pass-figures.ts';
 import { type PassSchedule, type PolicyName, schedule, slotsAt } from '../../engine/compile/schedule.ts';
 import { type AdapterLimits, heldByUpdate, type Workload } from '../../engine/compile/workload.ts';
 import { optionsOf } from '../../engine/run/arrangement.ts';
@@ -25,15 +25,14 @@ import { findGaps } from '../../memory/plan/gaps.ts';
 import { mostHere } from '../../memory/plan/plan.ts';
 import { type Model, optimizedOn } from '../../nn/model.ts';
 import { at } from '../../util/at.ts';
-import { unlessRefused } from '../../util/errors.ts';
 import { traceGeneration } from '../inference/generation-workload.ts';
-import { generates, type RunSettings } from '../run/run-settings.ts';
-import { type StoredAs, storedModel } from '../run/stored-model.ts';
+import { COMFORT, leastComfortable } from '../plan/comfortable.ts';
+import { simulatedSeconds } from '../plan/simulated-seconds.ts';
 import { chooseSplit } from '../step/optimizer-split.ts';
 import { checkBatch, traceStep } from '../step/step-programs.ts';
 import { type TrainingPasses, trainingWorkload } from '../step/training-workload.ts';
-import { leastComfortable } from './comfortable.ts';
-import { simulatedSeconds } from './simulated-seconds.ts';
+import { generates, type RunSettings } from './run-settings.ts';
+import { type StoredAs, storedModel } from './stored-model.ts';
 
 /** Where model data lies: see MemoryOptions. */
 export interface PlannedMemory {
@@ -139,6 +138,8 @@ export interface RunPlan {
   readonly tiers: Readonly<Record<'gpu' | 'host' | 'disk', TierPlan>>;
   /** What a step moves. */
   readonly links: PlannedLinks;
+  /** Multiplications and additions of a step; `recomputed`: those of them that make activations again. */
+  readonly flops: { readonly step: number; readonly recomputed: number };
 }
 
 /** Bytes of a step. */
@@ -168,6 +169,7 @@ export function planWithin(highs: Highs, run: RunToPlan, planned: PlannedWorkloa
   return {
     ...{ smallest: planned.smallest, unlimited: planned.whole.peak },
     ...(comfortable !== undefined && { comfortable }),
+    flops: { step: flopsOf(step), recomputed: recomputedFlops(step).flops },
     ...(fit === planned.whole ? residentFigures(fit, plan) : figuresWithin(highs, run, fit, plan)),
   };
 }
@@ -177,14 +179,14 @@ function comfortableBudget(
   { memory, limits }: RunToPlan,
   { workload, options, whole, smallest }: PlannedWorkload,
 ): number | undefined {
-  const { policy } = memory;
-  const fastest = simulatedSeconds(whole, limits) ?? Number.POSITIVE_INFINITY;
+  const { policy = 'planned' } = memory;
+  const most = (1 + COMFORT) * (simulatedSeconds(whole, limits) ?? Number.POSITIVE_INFINITY);
   return leastComfortable(smallest, whole.peak, (budget) => {
     // Nothing is kept below what has room for everything.
-    if (budget >= whole.peak && options.recovery === 'checkpoint') return 1;
-    const found = unlessRefused(() => fitMemory(workload, limits, budget, options));
-    const seconds = found && simulatedSeconds(found, limits, { policy });
-    return seconds === undefined ? 0 : fastest / seconds;
+    if (budget >= whole.peak && options.recovery === 'checkpoint') return true;
+    const found = fitInTime(workload, limits, budget, most, options);
+    if (!found || policy === 'planned') return found !== undefined;
+    return (simulatedSeconds(found, limits, { policy }) ?? most) < most;
   });
 }
 

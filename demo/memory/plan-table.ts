@@ -38,14 +38,15 @@ export function planSentences(plan: RunForecast): string[] {
             (disk.bound === undefined ? '.' : `; of chunks that is ${formatBytes(disk.bound)} at least.`),
         ]
       : []),
-    `It computes ${gigaFLOP(flops.step)} GFLOP, ${flops.recomputed > 0 ? `${gigaFLOP(flops.recomputed)} of them` : 'none of them'} to recompute activations.` +
+    `It computes ${sayFLOP(flops.step)}, ${flops.recomputed > 0 ? `${sayFLOP(flops.recomputed)} of them` : 'none of them'} to recompute activations.` +
       (step
         ? ` Here that takes ${shortDuration(step.seconds)}, ${step.from === 'run' ? 'as in a run of this shape' : 'by the times of other steps'}.`
         : ''),
   ];
 }
 
-const gigaFLOP = (flops: number): string => plain(flops / 1e9);
+const sayFLOP = (flops: number): string =>
+  flops < 1e9 ? `${plain(flops / 1e6)} MFLOP` : `${plain(flops / 1e9)} GFLOP`;
 
 export class PlanTable {
   /** Called when it is opened: the figures are asked for then. */

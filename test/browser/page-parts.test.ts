@@ -197,7 +197,7 @@ test('a plan is worked out once it is looked at, by tier, kind and link, and tha
     'A step moves 2.00 MB up to the GPU and 3.00 MB down, 1.00 MB against the loss',
   );
   expect(details.textContent).toContain(
-    'It computes 5 GFLOP, 0.25 of them to recompute activations. Here that takes 64.2 ms, as in a run of this shape.',
+    'It computes 5 GFLOP, 250 MFLOP of them to recompute activations. Here that takes 64.2 ms, as in a run of this shape.',
   );
   details.open = false;
 });

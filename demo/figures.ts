@@ -31,6 +31,12 @@ export function longDuration(seconds: number): string {
   return `${whole(s / 86_400)} days`;
 }
 
+/** "64.2 ms", "1.24 s", "8 min 20 s" */
+export function shortDuration(seconds: number): string {
+  if (seconds < 0.9995) return `${Number((seconds * 1e3).toPrecision(3))} ms`;
+  return seconds < 100 ? `${Number(seconds.toPrecision(3))} s` : longDuration(seconds);
+}
+
 /** "just now", "5 min ago" */
 export function ago(milliseconds: number): string {
   const seconds = (Date.now() - milliseconds) / 1000;

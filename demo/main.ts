@@ -259,6 +259,7 @@ async function estimate(): Promise<void> {
     model.showEstimate(found, settings);
     if (found && !open) memory.showEstimate(found);
     own.showVerdict(found, asked, settings);
+    if (settings && !open) await memory.showPlan(trainer, settings, stored);
   } catch (error) {
     if (nth !== estimates) return;
     model.showProblem(messageOf(error));
@@ -267,6 +268,7 @@ async function estimate(): Promise<void> {
   }
   if (!open) return;
   memory.showEstimate(await trainer.estimate(open, memory.memory));
+  await memory.showPlan(trainer, open);
   await memory.compare(trainer, open);
 }
 

@@ -12,7 +12,9 @@ import {
   type RunEvent,
   type RunSettings,
   type StepPicture,
+  type StoredWeights,
 } from '../src/browser/index.ts';
+import { PlanTable } from './memory/plan-table.ts';
 import { POLICY_WORDS } from './memory/words.ts';
 import { MemoryView } from './memory-view.ts';
 import { byId, make, setText } from './page.ts';
@@ -34,6 +36,7 @@ export interface MemoryEvents {
 
 export class MemoryPanel {
   readonly view = new MemoryView(byId('view', HTMLElement));
+  readonly #plan = new PlanTable(byId('plan', HTMLDetailsElement));
   readonly #events: MemoryEvents;
   readonly #slider = byId('budget', HTMLInputElement);
   readonly #value = byId('budget-value', HTMLOutputElement);
@@ -50,6 +53,8 @@ export class MemoryPanel {
   #inForce: MemorySettings = {};
   /** Changes that are asked for and not in force yet: the controls show the last of them. */
   #asked = 0;
+  /** Counts the plans that were asked for: what is answered late is of one before. */
+  #plans = 0;
   /** Counts the runs that are looked at: what is told of an earlier one is not shown. */
   #watching = 0;
 
@@ -112,6 +117,17 @@ export class MemoryPanel {
       if (!picture || watching !== this.#watching) return;
       this.view.show(picture);
     }
+  }
+
+  /** The figures of a plan of this run within the budgets that are asked for, now if they are looked at, else once they are. */
+  async showPlan(trainer: Holdfast['trainer'], settings: RunSettings, stored?: StoredWeights): Promise<void> {
+    const nth = ++this.#plans;
+    const show = async () => {
+      const plan = await trainer.plan(settings, this.#memory, stored).catch(messageOf);
+      if (nth === this.#plans) this.#plan.show(plan);
+    };
+    this.#plan.onOpen = () => void show();
+    if (this.#plan.isOpen) await show();
   }
 
   /** What each policy would move within the budget that is in force, for chunks and then for activations. */

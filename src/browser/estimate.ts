@@ -1,29 +1,26 @@
 // The estimate of what a run would need and move, before it is started: worked out from its settings alone, as fit.ts
-// does it for the run.
+// does it for the run, and by the code of `holdfast plan` (train/run/run-plan.ts).
 
 import { fitMemory } from '../engine/compile/fit.ts';
 import type { Fit } from '../engine/compile/fitted.ts';
-import { type Recovery, smallestBudget } from '../engine/compile/least.ts';
 import { flopsOf, isConfined } from '../engine/compile/pass-figures.ts';
+import type { LinkRates } from '../engine/compile/rates.ts';
 import { type PolicyName, schedule, slotsAt } from '../engine/compile/schedule.ts';
-import { type AdapterLimits, DEFAULT_LIMITS, type Workload } from '../engine/compile/workload.ts';
+import { type AdapterLimits, DEFAULT_LIMITS } from '../engine/compile/workload.ts';
 import { machineOf } from '../engine/simulate/machine.ts';
+import { divideBelow } from '../engine/simulate/shares-below.ts';
 import { MOST_CHECKPOINTS } from '../formats/checkpoint/save.ts';
-import { backwardPassesOf } from '../graph/operators/optimizer.ts';
-import { updatedOn } from '../memory/layout/chunk-map.ts';
 import { linearBound, loadSolver } from '../memory/plan/bound.ts';
 import { findGaps } from '../memory/plan/gaps.ts';
 import { ORDERS } from '../memory/plan/policies.ts';
-import { type Model, optimizedOn, parameterCount, trainedCount } from '../nn/model.ts';
-import { traceGeneration } from '../train/inference/generation-workload.ts';
+import { parameterCount, trainedCount } from '../nn/model.ts';
 import { compareActivations } from '../train/plan/activation-comparison.ts';
 import { secondsWithin, simulatedSeconds } from '../train/plan/simulated-seconds.ts';
-import type { Confined } from '../train/plan/step-times.ts';
+import type { Confined, StepSize } from '../train/plan/step-times.ts';
+import { type PlannedWorkload, planWithin, planWorkload, type RunPlan, type RunToPlan } from '../train/run/run-plan.ts';
 import { generates, momentDtypeIn, type RunSettings } from '../train/run/run-settings.ts';
 import { type StoredAs, storedModel } from '../train/run/stored-model.ts';
-import { chooseSplit } from '../train/step/optimizer-split.ts';
-import { checkBatch, traceStep } from '../train/step/step-programs.ts';
-import { type TrainingPasses, trainingWorkload } from '../train/step/training-workload.ts';
+import type { TrainingPasses } from '../train/step/training-workload.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { bytesPerElement } from '../values/stored-elements.ts';
 import type { ActivationPolicyFigures, Estimate, PolicyComparison } from './estimate-types.ts';
@@ -47,13 +44,13 @@ export class KnownRuns {
 }
 
 interface Known {
-  readonly workload: Workload<TrainingPasses>;
-  readonly whole: Fit<TrainingPasses>;
+  readonly planned: PlannedWorkload;
   readonly parameters: number;
   readonly trained: number;
-  readonly smallest: number;
   /** Of a step without a budget, on the simulated clock; absent until it is asked for. */
   seconds?: number | undefined;
+  /** The budget that was asked for last, and its fit. */
+  latest?: { readonly gpu: number; readonly fit: Fit<TrainingPasses> };
 }
 
 /** What settings and budget alone say. */
@@ -73,12 +70,9 @@ export function estimateRun(
   stored?: StoredWeights,
   known = new KnownRuns(),
 ): RunEstimate {
-  const run = knownOf(
-    known,
-    withSplit(known, settings, memory, limits, stored),
-    ...([limits, stored, memory.recovery] as const),
-  );
-  const { workload, whole, parameters, trained, smallest } = run;
+  const run = knownOf(known, toPlan(settings, memory, limits, stored));
+  const { planned, parameters, trained } = run;
+  const { whole, smallest } = planned;
   const figures = {
     parameters,
     trained,
@@ -90,8 +84,7 @@ export function estimateRun(
     dispatchesPerStep: whole.passes.step.operations.length,
   };
   try {
-    const found =
-      memory.gpu === undefined ? whole : fitMemory(workload, limits, memory.gpu, { recovery: memory.recovery });
+    const found = fitOf(run, memory, limits);
     const { peak, nonModel, map, slots } = found;
     const fit = { peak, activations: nonModel.arenas, chunkBytes: map.chunkBytes, slots, chunks: map.count };
     if (!isConfined(found)) return { ...figures, fit: { ...fit, slowdown: 1 } };
@@ -99,13 +92,18 @@ export function estimateRun(
     return {
       ...figures,
       fit: { ...fit, ...(slowdown !== undefined && { slowdown }) },
-      secondsWithin: (resident, link) => secondsWithin(found, whole, resident, limits, { ...memory, link }),
+      secondsWithin: timeWithin(found, whole, limits, memory),
     };
   } catch (error) {
     if (!(error instanceof HoldfastError)) throw error;
     return { ...figures, problem: error.message };
   }
 }
+
+const timeWithin =
+  (fit: Fit<TrainingPasses>, whole: Fit<TrainingPasses>, limits: AdapterLimits, memory: MemorySettings) =>
+  (resident: number, link: LinkRates | undefined): number | undefined =>
+    secondsWithin(fit, whole, resident, limits, { ...memory, link });
 
 /** By the rates that fits go by. Undefined where the host has no room for what is not on the GPU. */
 function slowdownOf(
@@ -114,9 +112,43 @@ function slowdownOf(
   limits: AdapterLimits,
   memory: MemorySettings,
 ): number | undefined {
-  run.seconds ??= simulatedSeconds(run.whole, limits);
+  run.seconds ??= simulatedSeconds(run.planned.whole, limits);
   const seconds = simulatedSeconds(fit, limits, memory);
   return seconds === undefined || run.seconds === undefined ? undefined : seconds / run.seconds;
+}
+
+interface PlannedHere {
+  readonly plan: RunPlan;
+  /** Of its step without a budget. */
+  readonly size: StepSize;
+  /** As `RunEstimate` has it. */
+  readonly secondsWithin?: Confined['seconds'];
+}
+
+/**
+ * Where the bytes of a run would lie and what a step of it would move and compute, as `holdfast plan` says it. Errors: HoldfastError
+ * for settings that make no model, and where it does not fit.
+ */
+export async function planRun(
+  settings: RunSettings,
+  memory: MemorySettings,
+  limits: AdapterLimits = DEFAULT_LIMITS,
+  stored?: StoredWeights,
+  known = new KnownRuns(),
+): Promise<PlannedHere> {
+  const asked = toPlan(settings, memory, limits, stored);
+  const run = knownOf(known, asked);
+  const { planned } = run;
+  await nextTask();
+  const fit = fitOf(run, memory, limits);
+  const highs = await loadSolver();
+  await nextTask();
+  const { step } = planned.whole.passes;
+  return {
+    plan: planWithin(highs, asked, planned, fit),
+    size: { dispatches: step.operations.length, flops: flopsOf(step) },
+    ...(isConfined(fit) && { secondsWithin: timeWithin(fit, planned.whole, limits, memory) }),
+  };
 }
 
 /**
@@ -130,10 +162,9 @@ export async function comparePolicies(
   stored?: StoredWeights,
   known = new KnownRuns(),
 ): Promise<PolicyComparison> {
-  const split = withSplit(known, settings, memory, limits, stored);
-  const { workload } = knownOf(known, split, limits, stored, memory.recovery);
+  const run = knownOf(known, toPlan(settings, memory, limits, stored));
   await nextTask();
-  const { passes, slots, map } = fitMemory(workload, limits, memory.gpu, { recovery: memory.recovery });
+  const { passes, slots, map } = fitOf(run, memory, limits);
   const { trace, extra } = passes.step;
   const policies: PolicyComparison['policies'][number][] = [];
   for (const name of ['planned', ...(Object.keys(ORDERS) as (keyof typeof ORDERS)[])] satisfies PolicyName[]) {
@@ -181,53 +212,41 @@ export async function compareActivationPolicies(
   return found;
 }
 
-/** The settings with a split of the optimizer that a run might choose, where they leave it to the run: it measures, and this does not. */
-function withSplit(
-  known: KnownRuns,
+const toPlan = (
   settings: RunSettings,
-  { gpu, recovery }: MemorySettings,
+  memory: MemorySettings,
   limits: AdapterLimits,
   stored: StoredWeights | undefined,
-): RunSettings {
-  const { optimizerDevice = 'gpu', optimizerSplit } = settings;
-  if (optimizerDevice !== 'auto' || optimizerSplit !== undefined) return settings;
-  const model = storedModel(settings, inFiles(stored));
-  const memory = { ...(recovery && { recovery }), ...(gpu !== undefined && { gpu }) };
-  const workloadOf = (optimized: Model) => {
-    const optimizerSplit = updatedOn('gpu', optimized.parameters).length;
-    return knownOf(known, { ...settings, optimizerSplit }, limits, stored, recovery).workload;
-  };
-  return { ...settings, optimizerSplit: chooseSplit({ model, workloadOf, memory, limits }) };
+): RunToPlan => ({ settings, memory, limits, stored: inFiles(stored) });
+
+function knownOf(known: KnownRuns, run: RunToPlan): Known {
+  const { settings, stored, limits } = run;
+  const { config, lora, records, batch, seq, accumulate, update, clip } = settings;
+  const { dtype, optimizerState, activationDtype, optimizerDevice, optimizerSplit } = settings;
+  const { gpu, host, disk, recovery } = run.memory;
+  const step = [records?.pack, batch, seq, accumulate, update, clip, generates(settings)];
+  const widths = [dtype, optimizerState, activationDtype, optimizerDevice, optimizerSplit];
+  // A split is chosen within the budget.
+  const memory = [host, disk, recovery, optimizerDevice === 'auto' && optimizerSplit === undefined && gpu];
+  const key = JSON.stringify([config, lora, ...step, ...widths, ...memory, limits, lora && stored && [...stored]]);
+  return known.of(key, () => {
+    const planned = planWorkload(run);
+    return { planned, parameters: parameterCount(planned.model), trained: trainedCount(planned.model) };
+  });
 }
 
-function knownOf(
-  known: KnownRuns,
-  settings: RunSettings,
+/** Errors: HoldfastError for a budget that is too small, and for too little room below it. */
+function fitOf(
+  run: Known,
+  { gpu, host = Number.POSITIVE_INFINITY, disk }: MemorySettings,
   limits: AdapterLimits,
-  stored?: StoredWeights,
-  recovery: Recovery = 'step',
-): Known {
-  const { config, lora, records, batch, seq, accumulate, update = 'at-end' } = settings;
-  const { dtype, optimizerState, activationDtype, optimizerDevice = 'gpu', optimizerSplit } = settings;
-  const passes = backwardPassesOf(update, settings);
-  const packed = records?.pack === 'yes';
-  const step = [packed, batch, seq, accumulate, passes, generates(settings)];
-  const widths = [dtype, optimizerState, activationDtype, optimizerDevice, optimizerSplit];
-  const key = JSON.stringify([config, lora, ...step, ...widths, recovery, limits, lora && stored]);
-  return known.of(key, () => {
-    const model = optimizedOn(storedModel(settings, inFiles(stored)), optimizerDevice, optimizerSplit);
-    checkBatch(model, batch, seq);
-    const generation = generates(settings) ? traceGeneration(model, seq) : undefined;
-    const programs = traceStep(model, batch, seq, { packed, passes, activationDtype });
-    const workload = trainingWorkload(model, programs, accumulate, generation);
-    return {
-      workload,
-      whole: fitMemory(workload, limits, undefined),
-      parameters: parameterCount(model),
-      trained: trainedCount(model),
-      smallest: smallestBudget(workload, limits, { recovery }),
-    };
-  });
+): Fit<TrainingPasses> {
+  const { workload, options, whole } = run.planned;
+  if (gpu === undefined) return whole;
+  if (run.latest?.gpu !== gpu) run.latest = { gpu, fit: fitMemory(workload, limits, gpu, options) };
+  const { fit } = run.latest;
+  divideBelow(fit, disk, host);
+  return fit;
 }
 
 /** On disk at most: values and moments of what trains, in as many checkpoints as lie there at once. */

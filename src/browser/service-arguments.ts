@@ -72,6 +72,11 @@ const ARGUMENTS = {
     'the memory settings': anything,
     'what the weights are stored as': optional(stored),
   },
+  plan: {
+    'the settings': anything,
+    'the memory settings': anything,
+    'what the weights are stored as': optional(stored),
+  },
   history: id,
   rename: { ...id, 'the name': text },
   remove: id,

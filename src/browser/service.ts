@@ -9,8 +9,6 @@ import { openText } from '../data/corpus.ts';
 import { tokenizerFrom } from '../data/open-tokenizer.ts';
 import type { ShapeName } from '../data/records/shapes.ts';
 import { trainBpe } from '../data/train-bpe.ts';
-import type { AdapterLimits } from '../engine/compile/workload.ts';
-import { keptAdapter, keptLimits, limitsIn } from '../engine/observe/adapter-records.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import { type RunSettings, readSettings } from '../train/run/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -18,8 +16,7 @@ import { classesIn } from './class-settings.ts';
 import { countedIn, recordsIn } from './conversations.ts';
 import { CurrentDevice } from './current-device.ts';
 import { notesOn } from './environment.ts';
-import { compareActivationPolicies, comparePolicies, estimateRun, KnownRuns } from './estimate.ts';
-import type { ActivationPolicyFigures, Estimate, PolicyComparison } from './estimate-types.ts';
+import type { ActivationPolicyFigures, Estimate, PolicyComparison, RunForecast } from './estimate-types.ts';
 import { Exports } from './exports.ts';
 import { KeptRuns } from './kept-runs.ts';
 import { inspectFiles, isAdapterZip, type KeepProgress, type ModelFiles } from './models.ts';
@@ -48,12 +45,12 @@ import type {
   Voice,
 } from './protocol.ts';
 import { readMemory } from './record.ts';
+import { RunEstimates } from './run-estimates.ts';
 import { readTokenizer } from './run-files.ts';
 import { hasData, newRecord, type ResumeOptions, resumedRecord } from './run-records.ts';
 import { Runs } from './runs.ts';
 import { refusing } from './service-arguments.ts';
 import { Speeds } from './speed.ts';
-import { StoredHere } from './stored-weights.ts';
 
 /**
  * Runs of this site: one at a time trains, all can be listed, written with, forked, exported. It lives in a worker; a
@@ -63,12 +60,11 @@ export class TrainerService {
   readonly #host: BrowserHost;
   readonly #runs: Runs;
   readonly #speeds: Speeds;
-  readonly #stored: StoredHere;
   readonly #outbox = new Outbox();
   readonly #device: CurrentDevice;
   readonly #open: OpenRun;
   readonly #kept: KeptRuns;
-  readonly #known = new KnownRuns();
+  readonly #estimates: RunEstimates;
 
   /** For the worker itself: removes what a closed tab left half-done. */
   static async open(host: BrowserHost): Promise<TrainerService> {
@@ -81,8 +77,8 @@ export class TrainerService {
     this.#host = host;
     this.#runs = runs;
     this.#speeds = new Speeds(host);
-    this.#stored = new StoredHere(host.files);
     this.#device = new CurrentDevice(host);
+    this.#estimates = new RunEstimates(host, this.#device, this.#speeds);
     this.#open = new OpenRun(host, this.#runs, this.#speeds, this.#device, this.#outbox);
     this.#kept = new KeptRuns(host, this.#runs, exports, () => this.#open.active);
   }
@@ -105,29 +101,21 @@ export class TrainerService {
    * Errors: HoldfastError for settings that make no model.
    */
   async estimate(settings: RunSettings, memory: MemorySettings = {}, stored?: StoredWeights): Promise<Estimate> {
-    const device = this.#device.opened && (await this.#device.open());
-    const wanted = readSettings(settings);
-    const inFiles = stored ?? (await this.#stored.of(wanted));
-    const within = readMemory(memory);
-    const { secondsWithin: seconds, ...found } = estimateRun(
-      wanted,
-      within,
-      await this.#limits(),
-      inFiles,
-      this.#known,
-    );
-    const size = { dispatches: found.dispatchesPerStep, flops: found.flopsPerStep };
-    const confined = seconds && { memory: within, seconds };
     const isQuiet = this.#open.active !== undefined;
-    const speed = device && (await this.#speeds.of(device, wanted, size, isQuiet, confined));
-    const room = await this.#host.room();
-    return { ...found, ...(speed && { tokensPerSecond: speed }), room };
+    return this.#estimates.of(readSettings(settings), readMemory(memory), isQuiet, stored);
+  }
+
+  /**
+   * Where the bytes of a run would lie, what a step of it would move over each link, compute and take, and its budgets: the figures
+   * of `holdfast plan`. `stored`: see `estimate`. Errors: HoldfastError for settings that make no model, and where the budget is too small.
+   */
+  async plan(settings: RunSettings, memory: MemorySettings = {}, stored?: StoredWeights): Promise<RunForecast> {
+    return this.#estimates.plan(readSettings(settings), readMemory(memory), stored);
   }
 
   /** Bytes that each policy would move in a step. Errors: HoldfastError where the budget is too small. */
   async comparePolicies(settings: RunSettings, memory: MemorySettings = {}): Promise<PolicyComparison> {
-    const [wanted, limits] = [readSettings(settings), await this.#limits()];
-    return comparePolicies(wanted, readMemory(memory), limits, await this.#stored.of(wanted), this.#known);
+    return this.#estimates.policies(readSettings(settings), readMemory(memory));
   }
 
   /**
@@ -135,8 +123,7 @@ export class TrainerService {
    * HoldfastError for settings that make no model.
    */
   async compareActivations(settings: RunSettings, memory: MemorySettings = {}): Promise<ActivationPolicyFigures[]> {
-    const [wanted, limits] = [readSettings(settings), await this.#limits()];
-    return compareActivationPolicies(wanted, readMemory(memory), limits, await this.#stored.of(wanted));
+    return this.#estimates.activationPolicies(readSettings(settings), readMemory(memory));
   }
 
   // ---- Runs ---------------------------------------------------------------------------------------------------
@@ -226,8 +213,7 @@ export class TrainerService {
       if (active.gate.ended) await active.ended;
       throw error;
     }
-    const inFiles = await this.#stored.of(active.settings);
-    const { problem } = estimateRun(active.settings, memory, await this.#limits(), inFiles, this.#known);
+    const problem = await this.#estimates.problem(active.settings, memory);
     if (problem) throw new HoldfastError(problem);
     const { paused } = active;
     await this.stop();
@@ -381,13 +367,5 @@ export class TrainerService {
     await this.#open.closeIdle();
     await this.#device.close();
     this.#host.close();
-  }
-
-  /** What a run's plan would go by: of the device, or, where none was opened, of the one that was here last. */
-  async #limits(): Promise<AdapterLimits | undefined> {
-    const opened = await this.#device.opened;
-    if (opened) return keptLimits(this.#host, opened);
-    const adapter = await keptAdapter(this.#host);
-    return adapter && limitsIn(adapter);
   }
 }

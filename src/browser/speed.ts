@@ -1,4 +1,4 @@
-// `Speeds`: the expected speeds of runs on this device, for estimates: by what is kept of the runs that were here
+// `Speeds`: the expected times of runs' steps on this device, for estimates: by what is kept of the runs that were here
 // (train/plan/step-times.ts), and of two small steps, which are run once while nothing else computes.
 
 import type { Device } from '../gpu/device.ts';
@@ -6,6 +6,7 @@ import type { Host } from '../runtime/host.ts';
 import { measureStepCosts } from '../train/plan/step-probe.ts';
 import {
   type Confined,
+  type ExpectedStep,
   keepStepCosts,
   knownSteps,
   type StepCosts,
@@ -14,7 +15,6 @@ import {
 } from '../train/plan/step-times.ts';
 import { stepWayOf } from '../train/run/kept-time.ts';
 import type { RunSettings } from '../train/run/run-settings.ts';
-import type { Estimate } from './estimate-types.ts';
 
 export class Speeds {
   readonly #host: Host;
@@ -32,11 +32,9 @@ export class Speeds {
     size: StepSize,
     quiet: boolean,
     confined?: Confined,
-  ): Promise<NonNullable<Estimate['tokensPerSecond']> | undefined> {
-    const tokens = settings.batch * settings.seq * settings.accumulate;
+  ): Promise<ExpectedStep | undefined> {
     const { runs, costs = await this.#measured(device, quiet) } = await knownSteps(this.#host, device);
-    const found = stepTime(stepWayOf(settings), size, { runs, ...(costs && { costs }) }, confined);
-    return found && { value: tokens / found.seconds, from: found.from };
+    return stepTime(stepWayOf(settings), size, { runs, ...(costs && { costs }) }, confined);
   }
 
   /** Resolves when nothing is being measured; what is under way is left early. */

@@ -4,5 +4,5 @@
 import type { NonModelMemory } from '../engine/compile/candidate.ts';
 import { formatBytes } from '../util/bytes.ts';
 
-/** `158 MB alive at once`. */
-export const aliveWords = ({ alive }: Pick<NonModelMemory, 'alive'>): string => `${formatBytes(alive)} alive at once`;
+/** `liveness bound 158 MB`. */
+export const aliveWords = ({ alive }: Pick<NonModelMemory, 'alive'>): string => `liveness bound ${formatBytes(alive)}`;

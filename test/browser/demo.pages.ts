@@ -3,7 +3,12 @@
 
 import type { Browser, BrowserContext, Page } from 'playwright';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { POLICY_WORDS } from '../../demo/memory/words.ts';
 import { BROWSER } from '../../scripts/browsers.mjs';
+import type { PolicyName } from '../../src/engine/compile/schedule.ts';
+import { ACTIVATION_POLICIES } from '../../src/graph/policies/index.ts';
+import { ORDERS } from '../../src/memory/plan/policies.ts';
+import { parseBytes } from '../../src/util/bytes.ts';
 import { close, launch, newContext, TEXT } from './driver.ts';
 import { type Site, serve } from './site.ts';
 import {
@@ -196,6 +201,59 @@ test('a budget that is dragged down as soon as Train was pressed holds', async (
   expect(await shown.jsonValue()).toEqual([least]);
   await expectUndisturbed(page, 50);
 });
+
+test('within a budget the page says where bytes lie and what moves, and sets each policy beside its own', async () => {
+  const page = await ready(context, url);
+  await prepare(page, TEXT, ENDLESS);
+  await page.click('#train');
+  await says(page, /^Training/);
+  await page.click('#pause:enabled');
+  await says(page, /^Paused after/);
+  await opened(page, () => page.fill('#budget:enabled', '40'));
+  const budget = (await page.textContent('#budget-value')) ?? '';
+
+  await page.click('#plan summary');
+  const tiers = page.locator('#plan tbody tr');
+  await expect.poll(() => tiers.locator('th').allTextContents()).toEqual(['GPU', 'host memory']);
+  const peak = (await tiers.first().locator('td').last().textContent()) ?? '';
+  expect(parseBytes(bytesIn(peak))).toBeLessThanOrEqual(1.005 * parseBytes(bytesIn(budget)));
+  const told = await page.textContent('#plan');
+  expect(told).toContain(`Its peak on the GPU is ${peak}.`);
+  expect(told).toMatch(/It computes [\d.]+ MFLOP, .* to recompute activations\. Here that takes [\d.]+ m?s,/);
+
+  const chunks = page.locator('.policies:not(.activation-policies) .row');
+  const activations = page.locator('.activation-policies .row');
+  await activations.first().waitFor();
+  await expect(chunks.locator('.name').allTextContents()).resolves.toEqual([
+    'Holdfast’s planner (running)',
+    ...Object.keys(ORDERS).map((name) => POLICY_WORDS[name as PolicyName]),
+  ]);
+  await expect(activations.locator('.name').allTextContents()).resolves.toEqual([
+    'Holdfast',
+    ...ACTIVATION_POLICIES.map(({ name }) => name),
+  ]);
+  // A bar is as long as its time is, against the longest; what does not fit has none, and says what it needs.
+  const rows = await activations.evaluateAll((all) =>
+    all.map((row) => ({
+      said: row.querySelector('.value')?.textContent ?? '',
+      bar: Number.parseFloat(row.querySelector<HTMLElement>('.track i')?.style.width ?? ''),
+      paper: (row as HTMLElement).title,
+    })),
+  );
+  const slowdowns = rows.map(({ said }) => Number(/^([\d.]+)×\s*[\d.]+ [KMG]?B\s*\+\d+ %$/.exec(said)?.[1] ?? 0));
+  expect(slowdowns[0]).toBeGreaterThanOrEqual(1);
+  const most = Math.max(...slowdowns);
+  for (const [i, { said, bar, paper }] of rows.entries()) {
+    if (slowdowns[i] === 0) expect(said).toMatch(/^needs [\d.]+ [KMG]?B$/);
+    expect(Math.abs(bar - (100 * (slowdowns[i] ?? 0)) / most), said).toBeLessThan(1);
+    expect(paper !== '', said).toBe(i > 0);
+  }
+  await expectFits(page);
+  await page.click('#stop:enabled');
+  await says(page, /^Stopped after/);
+});
+
+const bytesIn = (text: string): string => text.replace(' ', '');
 
 /** Of a run without an end. */
 async function stopAfter(page: Page, least: number): Promise<void> {

@@ -3,7 +3,10 @@
 
 import type { Browser, BrowserContext, Page } from 'playwright';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { planRun } from '../../src/browser/estimate.ts';
 import type { Estimate, MemorySettings, RunEvent, RunSettings, StepPicture } from '../../src/browser/index.ts';
+import { typicalRates } from '../../src/engine/compile/rates.ts';
+import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { decode, expand } from '../../src/engine/observe/chunk-codes.ts';
 import { median } from '../../src/util/median.ts';
 import { close, event, halted, launch, losses, newContext, open, SETTINGS, TEXT } from './driver.ts';
@@ -58,6 +61,25 @@ function expectSame(found: Map<number, number>, least: number): void {
   expect(found.size).toBeGreaterThanOrEqual(least);
   for (const [step, loss] of found) expect(loss, `step ${step}`).toBe(undisturbed.get(step));
 }
+
+test('a plan has the figures that Node has of the same run, and those of the estimate', async () => {
+  const page = await open(context, site.isolated);
+  const memory = { gpu: budgets.middle, host: 4e6 };
+  const [plan, { fit, smallest, unlimited }] = await page.evaluate(
+    async ([settings, memory]) => {
+      const { trainer } = window.holdfast;
+      return [await trainer.plan(settings, memory), await trainer.estimate(settings, memory)] as const;
+    },
+    [SETTINGS, memory] as const,
+  );
+  const { step, ...figures } = plan;
+  expect(figures).toEqual((await planRun(SETTINGS, memory, { ...DEFAULT_LIMITS, rates: typicalRates(true) })).plan);
+  // The first run of its shape was not within a budget.
+  expect(step).toMatchObject({ from: 'probe', seconds: expect.any(Number) });
+  expect({ smallest, unlimited, peak: fit?.peak }).toEqual({
+    ...{ smallest: plan.smallest, unlimited: plan.unlimited, peak: plan.tiers.gpu.all },
+  });
+});
 
 test('an estimate knows the speed: by small steps before any run, of a run of its shape after it', () => {
   const { before, after, reached } = speeds;

@@ -12,7 +12,7 @@ import { RunList, type RunListEvents } from '../../demo/runs.ts';
 import { Seeing } from '../../demo/seeing.ts';
 import type { Training } from '../../demo/training.ts';
 import { Writing } from '../../demo/writing.ts';
-import type { Holdfast, RunInfo, RunSettings, StepEvent } from '../../src/browser/index.ts';
+import type { Holdfast, RunForecast, RunInfo, RunSettings, StepEvent } from '../../src/browser/index.ts';
 import { type Deferred, deferred } from '../../src/util/deferred.ts';
 
 type Trainer = Holdfast['trainer'];
@@ -159,6 +159,47 @@ test('policies that were compared for one run are not shown in the view of anoth
   await compared;
   expect(shown).toEqual([]);
   expect(of('compareActivations')).toEqual([]);
+});
+
+test('a plan is worked out once it is looked at, by tier, kind and link, and that of another run is not shown', async () => {
+  const { trainer, of } = worker();
+  const panel = new MemoryPanel({ wanted: async () => {}, picture: async () => undefined });
+  panel.show({ gpu: 3e6 });
+  await panel.showPlan(trainer, {} as RunSettings);
+  expect(of('plan')).toEqual([]);
+  const details = byId('plan') as HTMLDetailsElement;
+  details.open = true;
+  await expect.poll(() => of('plan').length).toBe(1);
+  const later = panel.showPlan(trainer, { batch: 2 } as RunSettings);
+  const figures = { parameters: 1e6, gradients: 1e6, moments: 2e6, activations: 5e5, other: 1e5, all: 3e6 };
+  const none = { parameters: 0, gradients: 0, moments: 0, activations: 0, other: 0, all: 0 };
+  const gpu = { up: 2e6, down: 3e6, chunks: 4e6, activations: 0, recovery: 1e6, bound: 3.9e6 };
+  const plan = (smallest: number): RunForecast => ({
+    ...{ smallest, unlimited: 9e6, comfortable: 8e6, flops: { step: 5e9, recomputed: 2.5e8 } },
+    step: { seconds: 0.0642, from: 'run' },
+    ...{ tiers: { gpu: figures, host: { ...none, moments: 2e6, all: 2e6 }, disk: none }, links: { gpu } },
+  });
+  of('plan')[1]?.answer.resolve(plan(7e5));
+  await later;
+  of('plan')[0]?.answer.resolve(plan(6e5));
+  await settled();
+  const rows = [...details.querySelectorAll('tbody tr')].map((row) =>
+    [...row.children].map((cell) => cell.textContent),
+  );
+  expect(rows).toEqual([
+    ['GPU', '1.00 MB', '1.00 MB', '2.00 MB', '500 KB', '100 KB', '3.00 MB'],
+    ['host memory', '–', '–', '2.00 MB', '–', '–', '2.00 MB'],
+  ]);
+  expect(details.textContent).toContain(
+    'Its peak on the GPU is 3.00 MB. It works within 700 KB, and takes 9.00 MB without a budget.',
+  );
+  expect(details.textContent).toContain(
+    'A step moves 2.00 MB up to the GPU and 3.00 MB down, 1.00 MB against the loss',
+  );
+  expect(details.textContent).toContain(
+    'It computes 5 GFLOP, 250 MFLOP of them to recompute activations. Here that takes 64.2 ms, as in a run of this shape.',
+  );
+  details.open = false;
 });
 
 test('runs that are compared have a colour each, also when chosen at once; one more is not ticked', async () => {

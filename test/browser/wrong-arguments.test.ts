@@ -82,6 +82,7 @@ const CALLS: Readonly<Record<string, Call>> = {
     args: [settings, memory, { 'wte.weight': 'f32' }],
     call: method('estimate'),
   },
+  plan: { args: [settings, memory, { 'wte.weight': 'f32' }], call: method('plan') },
   exportFolder: { args: [id, out], call: method('exportFolder') },
   exportModel: {
     args: [id, { form: 'model', dtype: 'f32' }],

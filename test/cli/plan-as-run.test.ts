@@ -36,7 +36,7 @@ describe('before any run', () => {
 interface Summary {
   adapter: string;
   activations: Record<'arenas' | 'alive', number>;
-  memory: Record<'gpu' | 'bytesPerStep', Record<string, number>> &
+  memory: Record<'gpu' | 'bytesPerStep' | 'total', Record<string, number>> &
     Record<'recoveryBytesPerStep' | 'offloadedPerStep', number> &
     Record<'host' | 'disk', { peak: number }> & {
       sweep: { points: { budget: number }[]; measured: number };
@@ -55,7 +55,16 @@ describe.each([
   test('the plan has the peak of the run, and moves what a step of it moved', async () => {
     const summary: Summary = (await train('--out', `${budget} ${recovery} ${tiers}`, ...memory)).at(-1).summary;
     const { adapter, memory: counted } = summary;
-    const { predictedPeak, bytesPerStep, activations, nonModelBytes, below, rates } = await plan(...memory);
+    const {
+      predictedPeak,
+      bytesPerStep,
+      activations,
+      nonModelBytes,
+      below,
+      rates,
+      tiers: lying,
+      links,
+    } = await plan(...memory);
     expect(nonModelBytes).toMatchObject(summary.activations);
     expect(rates).toMatchObject({ adapter, measured: false });
     expect(predictedPeak).toBe(counted.gpu['peak']);
@@ -64,6 +73,18 @@ describe.each([
     expect(bytesPerStep).toEqual({ h2d, d2h: d2h - counted.recoveryBytesPerStep });
     expect(activations.offloadedBytes).toBe(counted.offloadedPerStep);
     for (const tier of ['host', 'disk'] as const) expect(counted[tier].peak).toBeLessThanOrEqual(below[tier]);
+    // By kind, and over each link: against a run that is longer by some steps, without what its end adds.
+    const { total } = (await train('--out', `longer ${budget} ${recovery} ${tiers}`, ...memory, '--steps', '10')).at(-1)
+      .summary.memory;
+    const each = (link: string): number => ((total[link] ?? 0) - (counted.total[link] ?? 0)) / 5;
+    expect(links.gpu).toMatchObject({ up: each('h2d'), down: each('d2h'), activations: activations.offloadedBytes });
+    expect(lying.gpu.all).toBe(predictedPeak);
+    if (tiers.length === 0 && recovery === 'step') expect(lying.host.all).toBe(counted.host.peak);
+    // The disk's own time says how far it is read ahead.
+    const near = (bytes: number, found: number) => Math.abs(bytes / found - 1);
+    if (links.disk) expect(near(links.disk.read, each('diskRead'))).toBeLessThan(0.25);
+    if (links.disk) expect(near(links.disk.written, each('diskWrite'))).toBeLessThan(0.25);
+    expect(links.disk !== undefined).toBe(tiers.length > 0);
     expect(counted.disk.peak > 0).toBe(tiers.length > 0);
     const { points, measured } = counted.sweep;
     expect(points).toContainEqual({ budget: parseBytes(budget), seconds: expect.any(Number) });

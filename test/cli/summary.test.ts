@@ -4,13 +4,13 @@ import { expect, test } from 'vitest';
 import { describeRun } from '../../src/cli/train/summary.ts';
 import { defaultSettings } from '../../src/train/run/run-settings.ts';
 
-test('the memory of activations stands beside what is alive at once', () => {
+test('the memory of activations stands beside its liveness bound', () => {
   const summary = {
     ...{ steps: 3, finalLoss: 1.25, validationLoss: Number.NaN, tokensPerSecond: 4321, parameters: 1234 },
     ...{ peakGpuBytes: 8_230_000, activations: { arenas: 5_200_000, alive: 5_100_000 }, skippedSteps: 0 },
     ...{ adapter: 'an adapter', checkpoint: 'run/step-3', interrupted: false },
   };
   expect(describeRun(summary, 'run', defaultSettings())).toContain(
-    '4,321 tokens/s, 1,234 parameters, 8.23 MB of GPU memory, 5.20 MB of it for activations (5.10 MB alive at once)',
+    '4,321 tokens/s, 1,234 parameters, 8.23 MB of GPU memory, 5.20 MB of it for activations (liveness bound 5.10 MB)',
   );
 });

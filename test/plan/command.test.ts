@@ -2,7 +2,7 @@
 
 import { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
-import { estimateRun } from '../../src/browser/estimate.ts';
+import { estimateRun, planRun } from '../../src/browser/estimate.ts';
 import { planCommand } from '../../src/cli/plan.ts';
 import { FAMILY_NAMES } from '../../src/formats/families/index.ts';
 import { configOfShape } from '../../src/formats/shape.ts';
@@ -123,6 +123,57 @@ describe('holdfast plan', () => {
     ])
       await expect(auto(...args)).rejects.toThrow('--optimizer-device auto: is chosen within the budget of one rank');
     await expect(auto('--compare')).rejects.toThrow('policies are compared with the optimizer on the GPU');
+  });
+
+  it('a page says the same figures of the same run, within any memory', async () => {
+    const config = configOfShape({
+      ...{ family: 'gpt2', layers: 1, width: 64, heads: 4, context: 32, vocabulary: 500 },
+    });
+    const settings = defaultSettings({ config, batch: 1 });
+    const tiny = ['--layers', '1', '--width', '64', '--heads', '4', '--context', '32', '--vocab-size', '500'];
+    const flags = {
+      gpu: '--gpu-memory',
+      host: '--host-memory',
+      disk: '--disk-limit',
+      policy: '--policy',
+    } as const;
+    for (const [memory, changes, ...args] of [
+      [{ gpu: 9e5 }, {}],
+      [{ gpu: 6e5, host: 4e5, disk: 5e6 }, {}, '--disk', 'tiers'],
+      [{ gpu: 9e5, policy: 'LRU' }, { dtype: 'bf16' }, '--dtype', 'bf16'],
+      [{ gpu: 9e5 }, { update: 'in-backward', clip: 0 }, '--update', 'in-backward', '--clip', '0'],
+    ] as const) {
+      const given = Object.entries(memory).flatMap(([name, value]) => [
+        flags[name as keyof typeof flags],
+        String(value).toLowerCase(),
+      ]);
+      const said = JSON.parse(await plan(...tiny, ...given, ...args, '--json'));
+      const {
+        comfortable = null,
+        smallest,
+        unlimited,
+        tiers,
+        links,
+        flops,
+      } = (await planRun({ ...settings, ...changes }, memory)).plan;
+      const of = `${given} ${args}`;
+      expect(said, of).toMatchObject({
+        comfortableBudget: comfortable,
+        smallestBudget: smallest,
+        unlimited,
+        tiers,
+        links,
+        flops,
+      });
+      const { fit, ...estimate } = estimateRun({ ...settings, ...changes }, memory);
+      expect(estimate, of).toMatchObject({ smallest, unlimited, parameters: said.parameters, trained: said.trained });
+      const { predictedPeak: peak, slots, nonModelBytes, chunks } = said;
+      expect(fit, of).toMatchObject({ peak, slots, activations: nonModelBytes.arenas, chunkBytes: chunks.bytes });
+    }
+    const host = { gpu: 6e5, host: 1e5 };
+    const tooLittle = 'lie below the GPU, and there are 100 KB of host memory';
+    await expect(planRun(settings, host)).rejects.toThrow(tooLittle);
+    expect(estimateRun(settings, host).problem).toContain(tooLittle);
   });
 
   it('an estimate is of the width and of the device that are asked for, one after the other', async () => {

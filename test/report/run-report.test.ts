@@ -31,7 +31,7 @@ test('a run that is over has its report in its folder, with what only its end kn
   const written = new TextDecoder().decode(await files.read(`${RUN}/${REPORT_FILE}`));
   expect(written).toBe(await runReport(host, state, SUMMARY));
   expect(written).toContain('<dt>tokensPerSecond</dt><dd>4\u202f321</dd>');
-  expect(written).toContain('<dt>activations</dt><dd>3.46 KB (3.20 KB alive at once)</dd>');
+  expect(written).toContain('<dt>activations</dt><dd>3.46 KB (liveness bound 3.20 KB)</dd>');
   expect(await runReport(host, state)).not.toContain('peakGpuBytes');
 });
 

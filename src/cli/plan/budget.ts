@@ -1,16 +1,11 @@
 // `holdfast plan` within one budget: what it needs, what a step moves, and how near that is to the least of any schedule.
 
 import type { Highs } from 'highs';
-import { needBelow } from '../../engine/compile/candidate.ts';
 import { fitMemory } from '../../engine/compile/fit.ts';
-import type { Fit } from '../../engine/compile/fitted.ts';
-import { type FitOptions, leastMemory, smallestBudget } from '../../engine/compile/least.ts';
 import { stepPass } from '../../engine/compile/pass.ts';
-import { flopsOf, offloadedBytes, recomputedFlops } from '../../engine/compile/pass-figures.ts';
-import { schedule, slotsAt } from '../../engine/compile/schedule.ts';
-import { type AdapterLimits, heldByUpdate, type Workload } from '../../engine/compile/workload.ts';
-import { optionsOf } from '../../engine/run/arrangement.ts';
-import { divideBelow } from '../../engine/simulate/shares-below.ts';
+import { flopsOf, offloadedBytes } from '../../engine/compile/pass-figures.ts';
+import { type PolicyName, schedule, slotsAt } from '../../engine/compile/schedule.ts';
+import type { AdapterLimits } from '../../engine/compile/workload.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../graph/activations.ts';
 import { type ChunkMap, mapChunks, updatedOn } from '../../memory/layout/chunk-map.ts';
 import {
@@ -21,26 +16,27 @@ import {
   type TrainingDtype,
   trainedElementBytes,
 } from '../../memory/layout/kinds.ts';
-import { linearBound } from '../../memory/plan/bound.ts';
-import { ratioTo } from '../../memory/plan/compare.ts';
-import { findGaps } from '../../memory/plan/gaps.ts';
 import { checkPlan } from '../../memory/plan/plan.ts';
 import { chunkCount } from '../../memory/plan/trace.ts';
 import { makeModel } from '../../nn/index.ts';
-import { type Model, optimizedOn, parameterCount, trainedCount } from '../../nn/model.ts';
+import { type Model, parameterCount, trainedCount } from '../../nn/model.ts';
 import { aliveWords } from '../../report/activation-words.ts';
 import type { Host } from '../../runtime/host.ts';
-import { traceGeneration } from '../../train/inference/generation-workload.ts';
+import {
+  DATA_KINDS,
+  type PlannedLinks,
+  type PlannedWorkload,
+  planWithin,
+  planWorkload,
+  type RunPlan,
+} from '../../train/run/run-plan.ts';
 import { generates, type RunSettings } from '../../train/run/run-settings.ts';
-import { chooseSplit } from '../../train/step/optimizer-split.ts';
 import { traceStep } from '../../train/step/step-programs.ts';
-import { trainingWorkload } from '../../train/step/training-workload.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { describeOrder } from '../accumulate-order.ts';
-import { tiersFromFlags } from '../memory-flags.ts';
 import { describeSplit } from '../optimizer-split.ts';
-import { type BudgetFlags, type PlannedRun, passesIn, plannedModel, plannedShape, sharesRows } from './flags.ts';
+import { type PlannedRun, passesIn, plannedShape } from './flags.ts';
 import { LISTINGS } from './listings.ts';
 import { describeRates, type PlanBasis, plannedLimits, ratesFacts } from './rates.ts';
 import { expectedStep, stepTimeLine } from './step-time.ts';
@@ -74,77 +70,103 @@ function besides(room: readonly number[], slots: number): string {
   return most > slots ? ` and up to ${most - slots} more where activations leave room` : '';
 }
 
-/** Bytes of each tier that a run takes at most. Errors: HoldfastError where there is too little room, with what would do. */
-function placesBelow(found: Fit, { hostMemory, disk, diskLimit }: BudgetFlags): Record<'host' | 'disk', number> {
-  const enough = Number.POSITIVE_INFINITY;
-  const limit = diskLimit ?? enough;
-  const { hostSlots, beside, homes } = divideBelow(found, disk === undefined ? undefined : limit, hostMemory ?? enough);
-  const { held, largestPut, chunkBytes } = needBelow(found);
-  // What is in host memory may have a copy on disk as well, and what is written lies beside what it replaces.
-  const chunksOnDisk = hostSlots < held ? held + largestPut : 0;
-  return {
-    host: (hostSlots + beside) * chunkBytes + homes.onHost + homes.readers * homes.readerBytes,
-    disk: Math.min(limit, chunksOnDisk * chunkBytes + homes.onDisk),
-  };
+/** Names the smallest budget that works, and what would need less. */
+function tooLittle(
+  { settings: { batch, seq } }: PlannedRun,
+  { model, options, smallest, leastActivations, smallestWith }: PlannedWorkload,
+  budget: number,
+): HoldfastError {
+  const knobs = [
+    ...(batch > 1 ? [`--batch ${batch >> 1} needs ${formatBytes(smallestWith({ batch: batch >> 1 }))}`] : []),
+    ...(seq > 1 && model.shape.vocabulary > 0
+      ? [`--context ${seq >> 1} needs ${formatBytes(smallestWith({ seq: seq >> 1 }))}`]
+      : []),
+    ...(options.recovery === 'step'
+      ? [`--recovery checkpoint needs ${formatBytes(smallestWith({}, 'checkpoint'))}`]
+      : []),
+  ];
+  return new HoldfastError(
+    `--gpu-memory ${formatBytes(budget)} is too little: ${smallest} bytes (${formatBytes(smallest)}) is the smallest ` +
+      `budget that works, ${formatBytes(leastActivations)} of it for activations${knobs.length > 0 ? `; ${knobs.join(', ')}` : ''}`,
+  );
 }
+
+const TIERS = { gpu: 'GPU', host: 'host', disk: 'disk' } as const satisfies Record<keyof RunPlan['tiers'], string>;
+const COLUMN = 12;
+
+/** A line a tier that holds something, a column a kind of data. */
+function tierLines(tiers: RunPlan['tiers']): string[] {
+  const row = (name: string, cells: readonly string[]) =>
+    `  ${name.padEnd(10)}${cells.map((cell) => cell.padStart(COLUMN)).join('')}`;
+  const used = (Object.keys(TIERS) as (keyof typeof TIERS)[]).filter((tier) => tiers[tier].all > 0);
+  return [
+    row('at most', [...DATA_KINDS, 'at once']),
+    ...used.map((tier) =>
+      row(
+        TIERS[tier],
+        [...DATA_KINDS, 'all' as const].map((kind) => (tiers[tier][kind] > 0 ? formatBytes(tiers[tier][kind]) : '–')),
+      ),
+    ),
+  ];
+}
+
+/** Lines on what a step moves over each link, against what is known to be the least. */
+function linkLines({ gpu, disk }: PlannedLinks, policy: PolicyName): string[] {
+  const beside = [
+    ...(gpu.activations > 0 ? [`${formatBytes(gpu.activations)} of activations each way`] : []),
+    ...(gpu.recovery > 0 ? [`${formatBytes(gpu.recovery)} down against the loss of a device`] : []),
+  ];
+  const by = policy === 'planned' ? '' : `, by ${policy}`;
+  return [
+    `  ${shown(gpu.up)}  moved up to the GPU, ${formatBytes(gpu.down)} down${by}${beside.length > 0 ? `; ${beside.join(', ')}` : ''}`,
+    `            chunks ${formatBytes(gpu.chunks)}: ${ratioOf(gpu.chunks, gpu.bound).toFixed(3)} x the least of any schedule (linear bound ${formatBytes(gpu.bound)})`,
+    ...(disk
+      ? [
+          `  ${shown(disk.read)}  read from disk, ${formatBytes(disk.written)} written to it${disk.bound === undefined ? '' : `; at least ${formatBytes(disk.bound)} of chunks both ways (linear bound)`}`,
+        ]
+      : []),
+  ];
+}
+
+const recomputedShare = ({ step, recomputed }: RunPlan['flops']): number => recomputed / (step - recomputed);
+
+/** `, of which 0.22 recompute activations: 0.1 % more than without that`. */
+function recomputedWords(flops: RunPlan['flops']): string {
+  const { recomputed } = flops;
+  if (recomputed === 0) return ', none of them to recompute activations';
+  const more = (100 * recomputedShare(flops)).toPrecision(2);
+  return `, ${(recomputed / 1e9).toPrecision(3)} of them to recompute activations: ${more} % more arithmetic`;
+}
+
+/** Nothing is as little as it can be. */
+const ratioOf = (moved: number, bound: number): number => (moved === bound ? 1 : moved / bound);
+
+const shown = (bytes: number): string => formatBytes(bytes).padStart(8);
 
 /** Works it out, and prints it. */
 export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBasis): void {
   const { write } = host.terminal;
   const { adapter, known } = basis;
   const { flags, settings } = run;
-  const { config, batch, seq: context, accumulate, activationDtype, optimizerDevice: device = 'gpu' } = settings;
+  const { config, batch, seq: context, accumulate } = settings;
   const limits = plannedLimits(basis);
   const backwardPasses = passesIn(settings);
-  const recovery = backwardPasses === undefined ? (flags.recovery ?? 'step') : 'checkpoint';
-  const tiers = { ...tiersFromFlags(host, flags), recovery };
-  const optionsFor = (workload: Workload) => optionsOf(tiers, heldByUpdate(workload));
-  const workloadWith = (model: Model, changes: Partial<Pick<RunSettings, 'batch' | 'seq'>> = {}) => {
-    const { batch, seq, accumulate } = { ...settings, ...changes };
-    const generation = generates(settings) ? traceGeneration(model, seq) : undefined;
-    const packed = sharesRows(settings);
-    const programs = traceStep(model, batch, seq, { packed, activationDtype, passes: backwardPasses });
-    return trainingWorkload(model, programs, accumulate, generation, flags);
+  const { diskLimit = Number.POSITIVE_INFINITY, ...asked } = flags;
+  const memory = {
+    ...{ gpu: asked.gpuMemory, host: asked.hostMemory, disk: asked.disk === undefined ? undefined : diskLimit },
+    ...{ recovery: asked.recovery, policy: asked.policy, activations: asked.activations },
+    accumulateOrder: asked.accumulateOrder,
   };
-  const plain = plannedModel(run);
-  const parameters = parameterCount(plain);
-  const split =
-    device === 'auto'
-      ? chooseSplit({
-          model: plain,
-          workloadOf: workloadWith,
-          memory: { ...tiers, ...(flags.gpuMemory !== undefined && { gpu: flags.gpuMemory }) },
-          limits,
-        })
-      : undefined;
-  const model = optimizedOn(plain, device, split);
-  const workloadOf = (changes?: Parameters<typeof workloadWith>[1]) => workloadWith(model, changes);
-  const workload = workloadOf();
-  const { bytes: smallest, activations: placed } = leastMemory(workload, limits, optionsFor(workload));
-  const resident = fitMemory(workload, limits, undefined);
+  const toPlan = { settings, stored: run.stored, memory, limits };
+  const planned = planWorkload(toPlan);
+  const { model, split, workload, options, whole: resident, smallest } = planned;
+  const parameters = parameterCount(model);
   const budget =
     flags.gpuMemory ?? Math.max(smallest, resident.peak - (resident.residents * resident.map.chunkBytes) / 2);
-  if (budget < smallest) {
-    const smallestOf = (other: Workload, changes: FitOptions = {}) =>
-      formatBytes(smallestBudget(other, limits, { ...optionsFor(other), ...changes }));
-    const half = (changes: Parameters<typeof workloadOf>[0]) => smallestOf(workloadOf(changes));
-    const knobs = [
-      ...(batch > 1 ? [`--batch ${batch >> 1} needs ${half({ batch: batch >> 1 })}`] : []),
-      ...(context > 1 && model.shape.vocabulary > 0
-        ? [`--context ${context >> 1} needs ${half({ seq: context >> 1 })}`]
-        : []),
-      ...(recovery === 'step'
-        ? [`--recovery checkpoint needs ${smallestOf(workload, { recovery: 'checkpoint' })}`]
-        : []),
-    ];
-    throw new HoldfastError(
-      `--gpu-memory ${formatBytes(budget)} is too little: ${smallest} bytes (${formatBytes(smallest)}) is the smallest ` +
-        `budget that works, ${formatBytes(placed)} of it for activations${knobs.length > 0 ? `; ${knobs.join(', ')}` : ''}`,
-    );
-  }
+  if (budget < smallest) throw tooLittle(run, planned, budget);
 
   const start = performance.now();
-  const found = fitMemory(workload, limits, budget, optionsFor(workload));
+  const found = fitMemory(workload, limits, budget, options);
   const { map, passes, nonModel, slots, staging, peak } = found;
   const { trace, extra } = passes.step;
   const { plan, moved } = schedule(trace, slots, flags.policy, extra);
@@ -152,20 +174,16 @@ export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBa
   const room = slotsAt(trace, slots, extra);
   const expected = adapter && expectedStep(run, { resident, found, budget, limits }, known);
   const cost = checkPlan(trace, plan, room);
-  const linear = linearBound(highs, findGaps(trace, room)).chunks;
-  const ratio = ratioTo(linear, cost);
   const { trainable, frozen } = map;
   const [padding, held] = [trainable.padding + frozen.padding, trainable.held + frozen.held];
   const tiled = trainable.tiled + frozen.tiled;
   const { chunks } = trainable;
-  const flops = flopsOf(passes.step);
   const full = frozen.chunks > 0 ? fullStepFlops(makeModel(config), settings, limits) : undefined;
-  const again = recomputedFlops(passes.step);
   const { order, activations } = found.workload;
   const modes = activations?.modes ?? [];
   const offloaded = offloadedBytes(passes.step);
   const stashed = found.stashes.reduce((a, b) => a + b, 0);
-  const below = placesBelow(found, flags);
+  const { comfortable, tiers, links, flops } = planWithin(highs, toPlan, planned, found);
   const update = backwardPasses && updateFacts(found, backwardPasses);
   const kept = keptBytes(map.dtype, map.momentDtype);
   const belowBytes = optimizerKinds(map.dtype, map.momentDtype).reduce((sum, kind) => sum + elementBytesOf(kind), 0);
@@ -180,7 +198,7 @@ export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBa
         trained: trainedCount(model),
         ...(split !== undefined && { optimizerSplit: split }),
         ...(update && { update }),
-        flops: { step: flops, ...(full !== undefined && { fullStep: full }) },
+        flops: { ...flops, ...(full !== undefined && { fullStep: full }) },
         modelDataBytes: found.residents * map.chunkBytes,
         bytesPerParameter: { all: trainedBytes, kept },
         chunks: {
@@ -193,6 +211,8 @@ export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBa
         },
         nonModelBytes: { ...nonModel, total: nonModel.arenas + nonModel.persistent },
         smallestBudget: smallest,
+        comfortableBudget: comfortable ?? null,
+        unlimited: resident.peak,
         budget,
         predictedPeak: peak,
         slots,
@@ -202,15 +222,17 @@ export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBa
         accumulateOrder: order?.order ?? 'batch',
         activations: {
           modes,
-          recomputedFlops: again.flops,
-          share: again.share,
+          recomputedFlops: flops.recomputed,
+          share: recomputedShare(flops),
           offloadedBytes: offloaded,
           bytesBelow: stashed,
         },
         bytesPerStep: moved,
         policy: flags.policy,
-        below,
-        bound: { lp: linear * trace.chunkBytes, ratio },
+        below: { host: tiers.host.all, disk: tiers.disk.all },
+        tiers,
+        links,
+        bound: { lp: links.gpu.bound, ratio: ratioOf(links.gpu.chunks, links.gpu.bound) },
         step: expected ?? null,
         rates: ratesFacts(basis),
         planMilliseconds: milliseconds,
@@ -218,7 +240,6 @@ export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBa
     );
     return;
   }
-  const shown = (bytes: number) => formatBytes(bytes).padStart(8);
   write(
     [
       `${plannedShape(config)}: ${parameters.toLocaleString('en')} parameters`,
@@ -231,25 +252,19 @@ export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBa
           ]
         : []),
       `            ${chunks} chunks of ${formatBytes(trace.chunkBytes)} a kind, ${tiled} tensors tiled by rows, ${((100 * padding) / held).toFixed(3)} % padding`,
-      `  ${shown(nonModel.arenas)}  activations, batch ${batch} x ${context} (${aliveWords(nonModel)}): ${describeModes(modes)}${again.flops > 0 ? `, ${(100 * again.share).toFixed(1)} % more arithmetic` : ''}`,
+      `  ${shown(nonModel.arenas)}  activations, batch ${batch} x ${context} (${aliveWords(nonModel)}): ${describeModes(modes)}`,
       ...(update ? [describeUpdate(update)] : []),
       `  ${shown(nonModel.persistent)}  inputs, scalars, masks, uniforms${generates(settings) ? ', and keys and values for samples (--sample-tokens)' : ''}`,
       `  ${shown(smallest)}  is the smallest budget that works`,
-      `  ${shown(budget)}  budget, ${formatBytes(peak)} of it used: ${slots} slots for ${chunkCount(trace)} chunks${besides(room, slots)}, ${staging.down} of staging down, ${staging.up} up`,
-      ...(flags.hostMemory === undefined && flags.disk === undefined
-        ? []
-        : [
-            `  ${shown(below.host)}  of host memory${flags.disk === undefined ? '' : `, and ${formatBytes(below.disk)} of disk,`} for what is below the GPU, at most`,
-          ]),
-      `a step of ${accumulate} micro-batch${accumulate === 1 ? '' : 'es'} moves`,
+      comfortable === undefined
+        ? `            no budget is comfortable, within 5 % of a step without one, which takes ${formatBytes(resident.peak)}${options.recovery === 'checkpoint' ? '' : ': each step is kept below it as well (--recovery checkpoint: it is not)'}`
+        : `  ${shown(comfortable)}  is a comfortable one: within 5 % of a step without a budget, which takes ${formatBytes(resident.peak)}`,
+      `  ${shown(peak)}  is the peak within a budget of ${formatBytes(budget)}: ${slots} slots for ${chunkCount(trace)} chunks${besides(room, slots)}, ${staging.down} of staging down, ${staging.up} up`,
+      ...tierLines(tiers),
+      `a step of ${accumulate} micro-batch${accumulate === 1 ? '' : 'es'}`,
       ...(order ? [`            ${describeOrder(order.order, found.orderSeconds)}`] : []),
-      ...(offloaded > 0
-        ? [
-            `  ${shown(offloaded)}  of activations down, and up again; ${formatBytes(stashed)} of them are below at once`,
-          ]
-        : []),
-      `  ${shown(cost.h2dBytes)}  of chunks up, ${formatBytes(cost.d2hBytes)} down${flags.policy === 'planned' ? '' : `, by ${flags.policy}`}: ${ratio.toFixed(3)} x the least of any schedule (linear bound ${formatBytes(linear * trace.chunkBytes)})`,
-      `  ${(flops / 1e9).toPrecision(4)} GFLOP a step${full === undefined ? '' : `, ${(flops / full).toFixed(3)} x those of a step that trains all of it`}`,
+      ...linkLines(links, flags.policy),
+      `  ${`${(flops.step / 1e9).toPrecision(4)} GFLOP`.padStart(8)}${recomputedWords(flops)}${full === undefined ? '' : `, ${(flops.step / full).toFixed(3)} x those of a step that trains all of it`}`,
       ...(adapter && expected ? [stepTimeLine(expected, settings, adapter)] : []),
       `planned in ${milliseconds.toFixed(0)} ms: ${trace.moments.length} moments, ${cost.loads} loads, ${cost.stores} stores, ${describeRates(basis)}`,
       ...(flags.print ?? []).flatMap((part) => ['', LISTINGS[part](found, plan)]),

@@ -43,8 +43,8 @@ import { type FitOptions, fitsBelow, isDurable, leastWithin, limitsWith } from '
 import type { Pass, Passes } from './pass.ts';
 import { slotsAt } from './schedule.ts';
 import { movesOf } from './transfer-moments.ts';
-import type { FitWanted } from './way-search.ts';
-import { cheapest, leastWay, sparingWays } from './ways.ts';
+import type { FindWay, FitWanted } from './way-search.ts';
+import { cheapest, firstWithin, leastWay, sparingWays } from './ways.ts';
 import { type ActivationChoice, type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
 
 const MOST_STAGING = 8;
@@ -64,16 +64,43 @@ export function fitMemory<P extends Passes>(
   options: FitOptions = {},
 ): Fit<P> {
   if (budget === undefined) return wholeFit(workload, adapter);
-  const { recovery = 'step' } = options;
-  const limits = limitsWith(adapter, options);
-  const durable = isDurable(workload, recovery);
-  const least = leastWithin(workload, limits, options, budget);
+  const least = leastWithin(workload, limitsWith(adapter, options), options, budget);
   if (budget < least.bytes) {
     throw new HoldfastError(
       `${formatBytes(budget)} of GPU memory are too little: ${least.bytes} bytes (${formatBytes(least.bytes)}) is the smallest ` +
         `budget that works, ${formatBytes(least.activations)} of it for activations; give that much, or use a smaller batch or context`,
     );
   }
+  return cheapest(
+    workload,
+    findWithin(workload, adapter, budget, options, () => least.workload),
+  );
+}
+
+/**
+ * A fit into `budget` bytes of GPU memory whose step takes fewer seconds than these by the rates: the first that is found, so that this
+ * takes a part of the time of `fitMemory`, whose fit takes no more. Undefined where none is found among the most promising.
+ */
+export function fitInTime<P extends Passes>(
+  workload: Workload<P>,
+  adapter: AdapterLimits,
+  budget: number,
+  seconds: number,
+  options: FitOptions = {},
+): Fit<P> | undefined {
+  return firstWithin(workload, findWithin(workload, adapter, budget, options), seconds);
+}
+
+/** How ways are fitted into a budget and priced. `least`: what fits if nothing else does. */
+function findWithin<P extends Passes>(
+  workload: Workload<P>,
+  adapter: AdapterLimits,
+  budget: number,
+  options: FitOptions,
+  least?: () => Workload<P>,
+): FindWay<P, Fit<P>> {
+  const limits = limitsWith(adapter, options);
+  const durable = isDurable(workload, options.recovery ?? 'step');
   // Where gradients are used up as soon as they are complete, larger chunks of them would be held at once.
   const fits = (tried: Workload<P>, wanted: FitWanted = {}) => {
     const { map, moreThan, staging } = wanted;
@@ -86,15 +113,15 @@ export function fitMemory<P extends Passes>(
     if (moreThan !== undefined && tried.inBackward) return undefined;
     return fitOne(tried, limits, budget, durable, { wanted, below: options.below });
   };
-  return cheapest(workload, {
+  return {
     ...within<P>(limits, budget, durable),
     wholeMap: () => wholeMapOf(workload, limits),
     persistentBytes: () => candidateOn(workload, limits, wholeMapOf(workload, limits), durable).nonModel.persistent,
     fit: fits,
     mapsInFewerPieces: (than) =>
       workload.inBackward || workload.isShared ? [] : mapsInFewerPieces(workload, limits, than),
-    least: () => fits(least.workload),
-  });
+    least: () => least && fits(least()),
+  };
 }
 
 const within = <P extends Passes>(limits: AdapterLimits, budget: number, durable: boolean) => ({

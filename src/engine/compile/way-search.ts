@@ -90,6 +90,8 @@ export interface FindWay<P extends Passes, F extends Fitted<P>> extends Estimate
   withStaging(found: F, staging: StagingSize): F | undefined;
   /** Of the pass that activations are chosen for. `most`: what takes as many seconds is not looked at to the end. @default no limit */
   price(found: F, choice: ActivationChoice<P>, most?: number): Price;
+  /** Seconds: the first of the most promising ways that takes less is taken, and others are not looked for. @default the best is */
+  readonly lessThan?: number | undefined;
 }
 
 /** What a step takes. */
@@ -193,7 +195,10 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     const { least, operations } = FINALISTS;
     const most = Math.max(least, Math.round(operations / estimates.dispatches));
     this.#isSmall = most >= FINALISTS.most;
-    if (this.#best?.traffic !== 0) this.#finalists(estimates, Math.min(FINALISTS.most, most));
+    const isFirstWanted = this.#find.lessThan !== undefined;
+    if (this.#best?.traffic !== 0)
+      this.#finalists(estimates, isFirstWanted ? (this.#isSmall ? least : 1) : Math.min(FINALISTS.most, most));
+    if (isFirstWanted) return this.#best;
     this.#leaveRoom(estimates);
     this.#inFewerPieces();
     this.#refine(estimates, Math.min(MOST_REFINED, Math.round(REFINED * most ** 3)));
@@ -312,9 +317,10 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     }
   }
 
-  /** Whether there is hardly a better one; chunks of fewer pieces may have fewer dispatches. */
+  /** Whether there is hardly a better one, or none is looked for; chunks of fewer pieces may have fewer dispatches. */
   get #isEnough(): boolean {
-    return this.#best !== undefined && this.#best.seconds <= this.#enough && !launchesMatter(this.#best);
+    if (this.#best === undefined || this.#find.lessThan !== undefined) return this.#best !== undefined;
+    return this.#best.seconds <= this.#enough && !launchesMatter(this.#best);
   }
 
   get #near(): number {
@@ -322,7 +328,7 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
   }
 
   get #mostSeconds(): number {
-    return this.#best?.seconds ?? Number.POSITIVE_INFINITY;
+    return this.#best?.seconds ?? this.#find.lessThan ?? Number.POSITIVE_INFINITY;
   }
 
   #wayOf = (mixture: Mixture): Way => ({ modes: modesOf(mixture, this.#blocks), mixture });

@@ -48,7 +48,7 @@ export function uniformWays<P extends Passes>(workload: Workload<P>): Workload<P
 }
 
 /** The workload in its sparing ways, least memory first; in the order that needs the least memory. */
-export const sparingWays = <P extends Passes>(workload: Workload<P>): readonly Workload<P>[] =>
+export const sparingWays = <P extends Passes>(workload: Workload<P>): Iterable<Workload<P>> =>
   (inOrders(workload)[0] ?? workload).activations?.sparing?.() ?? [];
 
 /**
@@ -74,6 +74,23 @@ export function leastWay<P extends Passes, F extends { readonly bytes: number }>
 /** Bytes of activations that are there at once, at least. */
 const aliveIn = ({ programs, lasting = 0 }: Workload): number =>
   lasting + programs.reduce((most, program) => Math.max(most, liveBytes(program)), 0);
+
+/** The first of the most promising fits whose step takes fewer seconds than these; undefined where none is found. */
+export function firstWithin<P extends Passes, F extends Fitted<P>>(
+  workload: Workload<P>,
+  find: FindWay<P, F>,
+  seconds: number,
+): F | undefined {
+  for (const [i, inOrder] of inOrders(workload).entries()) {
+    const { activations } = inOrder;
+    if (!activations) return find.fit(inOrder);
+    // As `cheapest` has it: another order is taken for so much less alone.
+    const lessThan = i === 0 ? seconds : (1 - WORTH_ANOTHER_ORDER) * seconds;
+    const found = new WaySearch(inOrder, activations, { ...find, lessThan }).run(i === 0);
+    if (found) return found.found;
+  }
+  return undefined;
+}
 
 /** The fit that costs the least time among the promising ones. */
 export function cheapest<P extends Passes, F extends Fitted<P>>(workload: Workload<P>, find: FindWay<P, F>): F {
@@ -116,7 +133,7 @@ function spared<P extends Passes, F extends Fitted<P>>(
   if (others && estimates.leastSparing > others.seconds) return others;
   const ways: EstimatedWay<P>[] = [];
   // From the one that does the least; those behind it do more, in half its memory at best.
-  for (const sparing of activations.sparing().toReversed()) {
+  for (const sparing of [...activations.sparing()].toReversed()) {
     ways.push(estimates.ofAll(sparing));
     if (others && estimates.inHalf(sparing) > others.seconds) break;
   }

@@ -6,7 +6,7 @@ import type { Pass } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
 import type { Machine } from './machine.ts';
 import type { SimulatedRanks } from './network.ts';
-import { Simulation } from './simulation.ts';
+import { type SimulatedPart, Simulation } from './simulation.ts';
 import type { SimulatedStep } from './step.ts';
 
 /** Steps until everything repeats itself, and at most as many that count. */
@@ -15,7 +15,7 @@ export const STEPS = 2;
 /**
  * A step of a pass that is repeated, within `hostBytes` of host memory and the machine's disk; of a pass with collectives, as the
  * first of `ranks` does it; `steps` count, behind STEPS.
- * `most`: seconds of a step, behind which those that count are not followed on. Errors: HoldfastError where what is not on the GPU fits into neither.
+ * `watch`: told of what lies below, behind each operation. `most`: seconds of a step, behind which those that count are not followed on. Errors: HoldfastError where what is not on the GPU fits into neither.
  */
 export function simulate(
   fit: Fit,
@@ -26,8 +26,9 @@ export function simulate(
   ranks?: SimulatedRanks,
   steps = STEPS,
   most = Number.POSITIVE_INFINITY,
+  watch?: SimulatedPart['watch'],
 ): SimulatedStep {
-  const one = new Simulation({ fit, pass, schedule, hostBytes, ranks }, machine);
+  const one = new Simulation({ fit, pass, schedule, hostBytes, ranks, watch }, machine);
   const following = one.follow(steps * schedule.plan.steps, STEPS * schedule.plan.steps, most);
   const { done, value } = following.next();
   assert(done, 'one rank waits for no other stage');

@@ -46,6 +46,8 @@ export interface SimulatedPart {
   readonly prefetch?: boolean | undefined;
   /** Whether `hostBytes` is a limit of the run's, within which updates there may begin before a step is decided. @default false */
   readonly hostIsLimited?: boolean | undefined;
+  /** Told of what lies below, behind each operation. @default nothing is */
+  readonly watch?: ((below: SimulatedBelow) => void) | undefined;
 }
 
 /** A pass on one rank, from step to step. */
@@ -58,6 +60,7 @@ export class Simulation {
   readonly #ranks: SimulatedRanks | undefined;
   readonly #tiers: SimulatedBelow;
   readonly #readAhead: number;
+  readonly #watch: SimulatedPart['watch'];
   readonly #places: SharedPlaces<Command>;
   readonly #activations: SimulatedActivations;
   /** Seconds of each operation, on the GPU or on the host. */
@@ -82,17 +85,13 @@ export class Simulation {
   readonly #left: (Command | undefined)[] = [];
 
   constructor(
-    { fit, pass, schedule, hostBytes, ranks, prefetch = true, hostIsLimited = false }: SimulatedPart,
+    { fit, pass, schedule, hostBytes, ranks, prefetch = true, hostIsLimited = false, watch }: SimulatedPart,
     machine: Machine,
     pipeline?: SimulatedPipeline,
   ) {
     const { map, slots, staging, durable } = fit;
-    this.#fit = fit;
-    this.#ranks = ranks;
-    this.#map = map;
-    this.#pass = pass;
-    this.#schedule = schedule;
-    this.#machine = machine;
+    [this.#fit, this.#map, this.#pass, this.#schedule] = [fit, map, pass, schedule];
+    [this.#ranks, this.#machine, this.#watch] = [ranks, machine, watch];
     const { hostSlots, beside, homes } = sharesBelow(fit, machine, hostBytes);
     const chunksBelow = new SimulatedTiers(hostSlots, (id) => this.#sizeOf(id), machine.disk);
     chunksBelow.nextUse = (id) => this.#nextUse(id);
@@ -244,6 +243,7 @@ export class Simulation {
       const completion = this.#completions.get(m);
       if (completion && isOnHost(operation)) this.#discard(completion.frees);
       else if (completion) this.#keepBelow(completion, m);
+      this.#watch?.(this.#tiers);
     }
     this.#link.flush();
   }

@@ -128,6 +128,11 @@ export class SimulatedBelow {
     else this.#stashes.prefetch(id - this.#count, now, this.#chunks);
   }
 
+  /** Each chunk that has a value below. */
+  eachChunk(tell: (chunk: number, here: boolean, onDisk: boolean) => void): void {
+    this.#chunks.each(tell);
+  }
+
   /** Whether this piece of an activation has a value. */
   hasStash(id: number): boolean {
     return this.#stashes.has(id - this.#count);

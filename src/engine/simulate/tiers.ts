@@ -104,6 +104,11 @@ export class SimulatedTiers implements DiskQueues {
     if (value && !value.here) this.#read(id, value, now, false);
   }
 
+  /** Each value: whether it is in host memory, and whether it is on disk. */
+  each(tell: (id: number, here: boolean, onDisk: boolean) => void): void {
+    for (const [id, { here, onDisk }] of this.#values) tell(id, here, onDisk);
+  }
+
   /** The value is dead. */
   discard(id: number): void {
     if (this.#here.delete(id)) this.#free++;

@@ -113,6 +113,34 @@ function storing(turns: readonly Moment[], plan: Plan): Plan {
   return { ...plan, start, moments: plan.moments.map((moment, m) => ({ ...moment, store: at(stores, m) })) };
 }
 
+/** The most chunks of each kind that are on the GPU at once by a plan. `kinds`: of each chunk. */
+export function mostHere<K>(trace: Trace, plan: Plan, kinds: readonly K[]): ReadonlyMap<K, number> {
+  const count = trace.moments.length;
+  const now = new Map<K, number>();
+  const most = new Map<K, number>();
+  const here = new Set<number>();
+  const come = (chunk: number) => {
+    if (here.has(chunk)) return;
+    here.add(chunk);
+    const kind = at(kinds, chunk);
+    const held = (now.get(kind) ?? 0) + 1;
+    now.set(kind, held);
+    most.set(kind, Math.max(held, most.get(kind) ?? 0));
+  };
+  const go = (chunk: number) => {
+    if (!here.delete(chunk)) return;
+    const kind = at(kinds, chunk);
+    now.set(kind, (now.get(kind) ?? 0) - 1);
+  };
+  for (const { chunk } of plan.start) come(chunk);
+  for (const [m, { drop, load, claim }] of plan.moments.entries()) {
+    for (const chunk of drop) go(chunk);
+    for (const chunk of [...load, ...claim]) come(chunk);
+    for (const chunk of at(trace.moments, m % count).frees) go(chunk);
+  }
+  return most;
+}
+
 /** Replays a plan. Throws at the first thing that no legal plan does; returns what it moves. */
 export function checkPlan(trace: Trace, plan: Plan, slots: readonly number[]): PlanCost {
   const count = trace.moments.length;

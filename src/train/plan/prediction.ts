@@ -25,6 +25,7 @@ import { checkStages } from '../../nn/pipeline-parallel.ts';
 import { at } from '../../util/at.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
+import { COMFORT, leastComfortable } from './comfortable.ts';
 import {
   belowOf,
   type Changes,
@@ -63,10 +64,6 @@ const PART = 8;
 const SHARED_PART = 4;
 /** Stages that are followed, where more are reckoned; with two micro-batches more than there are, where more are: the one before the last is like no end of a step. */
 const FOLLOWED = 3;
-/** A comfortable budget costs no more than this, as a share of the fastest step. */
-const COMFORT = 0.05;
-/** Halvings of the way from the smallest budget to all. */
-const HALVINGS = 4;
 
 /** A stage of the blocks that are followed, and of half as many; one of them where all are. */
 interface Stage {
@@ -381,14 +378,7 @@ export class Predictor {
    */
   comfortable(hostBytes: number): number | undefined {
     const isComfortable = (budget: number) => this.at(budget, hostBytes).efficiency * (1 + COMFORT) >= 1;
-    let [less, enough] = [this.smallest, Math.max(this.smallest, this.resident.bytes)];
-    if (!isComfortable(enough)) return undefined;
-    for (let i = 0; i < HALVINGS; i++) {
-      const middle = Math.floor((less + enough) / 2);
-      if (isComfortable(middle)) enough = middle;
-      else less = middle;
-    }
-    return enough;
+    return leastComfortable(this.smallest, this.resident.bytes, isComfortable);
   }
 }
 

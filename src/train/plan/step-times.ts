@@ -81,9 +81,11 @@ export interface KnownSteps {
   readonly runs: Readonly<Record<string, TimedStep & { readonly way: string }>>;
 }
 
-/** Seconds, and whether they are those of a run of the same shape in the same memory, or reckoned from others. */
+/** The time that a step is expected to take. */
 export interface ExpectedStep {
+  /** Of a step, all micro-batches of it. */
   readonly seconds: number;
+  /** Whether they are those of a run of the same shape in the same memory, or reckoned from others. */
   readonly from: 'run' | 'probe';
 }
 

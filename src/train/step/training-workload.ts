@@ -122,12 +122,11 @@ function workloadInOrder(
   const place = stages && (inPipeline ?? stages.place);
   /** Micro-batches whose activations are there at once. */
   const alive = isByLayer ? accumulate : place ? microBatchesAtOnce(place, accumulate) : 1;
-  let sparing: readonly Workload<TrainingPasses>[] | undefined;
-  const inSlices = () => {
-    const isSliced = withSlices(evaluate, () => 'slice') !== evaluate;
+  // Each takes its time to be made, and the first is mostly enough.
+  const inSlices = function* () {
+    if (withSlices(evaluate, () => 'slice') === evaluate) return;
     const all = blocks.map((): ActivationMode => 'slice');
-    sparing ??= isSliced ? SLICE_COUNTS.map((count) => workloadWith(all, usualHead, count)) : [];
-    return sparing;
+    for (const count of SLICE_COUNTS) yield workloadWith(all, usualHead, count);
   };
   const known = new Map<string, Workload<TrainingPasses>>();
   // One that may not be left has what it can to fit.

@@ -1,0 +1,302 @@
+// `RunPlan`: a run on paper, from its settings alone: what lies on each tier by what it is, what a step moves over each link and the
+// least that any schedule would, the smallest budget and a comfortable one. Pure; needs no GPU. `holdfast plan` and a page say what it
+// says.
+//
+// Invariant: the fit is that of a run with these settings, memory and limits.
+
+import type { Highs } from 'highs';
+import { needBelow } from '../../engine/compile/candidate.ts';
+import { fitInTime, fitMemory } from '../../engine/compile/fit.ts';
+import type { Fit } from '../../engine/compile/fitted.ts';
+import { type FitOptions, leastMemory, type Recovery } from '../../engine/compile/least.ts';
+import { flopsOf, offloadedBytes, recomputedFlops } from '../../engine/compile/pass-figures.ts';
+import { type PassSchedule, type PolicyName, schedule, slotsAt } from '../../engine/compile/schedule.ts';
+import { type AdapterLimits, heldByUpdate, type Workload } from '../../engine/compile/workload.ts';
+import { optionsOf } from '../../engine/run/arrangement.ts';
+import { machineOf } from '../../engine/simulate/machine.ts';
+import { divideBelow } from '../../engine/simulate/shares-below.ts';
+import { simulate } from '../../engine/simulate/simulate.ts';
+import type { ActivationMode } from '../../graph/activations.ts';
+import type { AccumulateOrder } from '../../graph/layer-major.ts';
+import { backwardPassesOf } from '../../graph/operators/optimizer.ts';
+import type { Kind } from '../../memory/layout/kinds.ts';
+import { linearBound } from '../../memory/plan/bound.ts';
+import { findGaps } from '../../memory/plan/gaps.ts';
+import { mostHere } from '../../memory/plan/plan.ts';
+import { type Model, optimizedOn } from '../../nn/model.ts';
+import { at } from '../../util/at.ts';
+import { traceGeneration } from '../inference/generation-workload.ts';
+import { COMFORT, leastComfortable } from '../plan/comfortable.ts';
+import { simulatedSeconds } from '../plan/simulated-seconds.ts';
+import { chooseSplit } from '../step/optimizer-split.ts';
+import { checkBatch, traceStep } from '../step/step-programs.ts';
+import { type TrainingPasses, trainingWorkload } from '../step/training-workload.ts';
+import { generates, type RunSettings } from './run-settings.ts';
+import { type StoredAs, storedModel } from './stored-model.ts';
+
+/** Where model data lies: see MemoryOptions. */
+export interface PlannedMemory {
+  readonly gpu?: number | undefined;
+  readonly host?: number | undefined;
+  /** Bytes of disk. @default there is none */
+  readonly disk?: number | undefined;
+  readonly recovery?: Recovery | undefined;
+  readonly policy?: PolicyName | undefined;
+  readonly activations?: ActivationMode | 'auto' | undefined;
+  readonly accumulateOrder?: AccumulateOrder | 'auto' | undefined;
+}
+
+/** A run to plan. */
+export interface RunToPlan {
+  readonly settings: RunSettings;
+  /** How the files of its model hold what a low-rank update freezes. @default as f32 */
+  readonly stored?: StoredAs | undefined;
+  readonly memory: PlannedMemory;
+  readonly limits: AdapterLimits;
+}
+
+/** What of a run does not depend on its budget, but where that chooses what the optimizer runs on. */
+export interface PlannedWorkload {
+  /** As it trains. */
+  readonly model: Model;
+  /** Tensors that the GPU updates, where that is left to the run. */
+  readonly split?: number | undefined;
+  readonly workload: Workload<TrainingPasses>;
+  readonly options: FitOptions;
+  /** Without a budget. */
+  readonly whole: Fit<TrainingPasses>;
+  /** The smallest budget, and the bytes of activations within it. */
+  readonly smallest: number;
+  readonly leastActivations: number;
+  /** Of the same run with another batch or length: its smallest budget. */
+  smallestWith(changes: Partial<Pick<RunSettings, 'batch' | 'seq'>>, recovery?: Recovery): number;
+}
+
+/** Errors: HoldfastError for settings that make no model. */
+export function planWorkload({ settings, stored, memory, limits }: RunToPlan): PlannedWorkload {
+  const { records, activationDtype, optimizerDevice = 'gpu', optimizerSplit, update = 'at-end' } = settings;
+  const passes = backwardPassesOf(update, settings);
+  // Gradients that are gone finish no step.
+  const recovery = passes === undefined ? (memory.recovery ?? 'step') : 'checkpoint';
+  const packed = records?.pack === 'yes';
+  const workloadOf = (model: Model, changes: Partial<Pick<RunSettings, 'batch' | 'seq'>> = {}) => {
+    const { batch, seq, accumulate } = { ...settings, ...changes };
+    checkBatch(model, batch, seq);
+    const generation = generates(settings) ? traceGeneration(model, seq) : undefined;
+    const programs = traceStep(model, batch, seq, { packed, passes, activationDtype });
+    return trainingWorkload(model, programs, accumulate, generation, memory);
+  };
+  const { gpu, host, disk } = memory;
+  const tiers = {
+    ...{ recovery, ...(host !== undefined && { host }) },
+    ...(disk !== undefined && { disk: { open: noFile, limit: disk } }),
+  };
+  const optionsFor = (workload: Workload) => optionsOf(tiers, heldByUpdate(workload));
+  const plain = storedModel(settings, stored);
+  const split =
+    optimizerDevice !== 'auto' || optimizerSplit !== undefined
+      ? optimizerSplit
+      : chooseSplit({ model: plain, workloadOf, memory: { ...tiers, ...(gpu !== undefined && { gpu }) }, limits });
+  const model = optimizedOn(plain, optimizerDevice, split);
+  const workload = workloadOf(model);
+  const options = optionsFor(workload);
+  const whole = fitMemory(workload, limits, undefined);
+  const { bytes: smallest, activations: leastActivations } = leastMemory(workload, limits, options);
+  return {
+    ...{ model, split, workload, options, whole, smallest, leastActivations },
+    smallestWith(changes, other = recovery) {
+      const changed = workloadOf(model, changes);
+      return leastMemory(changed, limits, { ...optionsFor(changed), recovery: other }).bytes;
+    },
+  };
+}
+
+const noFile = (): never => {
+  throw new Error('internal: a plan opens no file');
+};
+
+/** What model data and everything else is counted as. */
+export const DATA_KINDS = ['parameters', 'gradients', 'moments', 'activations', 'other'] as const;
+/** One of DATA_KINDS. */
+export type DataKind = (typeof DATA_KINDS)[number];
+
+/**
+ * Bytes of each kind that lie there at once, at most, and of all: they take turns, so that all may be less than their sum. Below the
+ * GPU all is the room that they have, also for what is on its way and for what is written beside what it replaces.
+ */
+export type TierPlan = Readonly<Record<DataKind | 'all', number>>;
+
+/** What of a run lies where, and what a step of it moves. */
+export interface RunPlan {
+  /** Bytes of the smallest budget. */
+  readonly smallest: number;
+  /** Bytes of everything on the GPU, without a budget. */
+  readonly unlimited: number;
+  /** Bytes: the least budget within which a step takes hardly longer than without one, about. Absent where there is none. */
+  readonly comfortable?: number;
+  /** What lies where. */
+  readonly tiers: Readonly<Record<'gpu' | 'host' | 'disk', TierPlan>>;
+  /** What a step moves. */
+  readonly links: PlannedLinks;
+  /** Multiplications and additions of a step; `recomputed`: those of them that make activations again. */
+  readonly flops: { readonly step: number; readonly recomputed: number };
+}
+
+/** Bytes of a step. */
+export interface PlannedLinks {
+  /** Between host and GPU. `chunks`: both ways; `bound`: the least of any schedule; `recovery`: of what goes down, against the loss of a device. */
+  readonly gpu: {
+    readonly up: number;
+    readonly down: number;
+    readonly chunks: number;
+    readonly activations: number;
+    readonly recovery: number;
+    readonly bound: number;
+  };
+  /** Absent without one. `bound`: the least of chunks with so much memory above it; absent where the host updates: none is known. */
+  readonly disk?: { readonly read: number; readonly written: number; readonly bound?: number };
+}
+
+/** Of the disk, whose speed no run measures before it trains, bytes a second: by these it is read ahead. */
+const TYPICAL_DISK = { readBytesPerSecond: 2e9, writeBytesPerSecond: 1e9 };
+
+/** A fit of a run, and its plan. Errors: HoldfastError for a budget, or room below it, that is too small, with what would do. */
+export function planWithin(highs: Highs, run: RunToPlan, planned: PlannedWorkload, fit: Fit<TrainingPasses>): RunPlan {
+  const { policy = 'planned' } = run.memory;
+  const { step } = fit.passes;
+  const plan = schedule(step.trace, fit.slots, policy, step.extra);
+  const comfortable = comfortableBudget(run, planned);
+  return {
+    ...{ smallest: planned.smallest, unlimited: planned.whole.peak },
+    ...(comfortable !== undefined && { comfortable }),
+    flops: { step: flopsOf(step), recomputed: recomputedFlops(step).flops },
+    ...(fit === planned.whole ? residentFigures(fit, plan) : figuresWithin(highs, run, fit, plan)),
+  };
+}
+
+/** Undefined where no budget is comfortable: where each step is kept below it as well, copies may be what a step waits for. */
+function comfortableBudget(
+  { memory, limits }: RunToPlan,
+  { workload, options, whole, smallest }: PlannedWorkload,
+): number | undefined {
+  const { policy = 'planned' } = memory;
+  const most = (1 + COMFORT) * (simulatedSeconds(whole, limits) ?? Number.POSITIVE_INFINITY);
+  return leastComfortable(smallest, whole.peak, (budget) => {
+    // Nothing is kept below what has room for everything.
+    if (budget >= whole.peak && options.recovery === 'checkpoint') return true;
+    const found = fitInTime(workload, limits, budget, most, options);
+    if (!found || policy === 'planned') return found !== undefined;
+    return (simulatedSeconds(found, limits, { policy }) ?? most) < most;
+  });
+}
+
+/** Everything is on the GPU, and nothing moves. */
+function residentFigures(fit: Fit<TrainingPasses>, plan: PassSchedule): Pick<RunPlan, 'tiers' | 'links'> {
+  return {
+    tiers: { gpu: onGPU(fit, plan), host: NOTHING, disk: NOTHING },
+    links: { gpu: { up: 0, down: 0, chunks: 0, activations: 0, recovery: 0, bound: 0 } },
+  };
+}
+
+const NOTHING: TierPlan = { parameters: 0, gradients: 0, moments: 0, activations: 0, other: 0, all: 0 };
+
+/** What a kind of model data is counted as. */
+function dataKindOf(kind: Kind): DataKind {
+  if (kind.startsWith('gradient')) return 'gradients';
+  return kind.startsWith('moment') ? 'moments' : 'parameters';
+}
+
+/** The kinds of chunks, by their number. */
+const kindsIn = ({ map }: Fit): DataKind[] =>
+  map.lists.flatMap(({ kind, chunks }) => Array.from({ length: chunks }, () => dataKindOf(kind)));
+
+function onGPU(fit: Fit<TrainingPasses>, { trace, plan }: PassSchedule): TierPlan {
+  const { nonModel, staging, stagingBytes, peak, map } = fit;
+  const most = mostHere(trace, plan, kindsIn(fit));
+  const bytes = (kind: DataKind) => (most.get(kind) ?? 0) * map.chunkBytes;
+  return {
+    ...{ parameters: bytes('parameters'), gradients: bytes('gradients'), moments: bytes('moments') },
+    ...{ activations: nonModel.arenas, all: peak },
+    other: nonModel.persistent + (staging.down + staging.up) * stagingBytes,
+  };
+}
+
+function figuresWithin(
+  highs: Highs,
+  { memory, limits }: RunToPlan,
+  fit: Fit<TrainingPasses>,
+  plan: PassSchedule,
+): Pick<RunPlan, 'tiers' | 'links'> {
+  const { host = Number.POSITIVE_INFINITY, disk } = memory;
+  const { map, passes, staging, slots } = fit;
+  const { step } = passes;
+  const { trace, extra } = step;
+  const { hostSlots, beside, homes } = divideBelow(fit, disk, host);
+  const kinds = kindsIn(fit);
+  const peaks = { host: new Peaks(), disk: new Peaks() };
+  const machine = { ...machineOf(limits), ...(disk !== undefined && { disk: { ...TYPICAL_DISK, bytes: disk } }) };
+  const { bytes } = simulate(fit, step, plan, machine, host, undefined, 1, undefined, (below) => {
+    below.eachChunk((chunk, here, onDisk) => {
+      if (here) peaks.host.add(at(kinds, chunk));
+      if (onDisk) peaks.disk.add(at(kinds, chunk));
+    });
+    peaks.host.end();
+    peaks.disk.end();
+  });
+  const { h2d, d2h } = plan.moved;
+  const activations = offloadedBytes(step);
+  const room = slotsAt(trace, slots, extra);
+  const leastWith = (more: number) => {
+    const { chunks } = linearBound(highs, findGaps(trace, more === 0 ? room : room.map((here) => here + more)));
+    return chunks * map.chunkBytes;
+  };
+  const updatesBelow = trace.moments.some(({ onHost = [] }) => onHost.length > 0);
+  const { held, largestPut } = needBelow(fit);
+  // What is in host memory may have a copy there as well.
+  const blocks = hostSlots < held ? held + largestPut : 0;
+  const ofReaders = homes.onHost + homes.readers * homes.readerBytes;
+  const fileBytes = Math.min(disk ?? 0, blocks * map.chunkBytes + homes.onDisk);
+  return {
+    tiers: {
+      gpu: onGPU(fit, plan),
+      host: {
+        ...{ ...peaks.host.figures(map.chunkBytes), activations: ofReaders, other: beside * map.chunkBytes },
+        all: (hostSlots + beside) * map.chunkBytes + ofReaders,
+      },
+      disk: { ...peaks.disk.figures(map.chunkBytes), activations: homes.onDisk, other: 0, all: fileBytes },
+    },
+    links: {
+      gpu: {
+        ...{ up: bytes.up, down: bytes.down, chunks: h2d + d2h, activations },
+        ...{ recovery: bytes.down - d2h - activations, bound: leastWith(0) },
+      },
+      ...(fileBytes > 0 && {
+        disk: {
+          ...{ read: bytes.diskRead, written: bytes.diskWrite },
+          ...(!updatesBelow && { bound: leastWith(hostSlots + staging.down + staging.up) }),
+        },
+      }),
+    },
+  };
+}
+
+/** The most chunks of each kind that are somewhere at once, told moment by moment. */
+class Peaks {
+  readonly #most = new Map<DataKind, number>();
+  readonly #now = new Map<DataKind, number>();
+
+  add(kind: DataKind): void {
+    this.#now.set(kind, (this.#now.get(kind) ?? 0) + 1);
+  }
+
+  /** Of a moment. */
+  end(): void {
+    for (const [kind, count] of this.#now) this.#most.set(kind, Math.max(count, this.#most.get(kind) ?? 0));
+    this.#now.clear();
+  }
+
+  figures(chunkBytes: number): Pick<TierPlan, 'parameters' | 'gradients' | 'moments'> {
+    const bytes = (kind: DataKind) => (this.#most.get(kind) ?? 0) * chunkBytes;
+    return { parameters: bytes('parameters'), gradients: bytes('gradients'), moments: bytes('moments') };
+  }
+}

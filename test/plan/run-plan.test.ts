@@ -1,0 +1,127 @@
+// What `plan` says of where the bytes of a run lie and what a step of it moves, and its budgets: held against its chunks, and against
+// each other. A run beside it is cli/plan-as-run.test.ts.
+
+import { describe, expect, test } from 'vitest';
+import { fitInTime, fitMemory } from '../../src/engine/compile/fit.ts';
+import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
+import { loadSolver } from '../../src/memory/plan/bound.ts';
+import { COMFORT } from '../../src/train/plan/comfortable.ts';
+import { simulatedSeconds } from '../../src/train/plan/simulated-seconds.ts';
+import {
+  DATA_KINDS,
+  type PlannedMemory,
+  planWithin,
+  planWorkload,
+  type TierPlan,
+} from '../../src/train/run/run-plan.ts';
+import { defaultSettings } from '../../src/train/run/run-settings.ts';
+
+const highs = await loadSolver();
+const settings = defaultSettings({ sampleTokens: 0 });
+const limits = DEFAULT_LIMITS;
+
+function planned(memory: PlannedMemory, changes: Partial<typeof settings> = {}) {
+  const run = { settings: { ...settings, ...changes }, memory, limits };
+  const workload = planWorkload(run);
+  const fit =
+    memory.gpu === undefined ? workload.whole : fitMemory(workload.workload, limits, memory.gpu, workload.options);
+  return { workload, fit, plan: planWithin(highs, run, workload, fit) };
+}
+
+const sum = (figures: TierPlan) => DATA_KINDS.reduce((all, kind) => all + figures[kind], 0);
+
+describe('by tier and kind', () => {
+  test('without a budget all is on the GPU, to the byte, and nothing moves', () => {
+    const { fit, plan } = planned({});
+    const { map, nonModel } = fit;
+    const bytes = (...kinds: Parameters<typeof map.list>[0][]) =>
+      kinds.reduce((all, kind) => all + map.list(kind).chunks * map.chunkBytes, 0);
+    expect(plan.tiers.gpu).toMatchObject({
+      ...{ parameters: bytes('parameter'), gradients: bytes('gradient'), moments: bytes('moment1', 'moment2') },
+      ...{ activations: nonModel.arenas, all: fit.peak },
+    });
+    expect(sum(plan.tiers.gpu)).toBe(fit.peak);
+    expect([sum(plan.tiers.host), sum(plan.tiers.disk), plan.links.gpu.up, plan.links.gpu.down]).toEqual([0, 0, 0, 0]);
+  });
+
+  test('within one no kind has more than all of it, and what is on no tier is counted on none', () => {
+    const { fit, plan } = planned({ gpu: 2e6, host: 1e6, disk: 6e6, activations: 'offload' });
+    const { gpu, host, disk } = plan.tiers;
+    const kind = fit.map.list('parameter').chunks * fit.map.chunkBytes;
+    for (const tier of [gpu, host, disk]) {
+      expect(tier.parameters).toBeLessThanOrEqual(kind);
+      expect(tier.moments).toBeLessThanOrEqual(2 * kind);
+      for (const name of DATA_KINDS) expect(tier[name]).toBeLessThanOrEqual(tier.all);
+    }
+    expect(gpu.all).toBe(fit.peak);
+    expect(host.all).toBeLessThanOrEqual(1e6);
+    expect(disk.all).toBeLessThanOrEqual(6e6);
+    // Each value lies somewhere below, and what is moved of activations, too.
+    expect(host.moments + disk.moments).toBeGreaterThanOrEqual(2 * kind);
+    expect(host.activations + disk.activations).toBeGreaterThanOrEqual(plan.links.gpu.activations);
+    expect(planned({ gpu: 2e6, host: 8e6 }).plan.tiers.disk.all).toBe(0);
+  });
+
+  test('the host’s moments are never on the GPU, and 16 bits take half', () => {
+    const { tiers } = planned({ gpu: 4e6 }, { optimizerDevice: 'cpu' }).plan;
+    expect(tiers.gpu.moments).toBe(0);
+    expect(tiers.host.moments).toBeGreaterThan(0);
+    const whole = (changes: Partial<typeof settings>) => planned({}, changes).plan.tiers.gpu;
+    const ratio = whole({ optimizerState: 'bf16' }).moments / whole({}).moments;
+    expect(ratio).toBeGreaterThan(0.45);
+    expect(ratio).toBeLessThan(0.6);
+  });
+});
+
+test('over each link no less moves than the bound, which is known of a disk unless the host updates', () => {
+  const below = { gpu: 1.5e6, host: 1e6, disk: 4e6 };
+  const { gpu, disk } = planned(below).plan.links;
+  expect(gpu.chunks).toBeGreaterThanOrEqual(gpu.bound);
+  expect(gpu.up + gpu.down).toBe(gpu.chunks + 2 * gpu.activations + gpu.recovery);
+  expect(gpu.recovery).toBeGreaterThan(0);
+  const { read = 0, written = 0, bound = 0 } = disk ?? {};
+  expect(bound).toBeGreaterThan(0);
+  expect(read + written).toBeGreaterThanOrEqual(bound);
+  expect(planned({ ...below, recovery: 'checkpoint' }).plan.links.gpu.recovery).toBe(0);
+  expect(planned(below, { optimizerDevice: 'cpu' }).plan.links.disk).toEqual({
+    read: expect.any(Number),
+    written: expect.any(Number),
+  });
+});
+
+test('of a fit that is found in time the seconds are fewer than were asked for, and the best takes no more', () => {
+  let [found, refused] = [0, 0];
+  for (const changes of [{}, { batch: 2, accumulate: 2 }, { optimizerDevice: 'cpu' }] as const) {
+    const { whole, workload, options, smallest } = planWorkload({
+      ...{ settings: { ...settings, ...changes }, memory: {}, limits },
+    });
+    const secondsOf = (fit: typeof whole) => simulatedSeconds(fit, limits) ?? 0;
+    for (const share of [0, 0.1, 0.5]) {
+      const budget = Math.round(smallest + share * (whole.peak - smallest));
+      for (const times of [1.05, 2, 5, 12]) {
+        const most = times * secondsOf(whole);
+        const first = fitInTime(workload, limits, budget, most, options);
+        if (first) found++;
+        else refused++;
+        if (!first) continue;
+        expect(secondsOf(first), `${JSON.stringify(changes)} ${share} ${times}`).toBeLessThan(most);
+        expect(secondsOf(fitMemory(workload, limits, budget, options))).toBeLessThan(most);
+      }
+    }
+  }
+  expect(found).toBeGreaterThan(5);
+  expect(refused).toBeGreaterThan(5);
+});
+
+test('within a comfortable budget a step takes hardly longer than without one; where each step is kept below, none may be', () => {
+  const { workload, plan } = planned({ recovery: 'checkpoint' });
+  const { comfortable = 0, smallest, unlimited } = plan;
+  expect(comfortable).toBeGreaterThan(smallest);
+  expect(comfortable).toBeLessThanOrEqual(unlimited);
+  const secondsIn = (budget: number) =>
+    simulatedSeconds(fitMemory(workload.workload, limits, budget, workload.options), limits) ?? 0;
+  const fastest = simulatedSeconds(workload.whole, limits) ?? 0;
+  expect(secondsIn(comfortable)).toBeLessThanOrEqual((1 + COMFORT) * fastest);
+  expect(secondsIn(smallest)).toBeGreaterThan((1 + COMFORT) * fastest);
+  expect(planned({ recovery: 'step' }).plan.comfortable).toBe(undefined);
+});

@@ -7,6 +7,7 @@
 // ranks, so that these are the same whatever becomes of activations.
 // Sources of the ideas: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; Rhu et al. 2016, "vDNN".
 
+import { attention } from '../kernels/attention.ts';
 import { at } from '../util/at.ts';
 import { makersIn, makingOf, positionsIn } from './makers.ts';
 import {
@@ -26,16 +27,19 @@ import { inRowSlices, SLICE_COUNTS } from './row-slices.ts';
 
 /**
  * What becomes of a block's activations between its two passes. `keep`: they stay. `light`: those that one pass over the
- * elements makes again are made again: outputs of norms and of gated activations. `stream`: the residual stream stays, at the
- * block's input and between its halves, all others are made again, each half for itself. `recompute`: only the block's input
- * stays, all others are made again. `sqrt`: only the inputs of every √n-th of n blocks stay; a block is made again with all before
- * it in its segment. `spill`: as `stream`, but what stays there is moved below the GPU and back. `offload`: what
- * is not light is moved below the GPU and back. `offload-all`: all of them are. `slice`: as `spill`, and what the blocks end
- * with is moved too; blocks and the head go some rows at a time (row-slices.ts).
+ * elements makes again are made again: outputs of norms and of gated activations. `attention`: the residual stream stays, at the
+ * block's input and between its halves, and so do attention's outputs, which take the most operations a byte to make; all others
+ * are made again, each half for itself. `stream`: the residual stream alone stays. `recompute`: only the block's input
+ * stays. `sqrt`: only the inputs of every √n-th of n blocks stay; a block is made again with all before
+ * it in its segment. What all blocks end with stays in these: the head needs it when nothing else of the last block is there. `spill`: as
+ * `stream`, but what stays there is moved below the GPU and back. `offload`: what
+ * is not light is moved below the GPU and back. `offload-all`: all of them are. `slice`: as `spill`; blocks and the head go some rows
+ * at a time (row-slices.ts).
  */
 export const ACTIVATION_MODES = [
   'keep',
   'light',
+  'attention',
   'stream',
   'recompute',
   'sqrt',
@@ -59,15 +63,16 @@ export type Fate = 'keep' | 'again' | 'move';
 
 /** What each mode does with an activation, by its class; but for the inputs that `sqrt` keeps. */
 const FATES: { readonly [M in ActivationMode]: Readonly<Record<Class, Fate>> } = {
-  keep: { input: 'keep', waist: 'keep', light: 'keep', heavy: 'keep', end: 'keep' },
-  light: { input: 'keep', waist: 'keep', light: 'again', heavy: 'keep', end: 'keep' },
-  stream: { input: 'keep', waist: 'keep', light: 'again', heavy: 'again', end: 'again' },
-  recompute: { input: 'keep', waist: 'again', light: 'again', heavy: 'again', end: 'again' },
-  sqrt: { input: 'again', waist: 'again', light: 'again', heavy: 'again', end: 'again' },
-  spill: { input: 'move', waist: 'move', light: 'again', heavy: 'again', end: 'again' },
-  offload: { input: 'move', waist: 'move', light: 'again', heavy: 'move', end: 'move' },
-  'offload-all': { input: 'move', waist: 'move', light: 'move', heavy: 'move', end: 'move' },
-  slice: { input: 'move', waist: 'move', light: 'again', heavy: 'again', end: 'move' },
+  keep: { input: 'keep', waist: 'keep', light: 'keep', attention: 'keep', heavy: 'keep', end: 'keep' },
+  light: { input: 'keep', waist: 'keep', light: 'again', attention: 'keep', heavy: 'keep', end: 'keep' },
+  attention: { input: 'keep', waist: 'keep', light: 'again', attention: 'keep', heavy: 'again', end: 'keep' },
+  stream: { input: 'keep', waist: 'keep', light: 'again', attention: 'again', heavy: 'again', end: 'keep' },
+  recompute: { input: 'keep', waist: 'again', light: 'again', attention: 'again', heavy: 'again', end: 'keep' },
+  sqrt: { input: 'again', waist: 'again', light: 'again', attention: 'again', heavy: 'again', end: 'keep' },
+  spill: { input: 'move', waist: 'move', light: 'again', attention: 'again', heavy: 'again', end: 'move' },
+  offload: { input: 'move', waist: 'move', light: 'again', attention: 'move', heavy: 'move', end: 'move' },
+  'offload-all': { input: 'move', waist: 'move', light: 'move', attention: 'move', heavy: 'move', end: 'move' },
+  slice: { input: 'move', waist: 'move', light: 'again', attention: 'again', heavy: 'again', end: 'move' },
 };
 
 /** Operations an element that are as good as none beside a matrix product's thousands. */
@@ -156,10 +161,10 @@ export const blocksOf = ({ instructions }: Program): string[] => [
 /**
  * `input`: of the residual stream, made outside of its block. `waist`: made inside, and all that the block does behind it
  * reads nothing older. `light`: few operations make it again, given what else is saved, or those that make what is light again
- * make it along with that. `end`: read behind all blocks.
+ * make it along with that. `attention`: made by attention. `end`: read behind all blocks.
  * `heavy`: the others.
  */
-type Class = 'input' | 'waist' | 'light' | 'heavy' | 'end';
+type Class = 'input' | 'waist' | 'light' | 'attention' | 'heavy' | 'end';
 
 /** An activation that the forward pass of a block makes, or begins with, and the backward pass reads. */
 export interface Saved {
@@ -209,6 +214,7 @@ export function activationsOf(program: Program): BlockActivation[] {
     );
   }
   const neededFor = new Map([...makers.keys()].map((tensor) => [tensor, [...makingOf(tensor, makers).needed]]));
+  const isOfAttention = (tensor: Tensor) => neededFor.get(tensor)?.some(({ kernel }) => kernel === attention);
   const activations = [...makers].flatMap(([tensor, made]): BlockActivation[] => {
     const isRead = read.has(tensor);
     const bytes = bytesOf(tensor);
@@ -220,7 +226,7 @@ export function activationsOf(program: Program): BlockActivation[] {
     const flops = (neededFor.get(tensor) ?? []).reduce((sum, { kernel, problem }) => sum + kernel.flops(problem), 0);
     const position = madeAt.get(tensor) ?? 0;
     const isWaist = instructions[position + 1]?.block === block && (oldest[position + 1] ?? -1) >= position;
-    const others = readBehind.has(tensor) ? 'end' : 'heavy';
+    const others = readBehind.has(tensor) ? 'end' : isOfAttention(tensor) ? 'attention' : 'heavy';
     const kind = isWaist ? 'waist' : flops <= LIGHT_FLOPS * tensor.size ? 'light' : others;
     return [{ tensor, block, bytes, kind, isRead }];
   });

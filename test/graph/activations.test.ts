@@ -5,10 +5,18 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { LoraOptions } from '../../src/formats/adapter.ts';
 import { parseConfig } from '../../src/formats/config.ts';
-import { ACTIVATION_MODES, recompute, saved, withActivations } from '../../src/graph/activations.ts';
+import {
+  ACTIVATION_MODES,
+  type ActivationMode,
+  blocksOf,
+  recompute,
+  saved,
+  withActivations,
+} from '../../src/graph/activations.ts';
 import { liveBytes, place } from '../../src/graph/liveness.ts';
 import { ACTIVATION_POLICIES, type Setting } from '../../src/graph/policies/index.ts';
 import { onTensors, operandsOf, type Program, type Tensor } from '../../src/graph/program.ts';
+import { attention } from '../../src/kernels/attention.ts';
 import { layernorm } from '../../src/kernels/layernorm.ts';
 import { matmul } from '../../src/kernels/matmul.ts';
 import { rmsnorm } from '../../src/kernels/rmsnorm.ts';
@@ -154,6 +162,32 @@ it.each(Object.entries(DECODERS))('makes no matrix product of %s again with --ac
 
 const WIDE_GPT2 = { ...GPT2, n_embd: 24 };
 const WIDE_LLAMA = { ...LLAMA, hidden_size: 24, intermediate_size: 24, head_dim: 8 };
+
+/** So many that attention is none of the light operators. */
+const LONG_SEQ = 32;
+it.each([
+  ['GPT-2', { ...WIDE_GPT2, n_positions: LONG_SEQ }],
+  ['Llama', { ...WIDE_LLAMA, max_position_embeddings: LONG_SEQ }],
+] as const)('makes of %s no attention again with --activations attention', (_, config) => {
+  const { first } = traceStep(makeModel(parseConfig(config, 'test')), BATCH, LONG_SEQ);
+  const againIn = (mode: ActivationMode) => onTensors(withActivations(first, () => mode)).filter(({ again }) => again);
+  const attending = ({ kernel }: { readonly kernel: { readonly name: string } }) => kernel.name === attention.name;
+  expect(againIn('stream').filter(attending).length).toBeGreaterThan(0);
+  expect(againIn('attention').filter(attending)).toEqual([]);
+  expect(againIn('attention').length).toBe(againIn('stream').length - againIn('stream').filter(attending).length);
+});
+
+it.each(['attention', 'stream', 'recompute', 'spill'] as const)(
+  'makes no product again for what the head reads with --activations %s: that stays',
+  (mode) => {
+    const { first } = traceStep(makeModel(parseConfig({ ...WIDE_GPT2, n_inner: 24 }, 'test')), BATCH, SEQ);
+    const again = onTensors(withActivations(first, () => mode)).filter((instruction) => instruction.again);
+    const last = Math.max(...blocksOf(first).keys());
+    const products = again.filter(({ kernel, label }) => kernel === matmul && label.startsWith(`h.${last}.mlp`));
+    expect(products.map(({ label }) => label)).toEqual([`h.${last}.mlp.c_fc.weight, again`]);
+  },
+);
+
 it.each<[string, object, LoraOptions?]>([
   ['gpt2', WIDE_GPT2],
   ['llama', WIDE_LLAMA],
@@ -198,7 +232,7 @@ it('brings the activations of GPT-2 124M below a sixth', () => {
       2 ** 30,
     ).arenas.reduce((a, b) => a + b, 0),
   );
-  const [keep, light, stream, least] = leading(4, bytes);
+  const [keep, light, attending, stream, least] = leading(5, bytes);
   // Of the 16 residual streams that a block saves, two are outputs of norms and four those of its GELU; of the rest, one stays.
   expect(light / keep).toBeLessThan(0.66);
   expect(light / keep).toBeGreaterThan(0.62);
@@ -211,6 +245,9 @@ it('brings the activations of GPT-2 124M below a sixth', () => {
     ).arenas.reduce((a, b) => a + b, 0);
   expect(inAll(otherwise) / keep).toBeGreaterThan(0.85);
   expect(stream / keep).toBeLessThan(1 / 5);
+  // One more stays, and the logarithms of sums.
+  expect((attending - stream) / keep).toBeGreaterThan(0.9 / 16);
+  expect((attending - stream) / keep).toBeLessThan(1.1 / 16);
   expect(least / keep).toBeLessThan(1 / 6);
 });
 

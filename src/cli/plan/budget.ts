@@ -45,6 +45,7 @@ import { describeUpdate, updateFacts } from './update.ts';
 const FATES: Readonly<Record<ActivationMode, string>> = {
   keep: 'all kept for the backward pass',
   light: 'outputs of norms and gated activations made again',
+  attention: 'made again from a residual stream and outputs of attention that stay',
   stream: 'made again from a residual stream that stays',
   recompute: 'made again from each block’s input',
   sqrt: 'made again from the inputs of every √n-th block',

@@ -162,7 +162,8 @@ describe.each(EVERY_CASE ? ZERO_STAGES : ([2, 3] as const))('a step with ZeRO %i
       const serial = each.reduce((sum, { seconds }) => sum + seconds, 0);
       if (exchange === 'host' && stage === 3) expect(times[0]).toBeLessThan(0.5 * serial);
     }
-    expect(secondsAt('direct', 1e9)).toBeLessThanOrEqual(secondsAt('host', 1e9));
+    // Where the network is nearly all; at other rates several owners' links, at once, may be faster than a ring.
+    expect(secondsAt('direct', 1e8)).toBeLessThanOrEqual(secondsAt('host', 1e8));
     const machine = machineWith('direct', Number.POSITIVE_INFINITY);
     const free = {
       ...machine,

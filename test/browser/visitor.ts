@@ -59,7 +59,12 @@ export async function says(page: Page, pattern: RegExp): Promise<string> {
     .waitFor()
     .catch(async () => {
       const said = await page.locator('#log li').allTextContents();
-      throw new Error(`the page said, the newest first, ${JSON.stringify(said.slice(0, 8))}, not ${pattern}`);
+      const enabled = await page.locator('.train button:enabled').allTextContents();
+      const focus = await page.evaluate(() => document.activeElement?.id);
+      throw new Error(
+        `the page said, the newest first, ${JSON.stringify(said.slice(0, 8))}, not ${pattern}; ` +
+          `its enabled buttons: ${JSON.stringify(enabled)}, its focus: ${focus}`,
+      );
     });
   return (await status.textContent()) ?? '';
 }

@@ -29,7 +29,7 @@ export type { Rates } from './engine/compile/rates.ts';
 export type { Policy, PolicyName } from './engine/compile/schedule.ts';
 export { measureRates } from './engine/observe/device-rates.ts';
 export type { MemoryOptions } from './engine/run/arrangement.ts';
-export type { MemoryReport } from './engine/run/session.ts';
+export type { MemoryReport } from './engine/run/memory-report.ts';
 export type { AdaptedLinear, AdapterInfo, Linear, LoraOptions } from './formats/adapter.ts';
 export {
   type Checkpoint,

@@ -23,7 +23,7 @@ export {
   TIERS,
   type Tier,
 } from '../engine/observe/chunk-codes.ts';
-export type { MemoryReport } from '../engine/run/session.ts';
+export type { MemoryReport } from '../engine/run/memory-report.ts';
 export type { LoraOptions } from '../formats/adapter.ts';
 export { ALL_LINEAR } from '../formats/adapter.ts';
 export { parseConfig } from '../formats/config.ts';

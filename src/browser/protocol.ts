@@ -6,7 +6,7 @@ import type { Recovery } from '../engine/compile/least.ts';
 import type { PolicyName } from '../engine/compile/schedule.ts';
 import type { ChunkHistory } from '../engine/observe/chunk-codes.ts';
 import type { LinkBytes } from '../engine/observe/recording.ts';
-import type { MemoryReport } from '../engine/run/session.ts';
+import type { MemoryReport } from '../engine/run/memory-report.ts';
 import type { ModelConfig } from '../formats/config.ts';
 import type { SavedDtype } from '../formats/export.ts';
 import type { TensorType } from '../formats/gguf/tensor-types.ts';

@@ -12,11 +12,19 @@ const MOST_NAMED = 3;
 
 /** Nothing where nothing is waited for and nothing moves. */
 export const advice = (record: MemoryRecord): string[] => [
+  ...planning(record),
   ...spending(record),
   ...waiting(record),
   ...moving(record),
   ...recovering(record),
 ];
+
+function planning({ plannedAgain }: MemoryRecord): string[] {
+  if (!plannedAgain) return [];
+  const { before, after } = plannedAgain;
+  const less = Math.round(100 * (1 - after / before));
+  return [`planned again by what the first steps took: a step is to take ${less} % less than by the plan before`];
+}
 
 /** Shares of a step's time, as it was planned: a wait that is measured for the GPU's link may be work of the GPU. */
 function spending({ whatIf }: MemoryRecord): string[] {

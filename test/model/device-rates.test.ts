@@ -6,6 +6,7 @@ import { refitMemory } from '../../src/engine/compile/fit.ts';
 import type { Rates } from '../../src/engine/compile/rates.ts';
 import { keptAdapter, keptLimits, ratesOn, refreshRates } from '../../src/engine/observe/adapter-records.ts';
 import { MEASURING_BYTES } from '../../src/engine/observe/device-rates.ts';
+import { Adaptation } from '../../src/engine/run/adaptation.ts';
 import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import { configOfShape } from '../../src/formats/shape.ts';
 import type { Device } from '../../src/gpu/device.ts';
@@ -169,6 +170,22 @@ describe('a run', () => {
     const gpuRun = await start(files, { memory: { gpu }, until: 2 }, as('a GPU', false));
     expect(gpuRun.rates).toEqual(MOVES);
     expect((await savedState(memoryHost(files), 'run')).rates).toEqual(MOVES);
+  });
+
+  test('on a GPU whose first steps show other rates plans by those, keeps them for the runs that come, and goes on by them', async () => {
+    const files = fresh();
+    const warmedUp = vi.spyOn(Adaptation.prototype, 'warmedUp').mockReturnValue(MOVES);
+    await files.writeAtomic('/cache/adapters.json', recordOf({ rates: COMPUTES }));
+    const on = as('a GPU', false);
+    const begun = await start(files, { memory: { gpu }, until: 3 }, on);
+    expect(begun.rates).toEqual(COMPUTES);
+    expect((await keptAdapter(memoryHost(files)))?.rates).toEqual(MOVES);
+    expect((await savedState(memoryHost(files), 'run')).rates).toEqual(MOVES);
+    const resumed = await start(files, { memory: { gpu }, resume: true }, on);
+    expect(resumed.rates).toEqual(MOVES);
+    warmedUp.mockRestore();
+    const undisturbed = await start(fresh(), { memory: { gpu, rates: COMPUTES } });
+    expect(resumed.loss).toBe(undisturbed.loss);
   });
 
   test('goes by them in another budget, too', async () => {

@@ -81,6 +81,12 @@ test('what moves has the settings that move less, those that cost more and gain 
   ]);
 });
 
+test('a plan that was made again says what it saves', () => {
+  expect(advice(record({ plannedAgain: { before: 0.2, after: 0.15 } }))).toEqual([
+    'planned again by what the first steps took: a step is to take 25 % less than by the plan before',
+  ]);
+});
+
 test('copies for recovery are named with what goes without them', () => {
   expect(advice(record({ recoveryBytesPerStep: 135e3 }))).toEqual([
     'copying 135 KB more a step, so that a lost GPU costs one step: --recovery checkpoint does without, and goes back to the last checkpoint',

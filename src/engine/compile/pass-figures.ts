@@ -17,14 +17,19 @@ export function recomputedFlops(pass: Pass): { readonly flops: number; readonly 
   return { flops, share: flops / (flopsOf(pass) - flops) };
 }
 
+/** The pass that updates; undefined where none does. */
+export const stepOf = (passes: Passes): Pass | undefined => Object.values(passes).find(({ update }) => update);
+
 /** Whether a step moves chunks or activations, or makes some of them again, so that less is on the GPU at once. */
-export const isConfined = ({ slots, residents, passes: { step } }: Confinable): boolean =>
-  slots < residents || offloadedBytes(step) > 0 || recomputedFlops(step).flops > 0;
+export function isConfined({ slots, residents, passes }: Confinable): boolean {
+  const step = stepOf(passes);
+  return slots < residents || (step !== undefined && (offloadedBytes(step) > 0 || recomputedFlops(step).flops > 0));
+}
 
 interface Confinable {
   readonly slots: number;
   readonly residents: number;
-  readonly passes: { readonly step: Pass };
+  readonly passes: Passes;
 }
 
 /** Bytes of activations that a pass moves below the GPU. Of a step, as many come back. */

@@ -1,7 +1,8 @@
 // Records of this machine's adapters, kept beside the kernel choices: their limits and, of GPUs, their rates as they were
 // measured once. A run goes by them, and what is planned with no GPU does.
 //
-// Invariant: rates are measured once for an adapter and then kept, so that runs of the same settings make the same plan.
+// Invariant: rates are measured once for an adapter and then kept, so that runs of the same settings make the same plan, until a run
+// whose steps showed other rates plans by those: the runs behind it begin with them.
 
 import { type Device, isAsked } from '../../gpu/device.ts';
 import type { Host } from '../../runtime/host.ts';
@@ -112,6 +113,9 @@ export async function refreshRates(host: Host, device: Device): Promise<Rates | 
   await keepAdapter(host, device, rates);
   return rates;
 }
+
+/** Keeps the rates that the steps of a run have shown, for the runs that come. */
+export const keepRates = (host: Host, device: Device, rates: Rates): Promise<void> => keepAdapter(host, device, rates);
 
 /** Before a run begins: what it counts does not have what that takes. */
 async function measureAlone(device: Device): Promise<Rates> {

@@ -60,6 +60,11 @@ export interface MemoryOptions {
    * run's. @default what is typical of a GPU, or of a software adapter
    */
   readonly rates?: Rates;
+  /**
+   * Whether the rates are set right by what warm-up and the first steps take, and the plan is made again where that saves a
+   * twentieth of a step or more. Changes no bit; of ranks, which plan alike, none does. @default false
+   */
+  readonly adapts?: boolean;
 }
 
 const bytes = optional(number(realNumber(0, Number.MAX_VALUE)));
@@ -71,6 +76,7 @@ const memoryOptions = object({
   policy: optional(oneOf(['planned', ...(Object.keys(ORDERS) as (keyof typeof ORDERS)[])])),
   recovery: optional(oneOf(['step', 'checkpoint'])),
   rates: optional(ratesSchema),
+  adapts: optional(truth),
 });
 
 /** Errors: HoldfastError naming the first that is no budget, or no way that there is. Whether a budget is enough shows later. */

@@ -25,7 +25,7 @@ import type { Bindings } from './binding.ts';
 import type { ChunkCopies } from './copies.ts';
 import { Exchanges } from './exchanges.ts';
 import { HostOptimizer, type HostUpdating } from './host-optimizer.ts';
-import { Link, type LinkLedger, type Placed, type StoreOptions } from './link.ts';
+import { Link, type Placed, type StoreOptions } from './link.ts';
 import { MovedActivations } from './moved-activations.ts';
 import { ScheduledReads } from './scheduled-reads.ts';
 import { changeSlots } from './slot-changes.ts';
@@ -37,7 +37,7 @@ export interface ExecutorOptions extends HostUpdating {
   /** Chunks whose reading from disk begins before they are needed. */
   readonly readAhead: number;
   /** Counts on where the executor before this one ended. */
-  readonly ledger: LinkLedger;
+  readonly ledger: Link['ledger'];
   /** For passes with collectives. @default there is one rank */
   readonly ranks?: Ranks['step'] | undefined;
 }
@@ -96,7 +96,7 @@ export class Executor {
     this.#activations = new MovedActivations(this.#link, storage, copies, this.#reads, tiers.stashes);
   }
 
-  get ledger(): LinkLedger {
+  get ledger(): Link['ledger'] {
     return this.#link.ledger;
   }
   /** Bytes of host memory for exchanges with other ranks. */

@@ -11,42 +11,8 @@ import { assert } from '../../util/errors.ts';
 import { StoppableWait } from '../../util/stoppable-wait.ts';
 import type { Recorder } from '../observe/recording.ts';
 import type { ChunkCopies } from './copies.ts';
+import type { LinkLedger } from './link-ledger.ts';
 import type { Staging } from './staging.ts';
-
-/** Bytes over the link between host and GPU since the start, and what was waited for, in milliseconds. */
-export interface LinkLedger {
-  h2dBytes: number;
-  d2hBytes: number;
-  /** Of d2hBytes: what went down only so that a lost device costs no more than a step. */
-  recoveryBytes: number;
-  /** Of h2dBytes and d2hBytes: activations. */
-  activationBytes: number;
-  /** Slots filled with zeros on the GPU, and values copied from one slot to another there: nothing moves over the link. */
-  clearedBytes: number;
-  copiedBytes: number;
-  submits: number;
-  waits: {
-    /** For room in staging, and for values on their way down. */
-    down: number;
-    /** For the GPU to take what was sent up. */
-    up: number;
-    /** For host memory and disk. */
-    below: number;
-    /** For what other ranks send or take. */
-    network: number;
-  };
-}
-
-export const emptyLedger = (): LinkLedger => ({
-  h2dBytes: 0,
-  d2hBytes: 0,
-  recoveryBytes: 0,
-  activationBytes: 0,
-  clearedBytes: 0,
-  copiedBytes: 0,
-  submits: 0,
-  waits: { down: 0, up: 0, below: 0, network: 0 },
-});
 
 /** A value that goes by a chunk's number below the GPU, and where on the GPU it lies or will lie. */
 export interface Placed {
@@ -202,6 +168,7 @@ export class Link {
     const from = this.#staging.fill(value, taken);
     this.command((encoder) => encoder.copyBufferToBuffer(from, 0, buffer, offset, value.length));
     this.ledger.h2dBytes += value.length;
+    this.ledger.transfers++;
   }
 
   // ---- Down -------------------------------------------------------------------------------------------
@@ -280,9 +247,14 @@ export class Link {
     return values.map(({ buffer: from, offset, bytes }) => {
       const buffer = this.#staging.take();
       this.command((encoder) => encoder.copyBufferToBuffer(from, offset, buffer, 0, bytes));
-      this.ledger.d2hBytes += bytes;
+      this.#countDown(bytes);
       return buffer;
     });
+  }
+
+  #countDown(bytes: number): void {
+    this.ledger.d2hBytes += bytes;
+    this.ledger.transfers++;
   }
 
   /** It is under way once it is submitted. */
@@ -341,7 +313,7 @@ export class Link {
       const buffer = this.#staging.take();
       this.command((encoder) => encoder.copyBufferToBuffer(source, offset + at, buffer, 0, size));
       this.flush();
-      this.ledger.d2hBytes += size;
+      this.#countDown(size);
       await this.#staging.mapped(buffer, size, (piece) => use(piece, at));
       this.check();
     }

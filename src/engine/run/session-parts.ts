@@ -20,7 +20,7 @@ import type { Ranks } from '../ranks/ranks.ts';
 import { arrange, autoBudget, checkMemory, limitsOf, type MemoryOptions, optionsOf, SHRINK } from './arrangement.ts';
 import { makeDeviceState } from './device-state.ts';
 import { HostThreads } from './host-threads.ts';
-import { emptyLedger, type LinkLedger } from './link.ts';
+import { emptyLedger, type LinkLedger } from './link-ledger.ts';
 import { insteadOf, type SessionState } from './state-builder.ts';
 
 export interface SessionParts<P extends Passes> {

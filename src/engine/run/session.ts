@@ -10,39 +10,28 @@ import type { ReadbackRing } from '../../gpu/readback.ts';
 import type { Tensor, TensorElements } from '../../graph/program.ts';
 import type { HostUpdater } from '../../kernels/host-adamw.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import type { Ledger } from '../../memory/tiers/backing.ts';
 import type { Below } from '../../memory/tiers/below.ts';
 import type { Threads } from '../../runtime/host.ts';
 import { formatBytes } from '../../util/bytes.ts';
-import { finishing, HoldfastError, messageOf } from '../../util/errors.ts';
+import { assert, finishing, HoldfastError, messageOf } from '../../util/errors.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import type { Fit } from '../compile/fitted.ts';
 import type { Pass, Passes } from '../compile/pass.ts';
+import { stepOf } from '../compile/pass-figures.ts';
+import type { Rates } from '../compile/rates.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
 import type { Workload } from '../compile/workload.ts';
 import type { Ranks } from '../ranks/ranks.ts';
-import { type Arrangement, checkMemory, type MemoryOptions } from './arrangement.ts';
+import { Adaptation } from './adaptation.ts';
+import { type Arrangement, checkMemory, limitsOf, type MemoryOptions } from './arrangement.ts';
 import { DeviceMutex, type Kept, Replaced } from './device-mutex.ts';
 import type { Executor } from './executor.ts';
-import type { LinkLedger } from './link.ts';
+import type { LinkLedger } from './link-ledger.ts';
+import type { MemoryReport } from './memory-report.ts';
 import { ModelValues } from './model-values.ts';
 import { openParts, type SessionParts } from './session-parts.ts';
 import { type SessionState, StateBuilder } from './state-builder.ts';
 import { WarmUp } from './warm-up.ts';
-
-/** What a session can tell of its memory at any time. Bytes. */
-export interface MemoryReport {
-  /** What its budget is, and what the plan needs at once. */
-  readonly gpu: { readonly budget: number | undefined; readonly predictedPeak: number };
-  /** Of the chunks in host memory. */
-  readonly host: { readonly budget: number | undefined; readonly peak: number };
-  /** Of the file. */
-  readonly disk: { readonly budget: number | undefined; readonly peak: number };
-  /** What went between GPU and host, and what was waited for. */
-  readonly link: LinkLedger;
-  /** What went between host memory and the file, and lies there. */
-  readonly below: Ledger;
-}
 
 /** Tensors, and what to set them to. */
 export type Inputs = readonly (readonly [tensor: Tensor, data: TensorElements])[];
@@ -64,6 +53,7 @@ export class Session<P extends Passes = Passes> {
   #state: SessionState<P>;
   #epoch = 0;
   #warmUp: WarmUp | undefined;
+  readonly #adaptation: Adaptation | undefined;
   #recovery: LossRecovery = {
     async recover(error, device) {
       await device.isGone(error);
@@ -97,8 +87,10 @@ export class Session<P extends Passes = Passes> {
     this.#builder = new StateBuilder(choices, below, ledger, updater, ranks?.step);
     const { fit, memory } = state;
     this.values = new ModelValues(this, ranks);
-    const step = Object.values(fit.passes).find(({ update }) => update);
-    if (step && fit.slots < fit.residents) this.#warmUp = new WarmUp(step, fit, memory.policy ?? 'planned');
+    this.#adaptation = Adaptation.of(fit, memory, ranks === undefined);
+    const step = stepOf(fit.passes);
+    const warmsUp = fit.slots < fit.residents || this.#adaptation;
+    if (step && warmsUp) this.#warmUp = new WarmUp(step, fit, memory.policy ?? 'planned');
   }
 
   /** As it is now: the budget may change on the way. */
@@ -151,6 +143,15 @@ export class Session<P extends Passes = Passes> {
       this.#state = { ...this.#state, readAhead };
       this.executor.readAhead = readAhead;
     }
+    const { rates } = limitsOf(this.device, this.memory);
+    this.#planBy(this.#adaptation?.warmedUp(warmUp.groups, rates));
+  }
+
+  /** A step is done. Where the last ones took longer than planned, another plan may follow. */
+  stepEnded(): void {
+    if (this.#warmUp) return;
+    const limits = limitsOf(this.device, this.memory);
+    this.#planBy(this.#adaptation?.stepEnded(performance.now(), this.fit, limits));
   }
 
   report(): MemoryReport {
@@ -162,6 +163,7 @@ export class Session<P extends Passes = Passes> {
       disk: { budget: disk?.limit, peak: ledger.diskPeak },
       link: structuredClone(this.#ledger),
       below: ledger,
+      ...(this.#adaptation?.planned && { plannedAgain: this.#adaptation.planned }),
     };
   }
 
@@ -282,15 +284,34 @@ export class Session<P extends Passes = Passes> {
       if (tried?.status === 'exhausted') throw this.#refusal(budget, 'it ran out of memory');
       const arranged = this.#builder.within(budget, this.#state, this.device);
       tried = this.device;
-      // From here on nothing lives on the GPU alone, and nothing there is waited for.
-      await this.executor.empty();
-      await this.ring.idle();
       await this.#rearrange(arranged, budget);
     });
   }
 
+  /** Another plan, by these rates, behind all that is asked for by now: where it saves enough. */
+  #planBy(rates: Rates | undefined): void {
+    const adaptation = this.#adaptation;
+    if (!adaptation || !rates) return;
+    const work = async () => {
+      const { gpu } = this.memory;
+      assert(typeof gpu === 'number', 'what is confined has a budget');
+      const from = { ...this.#state, memory: { ...this.memory, rates } };
+      const arranged = this.#builder.within(gpu, from, this.device);
+      const limits = limitsOf(this.device, from.memory);
+      const gain = adaptation.gainOf(arranged.fit, this.fit, limits);
+      if (!gain) return;
+      await this.#rearrange(arranged, gpu);
+      adaptation.made(gain);
+    };
+    // What was refused leaves the run as it is; what ended it is told to whatever is asked for next.
+    this.runWithRetry('a change of the plan', work).catch(() => {});
+  }
+
   /** Two arrangements do not fit at once: the old buffers go first. */
   async #rearrange(arranged: Arrangement<P>, budget: number): Promise<void> {
+    // From here on nothing lives on the GPU alone, and nothing there is waited for.
+    await this.executor.empty();
+    await this.ring.idle();
     const before = this.#state;
     const { device } = this;
     before.deviceState.release();

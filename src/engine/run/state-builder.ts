@@ -15,7 +15,7 @@ import type { Passes } from '../compile/pass.ts';
 import type { Ranks } from '../ranks/ranks.ts';
 import { type Arrangement, arrange, limitsOf, SHRINK } from './arrangement.ts';
 import { type DeviceState, makeDeviceState } from './device-state.ts';
-import type { LinkLedger } from './link.ts';
+import type { LinkLedger } from './link-ledger.ts';
 
 /** Everything that a move replaces: as a whole, or not at all. */
 export interface SessionState<P extends Passes> extends Arrangement<P> {

@@ -1,6 +1,6 @@
 // `WarmUp`: the first steps of a budgeted run: under a cap, with a plan of its own, watched. What happened is held
-// against the dry run, which must have predicted it exactly; only times are learned, and from them how far ahead to
-// read.
+// against the dry run, which must have predicted it exactly; only times are learned: how far ahead to read, and what
+// of the plan's rates is not so (learned-rates.ts).
 //
 // A GPU works behind the CPU's back: to time a step without what it does meanwhile, the queue is waited for after every group of
 // moments, and what the host updates. That slows warm-up steps and no others; it changes no bit.
@@ -12,6 +12,7 @@ import type { Pass } from '../compile/pass.ts';
 import { type PassSchedule, type Policy, readAheadFor, schedule } from '../compile/schedule.ts';
 import type { Recorder } from '../observe/recording.ts';
 import type { Executor } from './executor.ts';
+import type { TimedGroup } from './learned-rates.ts';
 
 /** Of the slots: what warm-up may use, if an operator does not need more. */
 const CAP = 0.3;
@@ -23,8 +24,8 @@ export class WarmUp {
   readonly #pass: Pass;
   /** Whether the host updates chunks, while the GPU goes on. */
   readonly #isOnHost: boolean;
-  /** Of the last step: what its groups took, each to its end. */
-  #milliseconds = 0;
+  /** Of the last step, each to its end. */
+  #groups: TimedGroup[] = [];
   #recorder: Recorder | undefined;
   #left = WARM_UP_STEPS;
 
@@ -41,7 +42,12 @@ export class WarmUp {
 
   begin(executor: Executor): void {
     this.#recorder = executor.startRecording(this.#pass, 1);
-    this.#milliseconds = 0;
+    this.#groups = [];
+  }
+
+  /** Groups of the last step. */
+  get groups(): readonly TimedGroup[] {
+    return this.#groups;
   }
 
   /** Runs moments in groups, each timed to its end on the GPU. */
@@ -49,12 +55,19 @@ export class WarmUp {
     const size = Math.ceil(this.#pass.trace.moments.length / GROUPS);
     for (let first = from; first < to; first += size) {
       const end = Math.min(to, first + size);
+      const { h2dBytes, d2hBytes, transfers } = executor.ledger;
       const start = performance.now();
       await executor.run(first, end);
       executor.flush();
       await idle();
       if (this.#isOnHost) await executor.settle();
-      this.#milliseconds += performance.now() - start;
+      this.#groups.push({
+        operations: this.#pass.operations.slice(first, end),
+        seconds: (performance.now() - start) / 1000,
+        upBytes: executor.ledger.h2dBytes - h2dBytes,
+        downBytes: executor.ledger.d2hBytes - d2hBytes,
+        transfers: executor.ledger.transfers - transfers,
+      });
     }
   }
 
@@ -78,6 +91,7 @@ export class WarmUp {
 
   /** Chunks to read ahead, where the disk gave `bytesPerMs`. */
   readAhead(bytesPerMs: number, loadsPerStep: number): number {
-    return readAheadFor(this.#pass.trace.chunkBytes / bytesPerMs, this.#milliseconds, loadsPerStep);
+    const milliseconds = this.#groups.reduce((sum, { seconds }) => sum + 1000 * seconds, 0);
+    return readAheadFor(this.#pass.trace.chunkBytes / bytesPerMs, milliseconds, loadsPerStep);
   }
 }

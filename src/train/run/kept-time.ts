@@ -1,6 +1,7 @@
-// The time of a run's steps, kept for what is expected of other runs on this adapter.
+// The time of a run's steps, and the rates that they showed, kept for what is expected and planned of other runs on this adapter.
 
 import { flopsOf, isConfined } from '../../engine/compile/pass-figures.ts';
+import { keepRates } from '../../engine/observe/adapter-records.ts';
 import { backwardPassesOf } from '../../graph/operators/optimizer.ts';
 import type { Host } from '../../runtime/host.ts';
 import { median } from '../../util/median.ts';
@@ -44,4 +45,10 @@ export async function keepTime(
   const timed = { dispatches: pass.operations.length, flops: flopsOf(pass), seconds };
   const confined = isConfined(fit) ? { ...within, ...(policy && { policy }) } : undefined;
   await keepStepTime(host, device, stepWayOf(settings), timed, confined);
+}
+
+/** Keeps the rates by which a run was planned again. */
+export async function keepLearnedRates(host: Host, { device, session }: Trainer): Promise<void> {
+  const { rates } = session.memory;
+  if (rates && session.report().plannedAgain) await keepRates(host, device, rates);
 }

@@ -12,7 +12,8 @@ import {
   type Recording,
   waitedIn,
 } from '../../engine/observe/recording.ts';
-import type { MemoryReport } from '../../engine/run/session.ts';
+import type { PlannedAgain } from '../../engine/run/adaptation.ts';
+import type { MemoryReport } from '../../engine/run/memory-report.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import type { BudgetSweep } from '../plan/sweep.ts';
 import type { WhatIf } from '../plan/what-if.ts';
@@ -72,6 +73,8 @@ export interface MemoryRecord {
     readonly order: AccumulateOrder;
     readonly seconds: Readonly<Partial<Record<AccumulateOrder, number>>>;
   };
+  /** Seconds that a step was reckoned to take by what the first steps took: by the plan before, and by the one made then. */
+  readonly plannedAgain?: PlannedAgain;
   /** What was waited for. */
   readonly waits: WaitFigures;
   /** Of the last step that was recorded: the time of its encoding, and what of it each wait took. Milliseconds. */
@@ -110,7 +113,7 @@ export function memoryRecord({
   whatIf,
   sweep,
 }: MemoryInputs): MemoryRecord {
-  const { gpu, host, disk, link, below } = report;
+  const { gpu, host, disk, link, below, plannedAgain } = report;
   const last = recordings.at(-1);
   const { order } = fit.workload;
   const bytesPerStep = last && meanOf(recordings.map(linkBytes));
@@ -130,6 +133,7 @@ export function memoryRecord({
     waits: { ...link.waits, diskRead: below.waits.diskReadMs, diskWrite: below.waits.diskWriteMs },
     fit: { slots: fit.slots, chunks: fit.map.count, chunkBytes: fit.map.chunkBytes },
     ...(order && { accumulate: { order: order.order, seconds: fit.orderSeconds ?? {} } }),
+    ...(plannedAgain && { plannedAgain }),
     ...(bound && { bound }),
     ...(whatIf && { whatIf }),
     ...(sweep && { sweep }),

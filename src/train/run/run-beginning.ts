@@ -78,10 +78,12 @@ export async function begin(
     const own = async () =>
       memory.rates ?? (saved && ratesIn(saved, device)) ?? (await ratesOn(host, device, memory, measuresHost));
     const rates = first ? first.rates : await own();
+    // Of a software adapter two measurements differ more than its plans do.
+    const adapts = memory.adapts ?? (memory.rates === undefined && !device.adapter.software);
     const created = await Trainer.create(device, model, {
       ...options,
       choices: first?.choices ?? choices,
-      memory: { ...memory, ...(rates && { rates }) },
+      memory: { ...memory, ...(rates && { rates }), ...(adapts && { adapts }) },
       generates: generates(settings) && (ranks === undefined || writesText(ranks, settings.task)),
       threads: host.threads,
       // Others would wait for a rank that ends.

@@ -23,7 +23,7 @@ import type { StepMetrics, Trainer } from '../step/trainer.ts';
 import { Callbacks, EarlyStopping } from './callbacks.ts';
 import { Epochs } from './epochs.ts';
 import { RunLog } from './huggingface-state.ts';
-import { keepTime } from './kept-time.ts';
+import { keepLearnedRates, keepTime } from './kept-time.ts';
 import { memoryBound } from './memory-bound.ts';
 import { type MemoryRecord, memoryRecord } from './memory-record.ts';
 import { type RankRecord, rankRecord } from './rank-record.ts';
@@ -325,6 +325,7 @@ class RunPart {
   async #keepTime(): Promise<void> {
     const { host, settings } = this.#setting;
     const { step, fit } = this.#first;
+    await keepLearnedRates(host, this.#trainer);
     if (this.#options.ranks || this.#trainer.session.fit !== fit) return;
     const speeds = this.#beginning.history.steps.slice(step).map(({ tokensPerSecond }) => tokensPerSecond);
     await keepTime(host, this.#trainer, settings, speeds);

@@ -341,6 +341,7 @@ export class Stepper {
       this.#underWay.shift();
       this.#session.mutex.done(oldest.kept);
       oldest.done.resolve(oldest.state);
+      this.#session.stepEnded();
     }
   }
 

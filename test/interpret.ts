@@ -5,7 +5,7 @@
 import type { Batch } from '../src/data/batches.ts';
 import type { Instruction, Program, Stash, Tensor } from '../src/graph/program.ts';
 import type { Arrays } from '../src/kernels/kernel.ts';
-import { narrow } from '../src/kernels/narrow.ts';
+import { isNarrowing } from '../src/kernels/narrow.ts';
 import type { Model } from '../src/nn/model.ts';
 import type { StepPrograms } from '../src/train/step/step-programs.ts';
 import { at } from '../src/util/at.ts';
@@ -60,10 +60,11 @@ export class Memory {
     }
     if (instruction.op !== 'dispatch') return;
     const { kernel, problem, operands } = instruction;
-    if (kernel === narrow) {
+    if (isNarrowing(kernel)) {
       // Kernels' references read what is kept narrow as the floats that it stands for.
       const [x, y] = [this.of(field(operands, 'x')), field(operands, 'y')];
-      this.of(y).set(CODECS.bf16.widen(CODECS.bf16.narrow(Float32Array.from(x)), y.size));
+      const { widen, narrow } = CODECS[y.stored ?? 'bf16'];
+      this.of(y).set(widen(narrow(Float32Array.from(x)), y.size));
       return;
     }
     const arrays: Arrays = {};

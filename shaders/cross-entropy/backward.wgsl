@@ -1,8 +1,8 @@
 // needs: WORKGROUP
 // needs: elem, LANES, inside
-// Cross-entropy backward over one tile of the vocabulary, in place, one invocation per elem:
-// dlogit = (exp(logit - lse) - [column is the target]) * scale, 0 in ignored rows. Where logits are capped, cap * tanh(z / cap),
-// it becomes that of z: times 1 - (logit / cap)^2; inverseCap is 0 where they are not.
+// needs: loss_gradient
+// Cross-entropy backward over one tile of the vocabulary, in place, one invocation per elem, of capped logits, cap * tanh(z / cap):
+// dz = (exp(logit - lse) - [column is the target]) * scale * (1 - (logit / cap)^2), 0 in ignored rows.
 
 struct Params { rows: u32, tile: u32, first: u32, ignoreIndex: i32, inverseCap: f32, firstRow: u32 }
 
@@ -45,6 +45,6 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   }
   let logit = logits[item];
   let t = logit * p.inverseCap;
-  let d = (exp((logit - top) - log_sum) - hit) * scale[0] * ((1.0 - t) * (1.0 + t));
+  let d = loss_gradient(logit, top, log_sum, hit, scale[0]) * ((1.0 - t) * (1.0 + t));
   logits[item] = select(elem(), d, kept > elem());
 }

@@ -8,6 +8,7 @@ struct Params {
   M: u32, N: u32, K: u32, a_m: u32, a_k: u32, b_k: u32, b_n: u32, c_m: u32,
   a0: u32, b0: u32, c0: u32, bias0: u32, accumulate: u32, scale: f32, block: u32,
   accumulate_totals: u32, totals0: u32,
+  first_row: u32, first_label: u32, ignore_index: i32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;

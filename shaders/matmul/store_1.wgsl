@@ -1,6 +1,6 @@
 // needs: p
 // needs: store
-// gives: elem, c, place_in_c, place_in_bias, start_of, finish
+// gives: elem, c, place_in_c, place_in_bias, mark_at, start_of, finish
 // C one float at a time, as `elem` of the epilogues: any width, stride and offset.
 
 alias elem = f32;
@@ -10,6 +10,9 @@ alias elem = f32;
 // Where an element lies in C, and in the operands of an epilogue that lie as C does; and where a column does in a bias.
 fn place_in_c(row: u32, column: u32) -> u32 { return p.c0 + row * p.c_m + column; }
 fn place_in_bias(column: u32) -> u32 { return p.bias0 + column; }
+
+// 1 in the column `marked`, else 0.
+fn mark_at(column: u32, marked: u32) -> elem { return select(0.0, 1.0, column == marked); }
 
 // Four columns of a row of C as they are before the product; past the end the last one.
 fn start_of(row: u32, column: u32) -> vec4f {

@@ -1,9 +1,9 @@
 // needs: WORKGROUP
-// needs: row_of, start_of, STEP, row_sum, sum_columns
-// needs: elem, LANES, total
+// needs: input_gradient, sum_columns
+// needs: elem, dy, x, rstd
 // gives: p, OUTPUTS, terms_of, rows_to_sum, sum_so_far, keep_sum
 // RMSNorm backward, to its input and to its weight in one dispatch, as layernorm/gradients.wgsl.
-// With n = x * rstd and g = dy * (weight + gain): dx = rstd * (g - n * mean(g * n)), dweight = sum dy * n.
+// With n = x * rstd: dweight = sum dy * n.
 
 struct Params {
   rows: u32, width: u32, column_groups: u32, by_block: u32, // width: in elem
@@ -11,11 +11,6 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> dy: array<elem>;            // (rows, width)
-@group(0) @binding(2) var<storage, read> x: array<elem>;             // (rows, width)
-@group(0) @binding(3) var<storage, read> weight: array<elem>;        // (width)
-@group(0) @binding(4) var<storage, read> rstd: array<f32>;           // (rows)
-@group(0) @binding(5) var<storage, read_write> dx: array<elem>;      // (rows, width)
 @group(0) @binding(6) var<storage, read_write> dweight: array<elem>; // (width), or (blocks, width)
 
 @compute @workgroup_size(WORKGROUP)
@@ -23,27 +18,6 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
         @builtin(local_invocation_index) lane: u32) {
   let index = group.y * groups.x + group.x;
   if (index < p.column_groups) { sum_columns(index, lane); } else { input_gradient(index - p.column_groups, lane); }
-}
-
-fn input_gradient(group: u32, lane: u32) {
-  // Lanes of a row that is not there go along with those of others.
-  let own = row_of(group, lane);
-  let row = min(own, p.rows - 1u);
-  let inside = min(min(p.width, arrayLength(&weight)), min(arrayLength(&x), min(arrayLength(&dy), arrayLength(&dx))));
-  let width = select(0u, inside, own < p.rows);
-  let count = f32(p.width * LANES);
-  let base = row * p.width;
-  let r = rstd[row];
-
-  var alongs = elem();
-  for (var c = start_of(lane); c < width; c += STEP) { alongs += dy[base + c] * (weight[c] + p.gain) * (x[base + c] * r); }
-  let along = row_sum(lane, total(alongs)) / count;
-
-  for (var c = start_of(lane); c < width; c += STEP) {
-    var d = r * (dy[base + c] * (weight[c] + p.gain) - x[base + c] * r * along);
-    if (p.accumulate != 0u) { d += dx[base + c]; }
-    dx[base + c] = d;
-  }
 }
 
 // What a row adds to a column of dweight.

@@ -92,7 +92,7 @@ export const optimizerStateOption = (): Option =>
 export const activationDtypeOption = (): Option =>
   new Option(
     '--activation-dtype <type>',
-    'what activations are kept as for the backward pass, and read as from where they are made: f32, or rounded (bf16), half as large',
+    'what activations are kept as for the backward pass, and read as from where they are made: f32, or rounded (bf16, f16), half as large; what is past 65504 is infinite in f16, and its step skipped',
   )
     .choices(ACTIVATION_DTYPES)
     .default('f32');

@@ -81,7 +81,7 @@ export class Progress {
         const trained = model.adapters ? `, ${trainedCount(model).toLocaleString('en')} of them train` : '';
         const computed = dtype !== undefined && dtype !== 'f32' ? `, computed with in ${dtype}` : '';
         const moments = optimizerState === 'bf16' ? ', moments in bf16' : '';
-        const kept = activationDtype === 'bf16' ? ', activations in bf16' : '';
+        const kept = activationDtype && activationDtype !== 'f32' ? `, activations in ${activationDtype}` : '';
         this.#line(`${config.model_type}: ${count} parameters${trained} (${size})${computed}${moments}${kept}`);
         const skipped = corpus.skipped > 0 ? `, ${corpus.skipped} skipped (binary, or no files)` : '';
         const files = corpus.files === 1 ? '1 file' : `${corpus.files} files`;

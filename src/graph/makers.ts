@@ -4,7 +4,7 @@
 import { ACTIVATIONS, type ActivationName } from '../kernels/activations.ts';
 import { matmul } from '../kernels/matmul.ts';
 import type { Layout, MatmulProblem } from '../kernels/matmul-problem.ts';
-import { narrow } from '../kernels/narrow.ts';
+import { isNarrowing } from '../kernels/narrow.ts';
 import {
   type Instruction,
   onTensors,
@@ -28,7 +28,7 @@ export function makingOf(wanted: Tensor, makers: Makers): { together: Set<Tensor
       needed.add(maker);
       for (const output of operandsOf(maker, 'out')) together.add(output);
       // What is rounded does not stay to be rounded again.
-      if (maker.kernel === narrow) for (const input of operandsOf(maker, 'in')) together.add(input);
+      if (isNarrowing(maker.kernel)) for (const input of operandsOf(maker, 'in')) together.add(input);
     }
   }
   return { together, needed };
@@ -95,11 +95,11 @@ export function makersIn(program: Program): Makers {
     }),
   );
   const isRounded = ({ kernel, operands }: TensorInstruction) =>
-    kernel === narrow && Object.values(operands).some((tensor) => made.has(tensor));
+    isNarrowing(kernel) && Object.values(operands).some((tensor) => made.has(tensor));
   for (const [tensor, found] of makers) if (made.has(tensor) || found.some(isRounded)) makers.delete(tensor);
   if (program.appliesAlone === false) return makers;
   const rounded = new Set(
-    onTensors(program).flatMap(({ kernel, operands }) => (kernel === narrow ? Object.values(operands) : [])),
+    onTensors(program).flatMap(({ kernel, operands }) => (isNarrowing(kernel) ? Object.values(operands) : [])),
   );
   for (const [tensor, [product]] of makers) {
     const alone = product && byItself(tensor, product, rounded);

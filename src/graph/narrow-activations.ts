@@ -2,22 +2,23 @@
 // and the backward pass reads is rounded where it is complete, and all that read it from then on, in either pass, read it
 // rounded: what is kept or moved is half as large, and what is made again is made of the same values, hence to the same bits.
 // What describes a row (means, deviations, logarithms of sums) stays as it is: it is small, and is exponentiated.
+// What f16 has no number for becomes infinite: the loss or a gradient is then not finite either, and the step is skipped.
 //
 // Invariant: a program and its narrow one have the same instructions on what is no activation, in the same order.
 
-import { narrow } from '../kernels/narrow.ts';
+import { NARROW } from '../kernels/narrow.ts';
 import { type Instruction, type Program, type Tensor, touchedBy, withOperands } from './program.ts';
 
 /** What activations are kept as for the backward pass. */
-export const ACTIVATION_DTYPES = ['f32', 'bf16'] as const;
+export const ACTIVATION_DTYPES = ['f32', 'bf16', 'f16'] as const;
 /** One of ACTIVATION_DTYPES. */
 export type ActivationDtype = (typeof ACTIVATION_DTYPES)[number];
 
 /** Operands of kernels that describe rows. */
 const STATISTICS: ReadonlySet<string> = new Set(['mean', 'rstd', 'lse', 'delta']);
 
-/** The program with what its forward pass keeps rounded to bfloat16. */
-export function narrowActivations(program: Program): Program {
+/** The program with what its forward pass keeps rounded to sixteen bits. */
+export function narrowActivations(program: Program, dtype: Exclude<ActivationDtype, 'f32'>): Program {
   const completeAt = completions(program);
   const narrowOf = new Map<Tensor, Tensor>();
   const standIn = (tensor: Tensor): Tensor => narrowOf.get(tensor) ?? tensor;
@@ -27,10 +28,10 @@ export function narrowActivations(program: Program): Program {
     return [
       withOperands(instruction, standIn),
       ...complete.map((tensor): Instruction => {
-        const rounded: Tensor = { ...tensor, name: `${tensor.name}, bf16`, stored: 'bf16' };
+        const rounded: Tensor = { ...tensor, name: `${tensor.name}, ${dtype}`, stored: dtype };
         narrowOf.set(tensor, rounded);
         return {
-          ...{ op: 'dispatch', phase, kernel: narrow, problem: { size: tensor.size } },
+          ...{ op: 'dispatch', phase, kernel: NARROW[dtype], problem: { size: tensor.size } },
           operands: { x: tensor, y: rounded },
           label: `${tensor.name}, rounded`,
           ...(block !== undefined && { block }),

@@ -28,7 +28,7 @@ export interface Tensor {
   /** Set on what the backward pass has in place of an activation that did not stay: that activation. */
   readonly standsFor?: Tensor;
   /** How its elements lie, where it is an activation that is kept narrow. @default as `type` says */
-  readonly stored?: 'bf16' | undefined;
+  readonly stored?: 'bf16' | 'f16' | undefined;
   /** Set where it is some rows of another: the one whose memory it has, and its first element there. */
   readonly partOf?: { readonly tensor: Tensor; readonly offset: number };
   /** Set where each of several ranks has a part of it. @default all of them have the same */

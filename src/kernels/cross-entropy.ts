@@ -1,10 +1,12 @@
 // Cross-entropy over a vocabulary that comes in tiles, so that no more than one tile of logits need exist.
 // Forward: crossEntropyTile on each tile in turn (the online softmax: running maximum and sum), then
-// crossEntropyLoss. Backward: crossEntropyBackward turns each tile of logits, computed again, into gradients.
+// crossEntropyLoss. Backward: the product that makes a tile of logits again ends in their gradients (matmul-epilogues.ts); capped
+// ones are turned into them by crossEntropyBackward.
 
 import backwardShader from '../../shaders/cross-entropy/backward.wgsl?raw';
 import hitsShader from '../../shaders/cross-entropy/hits.wgsl?raw';
 import lossShader from '../../shaders/cross-entropy/loss.wgsl?raw';
+import lossGradient from '../../shaders/cross-entropy/loss_gradient.wgsl?raw';
 import tileShader from '../../shaders/cross-entropy/tile.wgsl?raw';
 import { type Arrays, type Kernel, type RowCut, read, update, write } from './kernel.ts';
 import { lanesOf, perElem, perItem, perRow } from './variants.ts';
@@ -140,8 +142,8 @@ export interface CrossEntropyBackwardProblem {
   tile: number;
   first: number;
   ignoreIndex: number;
-  /** The logits are softcap * tanh(z / softcap), and what is wanted is the gradient of z. @default they are not capped */
-  softcap?: number;
+  /** The logits are softcap * tanh(z / softcap), and what is wanted is the gradient of z. */
+  softcap: number;
   /** Logits are there for the rows from this one on; all else for those before it, too. @default 0 */
   firstRow?: number;
 }
@@ -157,17 +159,17 @@ export const crossEntropyBackward: Kernel<CrossEntropyBackwardProblem> = {
   }),
   affectsSpeed: { rows: true, tile: true, first: false, ignoreIndex: false, softcap: false, firstRow: false },
   variants: perElem(
-    backwardShader,
+    backwardShader + lossGradient,
     ({ rows, tile }) => lanesOf(rows * tile),
     ({ rows, tile }, lanes) => (rows * tile) / lanes,
-    ({ softcap = Number.POSITIVE_INFINITY, firstRow = 0, ...problem }) => {
+    ({ softcap, firstRow = 0, ...problem }) => {
       return { ...problem, inverseCap: 1 / softcap, firstRow };
     },
   ),
   rows: cutLogits,
   flops: ({ rows, tile }) => rows * tile * 4,
   reference(
-    { rows, tile, first, ignoreIndex, softcap = Infinity, firstRow = 0 },
+    { rows, tile, first, ignoreIndex, softcap, firstRow = 0 },
     { lse, targets, scale, logits }: Arrays<'lse' | 'targets' | 'scale' | 'logits'>,
   ) {
     for (let r = firstRow; r < firstRow + rows; r++) {

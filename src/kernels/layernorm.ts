@@ -3,6 +3,7 @@
 import backwardShader from '../../shaders/layernorm/backward.wgsl?raw';
 import forwardShader from '../../shaders/layernorm/forward.wgsl?raw';
 import gradients from '../../shaders/layernorm/gradients.wgsl?raw';
+import inputGradient from '../../shaders/layernorm/input_gradient.wgsl?raw';
 import { type Arrays, type Kernel, type RowCut, read, update, write } from './kernel.ts';
 import {
   addUp,
@@ -88,7 +89,7 @@ export const layernormBackward: Kernel<NormBackwardProblem> = {
   }),
   affectsSpeed: { rows: true, width: true, accumulate: false },
   variants: perRow(
-    backwardShader,
+    inputGradient + backwardShader,
     ({ width }) => width,
     ({ width }) => lanesOf(width),
     ({ rows, width, accumulate }, lanes) => ({ rows, width: width / lanes, accumulate: Number(accumulate) }),
@@ -137,7 +138,7 @@ export const layernormGradients: Kernel<LayerNormGradientsProblem> = {
     ...{ rows: true, width: true, accumulate: false, accumulateWeight: false, accumulateBias: false },
     byBlock: false,
   },
-  variants: normGradientsVariants(gradients, ({ accumulate, accumulateWeight, accumulateBias }) => ({
+  variants: normGradientsVariants(inputGradient + gradients, ({ accumulate, accumulateWeight, accumulateBias }) => ({
     accumulate: Number(accumulate),
     accumulate_weight: Number(accumulateWeight),
     accumulate_bias: Number(accumulateBias),

@@ -18,6 +18,8 @@ export type Epilogue =
   | 'bias' // c = s + bias
   | 'residual' // c = residual + s
   | 'biasResidual' // c = residual + (s + bias)
+  | 'crossEntropy' // c = the gradient of the cross-entropy of logits s
+  | 'biasCrossEntropy' // and of logits s + bias
   | `bias${Capitalize<ActivationName>}` // preactivation = s + bias, c = activation(preactivation)
   | `${ActivationName}Gradient`; // c = s * activation'(preactivation)
 
@@ -52,6 +54,11 @@ export interface MatmulProblem {
   epilogue?: Epilogue;
   /** For the epilogues 'scale' and 'softcap'. @default 1 */
   scale?: number;
+  /** For those of the cross-entropy: the row of the targets that is the first of C, and the label that is the first column. @default 0 */
+  firstRow?: number;
+  firstLabel?: number;
+  /** The label that takes no part in the loss. @default none is */
+  ignoreIndex?: number;
   /**
    * Beside C, the sum over k of each row of A (M), or of each column of B (N), in the order of `columnSum`: blocks of so many steps
    * of k, then the blocks. Where `makesTotals`. @default none is made
@@ -63,6 +70,10 @@ export interface MatmulProblem {
   /** Elements of them before the first, where these are some of more, which stay. @default they are all */
   totalsOffset?: number;
 }
+
+/** Whether C is the gradient of a cross-entropy. */
+const isOfLoss = ({ epilogue }: MatmulProblem): boolean =>
+  epilogue === 'crossEntropy' || epilogue === 'biasCrossEntropy';
 
 /** Rows and columns of A and B as stored, with strides and offsets filled in. */
 export function geometry(p: MatmulProblem) {
@@ -115,6 +126,7 @@ export function partOfN(p: MatmulProblem, tile: Tile): MatmulProblem | undefined
     cStride: c.stride,
     cOffset: (p.cOffset ?? 0) + from,
     biasOffset: (p.biasOffset ?? 0) + from,
+    ...(isOfLoss(p) && { firstLabel: (p.firstLabel ?? 0) + from }),
     partial: count < p.N || (p.partial ?? false),
   };
 }
@@ -177,8 +189,9 @@ export function cutByRows(p: MatmulProblem, rows: number): RowCut<MatmulProblem>
   const part = (first: number, count: number): MatmulProblem => {
     const aRow = ofA.firstRow > 0 && first > 0 && { aOffset: aOffset + first * a.stride };
     const row = other.firstRow > 0 && first > 0 && first * other.stride;
-    if (!isSum) return { ...p, M: count, ...aRow, ...(row && { cOffset: cOffset + row }) };
+    const targetRow = isOfLoss(p) && first > 0 && { firstRow: (p.firstRow ?? 0) + first };
+    if (!isSum) return { ...p, M: count, ...aRow, ...(row && { cOffset: cOffset + row }), ...targetRow };
     return { ...p, K: count, ...aRow, ...(row && { bOffset: bOffset + row }), ...(first > 0 && { accumulate: true }) };
   };
-  return { unit: 1, strides, firstRow: Math.max(ofA.firstRow, other.firstRow), part };
+  return { unit: 1, strides, firstRow: Math.max(ofA.firstRow, other.firstRow, p.firstRow ?? 0), part };
 }

@@ -4,14 +4,6 @@
 // in subgroup matrices, whose order is the adapter's own: they serve products that are never split over k.
 
 import blockShader from '../../shaders/matmul/block.wgsl?raw';
-import epilogueActivationGradient from '../../shaders/matmul/epilogue_activation_gradient.wgsl?raw';
-import epilogueBias from '../../shaders/matmul/epilogue_bias.wgsl?raw';
-import epilogueBiasActivation from '../../shaders/matmul/epilogue_bias_activation.wgsl?raw';
-import epilogueBiasResidual from '../../shaders/matmul/epilogue_bias_residual.wgsl?raw';
-import epilogueNone from '../../shaders/matmul/epilogue_none.wgsl?raw';
-import epilogueResidual from '../../shaders/matmul/epilogue_residual.wgsl?raw';
-import epilogueScale from '../../shaders/matmul/epilogue_scale.wgsl?raw';
-import epilogueSoftcap from '../../shaders/matmul/epilogue_softcap.wgsl?raw';
 import load1 from '../../shaders/matmul/load_1.wgsl?raw';
 import load4 from '../../shaders/matmul/load_4.wgsl?raw';
 import panelFloats from '../../shaders/matmul/panel_floats.wgsl?raw';
@@ -35,9 +27,7 @@ import tiledSmallShader from '../../shaders/matmul/tiled_small.wgsl?raw';
 import totalsLanes from '../../shaders/matmul/totals_lanes.wgsl?raw';
 import totalsNone from '../../shaders/matmul/totals_none.wgsl?raw';
 import totalsPanels from '../../shaders/matmul/totals_panels.wgsl?raw';
-import tanhMath from '../../shaders/shared/tanh_math.wgsl?raw';
 import { assert } from '../util/errors.ts';
-import { ACTIVATION_NAMES, ACTIVATIONS } from './activations.ts';
 import {
   type Arrays,
   ceilDiv,
@@ -52,32 +42,8 @@ import {
   type Variant,
   write,
 } from './kernel.ts';
-import {
-  cutByRows,
-  type Epilogue,
-  epiloguesOf,
-  geometry,
-  type MatmulProblem,
-  partOfK,
-  partOfM,
-  partOfN,
-} from './matmul-problem.ts';
-
-const ACTIVATED = new Map(ACTIVATION_NAMES.map((name) => [epiloguesOf(name).forward as Epilogue, ACTIVATIONS[name]]));
-const SLOPED = new Map(ACTIVATION_NAMES.map((name) => [epiloguesOf(name).gradient as Epilogue, ACTIVATIONS[name]]));
-
-const epilogues: ReadonlyMap<Epilogue, string> = new Map([
-  ...([
-    ['none', epilogueNone],
-    ['scale', epilogueScale],
-    ['softcap', epilogueSoftcap + tanhMath],
-    ['bias', epilogueBias],
-    ['residual', epilogueResidual],
-    ['biasResidual', epilogueBiasResidual],
-  ] as const),
-  ...[...ACTIVATED].map(([name, { text }]) => [name, epilogueBiasActivation + text] as const),
-  ...[...SLOPED].map(([name, { text }]) => [name, epilogueActivationGradient + text] as const),
-]);
+import { type FinishData, finishOf } from './matmul-epilogues.ts';
+import { cutByRows, geometry, type MatmulProblem, partOfK, partOfM, partOfN } from './matmul-problem.ts';
 
 /** C. */
 function product({ accumulate, partial }: MatmulProblem, size: number): Operand {
@@ -113,6 +79,9 @@ function params(p: MatmulProblem) {
     block: p.stepsPerBlock ?? 0,
     accumulate_totals: p.accumulateTotals ? 1 : 0,
     totals0: p.totalsOffset ?? 0,
+    first_row: p.firstRow ?? 0,
+    first_label: p.firstLabel ?? 0,
+    ignore_index: p.ignoreIndex ?? -1,
   };
 }
 
@@ -143,8 +112,7 @@ function tiles(
   const along = { A_ALONG_M: p.layout === 'TN' ? 1 : 0, B_ALONG_K: p.layout === 'NT' ? 1 : 0 };
   const side = p.totalsOf && { TOTALS_OF_A: p.totalsOf === 'a' ? 1 : 0 };
   return {
-    shader:
-      main + loads + problemShader + storesFor(p) + epilogues.get(p.epilogue ?? 'none')! + (side ? totals : totalsNone),
+    shader: main + loads + problemShader + storesFor(p) + finishOf(p).text + (side ? totals : totalsNone),
     constants: { ...constants, ...along, ...side },
     params: params(p),
     workgroups: linearGrid(ceilDiv(p.M, tile.rows) * ceilDiv(p.N, tile.columns)),
@@ -206,15 +174,8 @@ export const matmul: Kernel<MatmulProblem> = {
       a: startingAt(p.aOffset ?? 0, read(a.size)),
       b: startingAt(p.bOffset ?? 0, read(b.size)),
       c: startingAt(p.cOffset ?? 0, product(p, c.size)),
+      ...finishOf(p).operands?.(p),
     };
-    const epilogue = p.epilogue ?? 'none';
-    const isActivated = ACTIVATED.has(epilogue);
-    if (epilogue === 'bias' || epilogue === 'biasResidual' || isActivated) {
-      operands['bias'] = startingAt(p.biasOffset ?? 0, read((p.biasOffset ?? 0) + p.N));
-    }
-    if (epilogue === 'residual' || epilogue === 'biasResidual') operands['residual'] = read(c.size);
-    if (isActivated) operands['preactivation'] = p.partial ? update(c.size) : write(c.size);
-    if (SLOPED.has(epilogue)) operands['preactivation'] = read(c.size);
     if (p.totalsOf) operands['totals'] = totalsOperand(p);
     return operands;
   },
@@ -234,6 +195,9 @@ export const matmul: Kernel<MatmulProblem> = {
     partial: false,
     epilogue: false,
     scale: false,
+    firstRow: false,
+    firstLabel: false,
+    ignoreIndex: false,
     totalsOf: false,
     stepsPerBlock: false,
     accumulateTotals: false,
@@ -286,21 +250,11 @@ export const matmul: Kernel<MatmulProblem> = {
   },
   cutsBlocks: ({ layout, M }) => (layout === 'TN' ? undefined : M),
   flops: ({ M, N, K, totalsOf }) => 2 * M * N * K + (totalsOf ? (totalsOf === 'a' ? M : N) * K : 0),
-  reference(
-    p,
-    {
-      a,
-      b,
-      c,
-      bias,
-      residual,
-      preactivation,
-      totals,
-    }: Arrays<'a' | 'b' | 'c' | 'bias' | 'residual' | 'preactivation' | 'totals'>,
-  ) {
+  reference(p, data: Arrays<'a' | 'b' | 'c' | 'totals'> & FinishData) {
+    const { a, b, c, totals } = data;
     const s = params(p);
-    const { epilogue = 'none', totalsOf } = p;
-    const [activated, sloped] = [ACTIVATED.get(epilogue), SLOPED.get(epilogue)];
+    const { totalsOf } = p;
+    const finish = finishOf(p);
     for (let i = 0; totalsOf && i < (totalsOf === 'a' ? p.M : p.N); i++) {
       let sum = p.accumulateTotals ? totals[s.totals0 + i]! : 0;
       for (let k = 0; k < p.K; k++)
@@ -312,31 +266,7 @@ export const matmul: Kernel<MatmulProblem> = {
         const at = s.c0 + m * s.c_m + n;
         let sum = p.accumulate ? c[at]! : 0;
         for (let k = 0; k < p.K; k++) sum += a[s.a0 + m * s.a_m + k * s.a_k]! * b[s.b0 + k * s.b_k + n * s.b_n]!;
-        switch (epilogue) {
-          case 'none':
-            c[at] = sum;
-            break;
-          case 'scale':
-            c[at] = s.scale * sum;
-            break;
-          case 'softcap':
-            c[at] = s.scale * Math.tanh(sum / s.scale);
-            break;
-          case 'bias':
-            c[at] = sum + bias[s.bias0 + n]!;
-            break;
-          case 'residual':
-            c[at] = residual[at]! + sum;
-            break;
-          case 'biasResidual':
-            c[at] = residual[at]! + sum + bias[s.bias0 + n]!;
-            break;
-          default:
-            if (activated) {
-              preactivation[at] = sum + bias[s.bias0 + n]!;
-              c[at] = activated.value(preactivation[at]);
-            } else if (sloped) c[at] = sum * sloped.slope(preactivation[at]!);
-        }
+        c[at] = finish.value({ sum, at, m, n }, data, p);
       }
     }
   },

@@ -3,6 +3,7 @@
 import backwardShader from '../../shaders/rmsnorm/backward.wgsl?raw';
 import forwardShader from '../../shaders/rmsnorm/forward.wgsl?raw';
 import gradients from '../../shaders/rmsnorm/gradients.wgsl?raw';
+import inputGradient from '../../shaders/rmsnorm/input_gradient.wgsl?raw';
 import { type Arrays, type Kernel, read, update, write } from './kernel.ts';
 import { type NormBackwardProblem, rowsOfNorm } from './layernorm.ts';
 import {
@@ -68,7 +69,7 @@ export const rmsnormBackward: Kernel<RMSNormBackwardProblem> = {
   }),
   affectsSpeed: { rows: true, width: true, accumulate: false, gainOffset: false },
   variants: perRow(
-    backwardShader,
+    inputGradient + backwardShader,
     ({ width }) => width,
     ({ width }) => lanesOf(width),
     ({ rows, width, accumulate, gainOffset = 0 }, lanes) => ({
@@ -106,7 +107,7 @@ export const rmsnormGradients: Kernel<RMSNormGradientsProblem> = {
   affectsSpeed: {
     ...{ rows: true, width: true, accumulate: false, accumulateWeight: false, byBlock: false, gainOffset: false },
   },
-  variants: normGradientsVariants(gradients, ({ accumulate, accumulateWeight, gainOffset = 0 }) => ({
+  variants: normGradientsVariants(inputGradient + gradients, ({ accumulate, accumulateWeight, gainOffset = 0 }) => ({
     accumulate: Number(accumulate),
     accumulate_weight: Number(accumulateWeight),
     gain: gainOffset,

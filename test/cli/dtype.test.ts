@@ -76,6 +76,14 @@ test('a checkpoint goes on in the other width, which is said and kept', async ()
   expect(await stateOf('changed')).not.toEqual(await stateOf('narrow'));
 });
 
+test('activations in f16: stopped and resumed within a budget the same bits', async () => {
+  const args = [...SHAPE, '--activation-dtype', 'f16', '--dtype', 'f16'];
+  expect(await train(...args, '--out', 'halves')).toContain(', activations in f16');
+  await train(...args, '--out', 'halves-parts', '--until', '2', '--gpu-memory', '260KB', '--activations', 'recompute');
+  expect(await train('--resume', '--out', 'halves-parts')).not.toContain('from here on');
+  expect(await stateOf('halves-parts')).toEqual(await stateOf('halves'));
+});
+
 test('activations in bf16: stopped and resumed within a budget the same bits, and said where they change', async () => {
   const args = [...SHAPE, '--activation-dtype', 'bf16'];
   expect(await train(...args, '--out', 'kept')).toContain(', activations in bf16');

@@ -135,7 +135,7 @@ describe('refused at once', () => {
     const estimate = (changes: object) => () => estimateRun({ ...settings, ...changes }, {});
     expect(estimate({ batch: 1e9 })).toThrow('tokens at most are held at once; use at most');
     expect(estimate({ batch: 2 ** 19, accumulate: 1e9 })).toThrow(
-      'a step of 1000000000 micro-batches of this model has 1617000000000 operators, 262144 at most are planned',
+      'a step of 1000000000 micro-batches of this model has 1361000000000 operators, 262144 at most are planned',
     );
   });
 });

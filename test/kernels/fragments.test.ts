@@ -12,7 +12,7 @@ import {
   adamwWithCopyNarrowMoments,
 } from '../../src/kernels/adamw.ts';
 import type { Dispatch, Kernel } from '../../src/kernels/kernel.ts';
-import { narrow } from '../../src/kernels/narrow.ts';
+import { NARROW } from '../../src/kernels/narrow.ts';
 import { scaledStepControl } from '../../src/kernels/step-control.ts';
 import { roundAndSumSquares, scaleAndSumSquares } from '../../src/kernels/sum-squares.ts';
 import { cases } from './cases.ts';
@@ -86,7 +86,7 @@ function shadersOf(): Shader[] {
   run(roundAndSumSquares, { size: 64, first: 0 });
   run(scaleAndSumSquares, { size: 64, first: 0 });
   run(scaledStepControl, {});
-  run(narrow, { size: 64 });
+  for (const kernel of Object.values(NARROW)) run(kernel, { size: 64 });
   return [...found.values()];
 }
 

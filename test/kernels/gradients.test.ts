@@ -18,6 +18,7 @@ import { geglu, gegluBackward, swiglu, swigluBackward } from '../../src/kernels/
 import { headNorm, headNormBackward, headNormParameterGrad } from '../../src/kernels/head-norm.ts';
 import { type Arrays, ceilDiv, type Kernel } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormGradients } from '../../src/kernels/layernorm.ts';
+import { matmul } from '../../src/kernels/matmul.ts';
 import { ROW_BLOCK } from '../../src/kernels/norm-gradients.ts';
 import { rmsnorm, rmsnormBackward, rmsnormGradients } from '../../src/kernels/rmsnorm.ts';
 import { rope } from '../../src/kernels/rope.ts';
@@ -236,9 +237,18 @@ describe('cross-entropy', () => {
     };
     const lse = field(forward(data), 'lse');
     const gradients = tiles.map((tile, i) => {
-      const problem = { rows, tile, first: at(firsts, i), ignoreIndex: IGNORE, ...(softcap && { softcap }) };
-      const given = { lse, targets, scale: Float64Array.of(scale), logits: logitsOf(data, i) };
-      return [`tile${i}`, output('logits', crossEntropyBackward, problem, given)];
+      const of = { first: at(firsts, i), ignoreIndex: IGNORE };
+      const logits = logitsOf(data, i);
+      if (softcap) {
+        const given = { lse, targets, scale: Float64Array.of(scale), logits };
+        return [`tile${i}`, output('logits', crossEntropyBackward, { rows, tile, ...of, softcap }, given)];
+      }
+      // As a product with the identity.
+      const b = Float64Array.from({ length: tile ** 2 }, (_, j) => (j % (tile + 1) === 0 ? 1 : 0));
+      const sizes = { layout: 'NT', M: rows, N: tile, K: tile } as const;
+      const end = { epilogue: 'crossEntropy', firstLabel: of.first, ignoreIndex: IGNORE } as const;
+      const given = { a: logits, b, lse, targets, gradientScale: Float64Array.of(scale) };
+      return [`tile${i}`, output('c', matmul, { ...sizes, ...end }, given)];
     });
     const loss = (given: Arrays) => scale * field(forward(given), 'loss').reduce((a, b) => a + b);
     expectGradients(data, loss, Object.fromEntries(gradients) as Arrays);

@@ -90,7 +90,7 @@ describe('the table', () => {
   const COMPARED = [
     ...['adamwOnHalves', 'adamwNarrowMoments', 'adamwOnHalvesNarrowMoments'], // halves.test.ts, moments.test.ts
     ...['adamwWithCopy', 'adamwWithCopyNarrowMoments'], // scaled.test.ts, moments.test.ts
-    ...['scaleAndSumSquares', 'scaledStepControl', 'narrow'], // scaled.test.ts, stored.test.ts
+    ...['scaleAndSumSquares', 'scaledStepControl', 'narrowToBF16', 'narrowToF16'], // scaled.test.ts, stored.test.ts
     'roundAndSumSquares', // model/narrow.test.ts
   ];
 

@@ -79,6 +79,7 @@ describe.each<Layout>(['NN', 'NT', 'TN'])('%s', async (layout) => {
 describe('what finishes a product', () => {
   const EPILOGUES: readonly Epilogue[] = [
     ...(['none', 'scale', 'softcap', 'bias', 'residual', 'biasResidual'] as const),
+    ...(['crossEntropy', 'biasCrossEntropy'] as const),
     ...ACTIVATION_NAMES.flatMap((name) => Object.values(epiloguesOf(name))),
   ];
   const [M, N, K] = [17, 20, 12];
@@ -102,8 +103,15 @@ describe('what finishes a product', () => {
             const data: Record<string, HostArray> = { a: random.normals(M * K), b: random.normals(N * K) };
             const parts = ['c', 'residual', 'preactivation'].map((name) => [name, random.normals(M * N)] as const);
             const bias = random.normals(N);
+            const ofLoss: Record<string, HostArray> = {
+              lse: random.uniforms(2 * M, 4, 5),
+              targets: random.integers(M, 0, N),
+              gradientScale: new Float32Array([0.3]),
+            };
             for (const [name, { size, access }] of Object.entries(matmul.operands(problem))) {
               const part = parts.find(([known]) => known === name)?.[1];
+              const whole = ofLoss[name];
+              if (whole) data[name] = whole;
               if (!part && name !== 'bias') continue;
               if (access === 'write') continue;
               const values = new Float32Array(size);

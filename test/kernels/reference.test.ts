@@ -289,11 +289,14 @@ describeOp('lora_linear', async (reference) => {
   reference.expect('dx', await product({ layout: 'NN', M: rows, N: inputs, K: rank }, dlow, A, dx));
 });
 
-/** Logits squashed by matmul's epilogue: a product with the identity is exact. */
+/** A product with it is exact. */
+const identity = (size: number): Float32Array =>
+  Float32Array.from({ length: size ** 2 }, (_, i) => (i % (size + 1) === 0 ? 1 : 0));
+
+/** Logits squashed by matmul's epilogue. */
 async function capped(logits: HostArray, rows: number, vocabulary: number, scale: number): Promise<HostArray> {
-  const identity = Float32Array.from({ length: vocabulary ** 2 }, (_, i) => (i % (vocabulary + 1) === 0 ? 1 : 0));
   const problem = { layout: 'NT', M: rows, N: vocabulary, K: vocabulary, epilogue: 'softcap', scale } as const;
-  return output('c', matmul, problem, { a: logits, b: identity });
+  return output('c', matmul, problem, { a: logits, b: identity(vocabulary) });
 }
 
 async function checkCrossEntropy(reference: Reference, cap: { softcap?: number } = {}): Promise<void> {
@@ -337,17 +340,30 @@ async function checkCrossEntropy(reference: Reference, cap: { softcap?: number }
     const dlogits = new Float32Array(rows * vocabulary);
     for (let first = 0; first < vocabulary; first += width) {
       const tile = Math.min(width, vocabulary - first);
-      const part = await output(
-        'logits',
-        crossEntropyBackward,
-        { rows, tile, first, ignoreIndex, ...cap },
-        {
-          lse,
-          targets,
-          scale: new Float32Array([1 / valid]),
-          logits: columns(logits, rows, vocabulary, first, tile),
-        },
-      );
+      const scale = new Float32Array([1 / valid]);
+      const part =
+        cap.softcap === undefined
+          ? await output(
+              'c',
+              matmul,
+              {
+                ...{ layout: 'NT', M: rows, N: tile, K: vocabulary, bOffset: first * vocabulary },
+                ...{ epilogue: 'crossEntropy', firstLabel: first, ignoreIndex },
+              },
+              {
+                a: logits,
+                b: identity(vocabulary).subarray(0, (first + tile) * vocabulary),
+                lse,
+                targets,
+                gradientScale: scale,
+              },
+            )
+          : await output(
+              'logits',
+              crossEntropyBackward,
+              { rows, tile, first, ignoreIndex, softcap: cap.softcap },
+              { lse, targets, scale, logits: columns(logits, rows, vocabulary, first, tile) },
+            );
       part.forEach((value, i) => {
         dlogits[Math.floor(i / tile) * vocabulary + first + (i % tile)] = value;
       });

@@ -4,7 +4,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { adamw, adamwWithCopy } from '../../src/kernels/adamw.ts';
-import { narrow as narrowed } from '../../src/kernels/narrow.ts';
+import { NARROW } from '../../src/kernels/narrow.ts';
 import {
   FIRST_SCALE,
   GROWTH_STEPS,
@@ -92,14 +92,25 @@ describe('gradients in binary16', () => {
   });
 });
 
-describe('activations in bfloat16', () => {
+describe.each([
+  ['bf16', 'BF16', [0x3f808000, 0x3f818000, 0x3f808001, 0x7f7fffff, 0x7f800000, 0x80000001, 0x7fff, 0x8000]],
+  // Halfway to the next, past it, the largest and what rounds past that; halves of the smallest.
+  [
+    'f16',
+    'F16',
+    [0x3f801000, 0x3f803000, 0x3f801001, 0x477fe000, 0x477fefff, 0x477ff000, 0xff800000, 0x33000000, 0x33000001],
+  ],
+] as const)('activations in %s', (dtype, type, special) => {
+  const narrowed = NARROW[dtype];
+
   it.each([1, 2, 3, 4, 7, 301])('have the bits of the host’s rounding: %d of them', async (size) => {
     const [variant] = leading(1, narrowed.variants);
-    const special = [0x3f808000, 0x3f818000, 0x3f808001, 0x7f7fffff, 0x7f800000, 0x80000001, 0x7fff, 0x8000];
-    const drawn = fc.sample(fc.integer({ min: 0, max: 0xff800000 }), { seed: size, numRuns: 301 });
+    // Of halves, mostly numbers that have one.
+    const range = dtype === 'bf16' ? { min: 0, max: 0xff800000 } : { min: 0x32000000, max: 0x48000000 };
+    const drawn = fc.sample(fc.integer(range), { seed: size, numRuns: 301 });
     const x = floatsOf([...special, ...drawn].slice(-size).map((bits, i) => special[i] ?? bits));
     const words = new Uint32Array(Math.ceil(size / 2));
-    narrowFloats('BF16', x, new Uint16Array(words.buffer));
+    narrowFloats(type, x, new Uint16Array(words.buffer));
     const found = await runKernel(narrowed, variant, { size }, { x });
     // Of NaN the fraction is any.
     expect(field(found, 'y')).toEqual(words);

@@ -6,7 +6,7 @@ import { FAMILY_NAMES } from '../../src/formats/families/index.ts';
 import { configOfShape } from '../../src/formats/shape.ts';
 import { onTensors } from '../../src/graph/program.ts';
 import type { Kernel } from '../../src/kernels/kernel.ts';
-import { narrow } from '../../src/kernels/narrow.ts';
+import { isNarrowing } from '../../src/kernels/narrow.ts';
 import {
   type MadeElement,
   type NarrowElement,
@@ -179,29 +179,32 @@ describe.each(cases.filter(({ kernel }) => kernel.name in ACTIVATIONS))('$kernel
   const small = problems.filter((problem) => isSmall(kernel, problem));
   const variants = (await runnable(kernel)).filter((variant) => EVERY_CASE || !isForGPU(variant));
   for (const variant of variants) {
-    it(`${variant.name} has the bits of f32 where its activations are bf16`, async () => {
-      let compared = 0;
-      const stride = EVERY_CASE ? 1 : Math.ceil(small.length / 2);
-      for (const [n, problem] of small.entries()) {
-        if (n % stride !== 0 || !(await isWorthwhile(variant, n, 3 * stride))) continue;
-        // What the problem only reads: a pre-activation is written, too, and never stored narrow there.
-        const names = Object.entries(kernel.operands(problem))
-          .filter(([name, { access }]) => access === 'read' && (ACTIVATIONS[kernel.name] ?? []).includes(name))
-          .map(([name]) => name);
-        const data = inputsOf(kernelCase, problem);
-        for (const name of names) {
-          const given = Float32Array.from(data[name] ?? []);
-          data[name] = CODECS.bf16.widen(CODECS.bf16.narrow(given), given.length);
+    it.each(['bf16', 'f16'] as const)(
+      `${variant.name} has the bits of f32 where its activations are %s`,
+      async (element) => {
+        let compared = 0;
+        const stride = EVERY_CASE ? 1 : Math.ceil(small.length / 2);
+        for (const [n, problem] of small.entries()) {
+          if (n % stride !== 0 || !(await isWorthwhile(variant, n, 3 * stride))) continue;
+          // What the problem only reads: a pre-activation is written, too, and never stored narrow there.
+          const names = Object.entries(kernel.operands(problem))
+            .filter(([name, { access }]) => access === 'read' && (ACTIVATIONS[kernel.name] ?? []).includes(name))
+            .map(([name]) => name);
+          const data = inputsOf(kernelCase, problem);
+          for (const name of names) {
+            const given = Float32Array.from(data[name] ?? []);
+            data[name] = CODECS[element].widen(CODECS[element].narrow(given), given.length);
+          }
+          const wide = await runKernel(kernel, variant, problem, data);
+          const stored = Object.fromEntries(names.map((name) => [name, { element }]));
+          expect(bits(await runKernel(kernel, variant, problem, data, stored)), JSON.stringify(problem)).toEqual(
+            bits(wide),
+          );
+          compared++;
         }
-        const wide = await runKernel(kernel, variant, problem, data);
-        const stored = Object.fromEntries(names.map((name) => [name, { element: 'bf16' } as const]));
-        expect(bits(await runKernel(kernel, variant, problem, data, stored)), JSON.stringify(problem)).toEqual(
-          bits(wide),
-        );
-        compared++;
-      }
-      expect(compared).toBeGreaterThan(0);
-    });
+        expect(compared).toBeGreaterThan(0);
+      },
+    );
   }
 });
 
@@ -212,7 +215,7 @@ describe('the table of operands', () => {
       const { first } = traceStep(model, 2, 8, { activationDtype: 'bf16' });
       for (const { kernel, problem, operands } of onTensors(first)) {
         for (const [operand, { access }] of Object.entries(kernel.operands(problem))) {
-          if (!operands[operand]?.stored || kernel === narrow) continue;
+          if (!operands[operand]?.stored || isNarrowing(kernel)) continue;
           expect(access).toBe('read');
           expect(ACTIVATIONS[kernel.name] ?? [], `${kernel.name} reads an activation as ${operand}`).toContain(operand);
         }

@@ -141,7 +141,7 @@ function products({ operand, epilogues }: Products): fc.Arbitrary<Tiled<MatmulPr
       ...{ cStride: c.rowLength, cOffset: c.offset },
     };
     const { rows, rowLength } = { b, c }[operand];
-    return { problem, operand, rows, rowLength };
+    return { problem, operand, rows, rowLength, given: { targets: new Draws(6).integers(M, -1, N) } };
   });
 }
 
@@ -156,7 +156,7 @@ describe.each(await runnable(matmul))('matmul $name', (variant) => {
       operand: 'b',
       epilogues: [
         ...(['none', 'scale', 'bias', 'residual', 'biasResidual', 'biasGelu', 'geluGradient'] as const),
-        ...(['biasGeluErf', 'geluErfGradient'] as const),
+        ...(['biasGeluErf', 'geluErfGradient', 'crossEntropy', 'biasCrossEntropy'] as const),
       ],
     },
     { operand: 'c', epilogues: ['none', 'scale', 'bias'] },
@@ -270,4 +270,9 @@ it('gives a tile no part where the problem needs none of its rows', () => {
   expect(part(15, 5)).toMatchObject({ N: 5, bOffset: 0, cOffset: 5, cStride: 10, biasOffset: 5, partial: true });
   expect(part(20, 10)).toBeUndefined();
   expect(part(0, 10)).toBeUndefined();
+  const gradient = matmul.tile?.({ ...problem, epilogue: 'crossEntropy', firstLabel: 10 }, 'b', {
+    first: 15 * 4,
+    size: 5 * 4,
+  });
+  expect(gradient).toMatchObject({ N: 5, cOffset: 5, firstLabel: 15 });
 });

@@ -25,6 +25,7 @@ const FEW: readonly (readonly [TrainingDtype, MomentDtype, ActivationDtype])[] =
   ['f16', 'f32', 'f32'],
   ['bf16', 'bf16', 'bf16'],
   ['f16', 'bf16', 'bf16'],
+  ['f16', 'bf16', 'f16'],
 ];
 const WIDTHS: typeof FEW = [
   ...FEW,
@@ -33,6 +34,8 @@ const WIDTHS: typeof FEW = [
   ['f32', 'f32', 'bf16'],
   ['bf16', 'f32', 'bf16'],
   ['f16', 'f32', 'bf16'],
+  ['f32', 'f32', 'f16'],
+  ['f16', 'f32', 'f16'],
 ];
 const { layers, width, seq } = EVERY_CASE ? { layers: 2, width: 64, seq: 64 } : { layers: 1, width: 32, seq: 32 };
 const BATCH = 4;

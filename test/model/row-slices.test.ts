@@ -42,6 +42,7 @@ const CASES: readonly (readonly [string, Model, batch: number, seq: number, more
   ['llama, rows of a sequence', makeModel(parseConfig(SMALL_LLAMA, 'llama')), 1, 300, {}],
   ['llama, sequence by sequence', makeModel(parseConfig(SMALL_LLAMA, 'llama')), 3, 96, {}],
   ['gpt2, activations in bf16', makeModel(parseConfig(GPT2, 'gpt2')), 3, 96, { activationDtype: 'bf16' }],
+  ['gpt2, activations in f16', makeModel(parseConfig(GPT2, 'gpt2')), 3, 96, { activationDtype: 'f16' }],
   ['gpt2, updated in its backward pass', makeModel(parseConfig(GPT2, 'gpt2')), 3, 96, { update: 'in-backward' }],
 ];
 

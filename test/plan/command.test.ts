@@ -37,6 +37,16 @@ describe('holdfast plan', () => {
     expect(report.bound.ratio).toBeLessThanOrEqual(1.05);
   });
 
+  it('counts the dispatches of a step: GPT-2 124M at 8 x 256 takes 301', async () => {
+    const args = ['--batch', '8', '--context', '256'];
+    const { dispatches, moments } = JSON.parse(await plan(...args, '--json'));
+    expect(dispatches.unlimited).toBe(301);
+    // Within a budget chunks are smaller, and cut more.
+    expect(dispatches.step).toBeGreaterThan(301);
+    expect(dispatches.step).toBeLessThanOrEqual(moments);
+    expect(await plan(...args)).toContain(`${dispatches.step}  dispatches, 301 without a budget\n`);
+  });
+
   it('counts what a run holds for its samples', async () => {
     const config = configOfShape({
       ...{ family: 'gpt2', layers: 3, width: 128, heads: 4, context: 32, vocabulary: 2000, tied: false },

@@ -120,6 +120,7 @@ const WIDTHS: Widths[] = [
   ['bf16', 'f32', 'f32'],
   ['f32', 'bf16', 'f32'],
   ['f32', 'f32', 'bf16'],
+  ['f16', 'f32', 'f16'],
 ];
 
 it.each(EVERY_CASE ? WIDTHS : WIDTHS.slice(0, 1))(

@@ -146,11 +146,7 @@ describe('refused, by name', () => {
       (s) => s.trainer.control.push(65536, 0.5),
       'trainer.control[9] (goodSteps) is 0.5; it must be a whole number',
     ],
-    [
-      'activations',
-      (s) => (s.settings.activationDtype = 'f16'),
-      'settings.activationDtype is "f16"; it must be one of',
-    ],
+    ['activations', (s) => (s.settings.activationDtype = 'f8'), 'settings.activationDtype is "f8"; it must be one of'],
     [
       'control of nothing',
       (s) => s.trainer.control.fill(0),

@@ -3,7 +3,7 @@
 import type { Highs } from 'highs';
 import { fitMemory } from '../../engine/compile/fit.ts';
 import { stepPass } from '../../engine/compile/pass.ts';
-import { flopsOf, offloadedBytes } from '../../engine/compile/pass-figures.ts';
+import { dispatchesOf, flopsOf, offloadedBytes } from '../../engine/compile/pass-figures.ts';
 import { type PolicyName, schedule, slotsAt } from '../../engine/compile/schedule.ts';
 import type { AdapterLimits } from '../../engine/compile/workload.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../graph/activations.ts';
@@ -41,6 +41,7 @@ import { LISTINGS } from './listings.ts';
 import { describeRates, type PlanBasis, plannedLimits, ratesFacts } from './rates.ts';
 import { expectedStep, stepTimeLine } from './step-time.ts';
 import { describeUpdate, updateFacts } from './update.ts';
+import { count } from './words.ts';
 
 const FATES: Readonly<Record<ActivationMode, string>> = {
   keep: 'all kept for the backward pass',
@@ -185,6 +186,9 @@ export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBa
   const offloaded = offloadedBytes(passes.step);
   const stashed = found.stashes.reduce((a, b) => a + b, 0);
   const { comfortable, tiers, links, flops } = planWithin(highs, toPlan, planned, found);
+  const [dispatches = 0, unlimitedDispatches = 0] = [passes, resident.passes].map(
+    ({ step }) => dispatchesOf({ step }).length,
+  );
   const update = backwardPasses && updateFacts(found, backwardPasses);
   const kept = keptBytes(map.dtype, map.momentDtype);
   const belowBytes = optimizerKinds(map.dtype, map.momentDtype).reduce((sum, kind) => sum + elementBytesOf(kind), 0);
@@ -220,6 +224,7 @@ export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBa
         mostSlots: room.reduce((a, b) => Math.max(a, b), slots),
         staging,
         moments: trace.moments.length,
+        dispatches: { step: dispatches, unlimited: unlimitedDispatches },
         accumulateOrder: order?.order ?? 'batch',
         activations: {
           modes,
@@ -266,6 +271,7 @@ export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBa
       ...(order ? [`            ${describeOrder(order.order, found.orderSeconds)}`] : []),
       ...linkLines(links, flags.policy),
       `  ${`${(flops.step / 1e9).toPrecision(4)} GFLOP`.padStart(8)}${recomputedWords(flops)}${full === undefined ? '' : `, ${(flops.step / full).toFixed(3)} x those of a step that trains all of it`}`,
+      `  ${count(dispatches).padStart(8)}  dispatches, ${count(unlimitedDispatches)} without a budget`,
       ...(adapter && expected ? [stepTimeLine(expected, settings, adapter)] : []),
       `planned in ${milliseconds.toFixed(0)} ms: ${trace.moments.length} moments, ${cost.loads} loads, ${cost.stores} stores, ${describeRates(basis)}`,
       ...(flags.print ?? []).flatMap((part) => ['', LISTINGS[part](found, plan)]),

@@ -1,6 +1,6 @@
 // The head and the cross-entropy, fused and tiled over the vocabulary, and over rows where there are many: logits exist one
 // tile at a time, so the (B*T, V) matrix never exists whole. Forward keeps the logsumexp of each row; backward makes each
-// tile of logits anew and turns it into its gradient in place. The tiling depends on V and B*T alone: a row's softmax is its
+// tile of logits anew, by a product that ends in their gradient. The tiling depends on V and B*T alone: a row's softmax is its
 // own, and the weight's gradient adds up over the rows in their order, so that the bits are those of all rows at once.
 
 import { fill } from '../../kernels/add.ts';
@@ -44,8 +44,11 @@ export interface Head {
   softcap?: number | undefined;
 }
 
+/** How a product that makes logits ends. */
+type End = Pick<MatmulProblem, 'epilogue' | 'scale' | 'biasOffset' | 'firstRow' | 'firstLabel' | 'ignoreIndex'>;
+
 /** The end of the product that makes logits, of the columns from `first` on: nothing, their bias, or their cap. */
-function finish({ bias, softcap }: Head, first: number): Pick<MatmulProblem, 'epilogue' | 'scale' | 'biasOffset'> {
+function finish({ bias, softcap }: Head, first: number): End {
   assert(!bias || softcap === undefined, 'a head with a bias has no cap');
   if (bias) return { epilogue: 'bias', ...(first > 0 && { biasOffset: first }) };
   return softcap === undefined ? {} : { epilogue: 'softcap', scale: softcap };
@@ -78,28 +81,32 @@ export function crossEntropyHead(g: Graph, hidden: Tensor, head: Head, targets: 
   const loss = scratch('loss');
   const lse = g.activation(`${label} lse`, [rows, 2]);
 
-  /** Makes each tile of logits in turn. */
-  const eachTile = (use: (logits: Tensor, tile: LogitsTile) => void) => {
+  /** Each tile in turn. */
+  const eachTile = (use: (tile: LogitsTile) => void) => {
     for (let first = 0; first < vocabulary; first += tile) {
       g.layer(`${label} from ${first}`, () => eachRowTile(first, use));
     }
   };
-  const eachRowTile = (first: number, use: (logits: Tensor, tile: LogitsTile) => void) => {
+  const eachRowTile = (first: number, use: (tile: LogitsTile) => void) => {
     const columns = Math.min(tile, vocabulary - first);
     for (let firstRow = 0; firstRow < rows; firstRow += most) {
       const M = Math.min(most, rows - firstRow);
-      const logits = g.activation(`${label} logits from ${first}${firstRow > 0 ? `, row ${firstRow}` : ''}`, [
-        M,
-        columns,
-      ]);
-      const offsets = { bOffset: first * width, ...(firstRow > 0 && { aOffset: firstRow * width }) };
-      const problem = { layout: 'NT', M, N: columns, K: width, ...offsets, ...finish(head, first) } as const;
-      g.emit(matmul, problem, { a: x, b: weight, c: logits, ...(bias && { bias }) }, label);
-      use(logits, { rows: M, tile: columns, first, ...(firstRow > 0 && { firstRow }) });
+      use({ rows: M, tile: columns, first, ...(firstRow > 0 && { firstRow }) });
     }
   };
+  /** The product that makes a tile of logits, and its end. */
+  const product = (part: LogitsTile, end: End, operands: Readonly<Record<string, Tensor>> = {}): Tensor => {
+    const { rows: M, tile: columns, first, firstRow = 0 } = part;
+    const of = `from ${first}${firstRow > 0 ? `, row ${firstRow}` : ''}`;
+    const made = g.activation(`${label} logits ${of}`, [M, columns]);
+    const offsets = { bOffset: first * width, ...(firstRow > 0 && { aOffset: firstRow * width }) };
+    const problem = { layout: 'NT', M, N: columns, K: width, ...offsets, ...end } as const;
+    g.emit(matmul, problem, { a: x, b: weight, c: made, ...(bias && { bias }), ...operands }, label);
+    return made;
+  };
 
-  eachTile((logits, part) => {
+  eachTile((part) => {
+    const logits = product(part, finish(head, part.first));
     const ofRows = part.rows < rows && { ofRows: rows };
     const problem = { ...part, ...ofRows, first: start + part.first, begin: part.first === 0 };
     g.emit(crossEntropyTile, problem, { logits, targets, ...statistics }, label);
@@ -118,19 +125,27 @@ export function crossEntropyHead(g: Graph, hidden: Tensor, head: Head, targets: 
 
   const { scale } = output;
   if (!scale) return;
+  const gradientOfLogits = (part: LogitsTile): Tensor => {
+    const { first, firstRow = 0 } = part;
+    const end = finish(head, first);
+    const firstLabel = start + first;
+    if (softcap === undefined) {
+      const epilogue = bias ? 'biasCrossEntropy' : 'crossEntropy';
+      const labels = { ignoreIndex: IGNORE_INDEX, firstLabel, ...(firstRow > 0 && { firstRow }) };
+      return product(part, { ...end, epilogue, ...labels }, { lse, targets, gradientScale: scale });
+    }
+    const logits = product(part, end);
+    const problem = { ...part, first: firstLabel, ignoreIndex: IGNORE_INDEX, softcap };
+    g.emit(crossEntropyBackward, problem, { lse, targets, scale, logits }, label);
+    return logits;
+  };
   g.onBackwardOfLoss(() => {
     const dweight = weight.wantsGradient ? gradientOf(g, weight) : undefined;
     const dbias = bias?.wantsGradient ? gradientOf(g, bias) : undefined;
     const dx = x.wantsGradient ? g.gradientTarget(x) : undefined;
-    eachTile((dlogits, part) => {
+    eachTile((part) => {
       const { rows: M, tile: columns, first, firstRow = 0 } = part;
-      const cap = softcap === undefined ? {} : { softcap };
-      g.emit(
-        crossEntropyBackward,
-        { ...part, first: start + first, ignoreIndex: IGNORE_INDEX, ...cap },
-        { lse, targets, scale, logits: dlogits },
-        label,
-      );
+      const dlogits = gradientOfLogits(part);
       if (dweight) {
         // Each tile owns its rows of the gradient: all add to what was there before, or none does.
         const accumulate = dweight.accumulate || firstRow > 0;

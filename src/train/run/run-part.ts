@@ -243,8 +243,9 @@ class RunPart {
       if (this.#epochs.endsWith(figures.step)) await this.#callbacks.emit('onEpochEnd', this.#log.state);
     }
     if (this.#skippedInARow >= MOST_SKIPPED) {
+      const more = this.#setting.settings.activationDtype === 'f16' ? ', or keep activations in bf16' : '';
       throw new HoldfastError(
-        `${this.#skippedInARow} steps in a row gave a loss or gradient that is not finite (step ${figures.step}); lower --lr or --clip`,
+        `${this.#skippedInARow} steps in a row gave a loss or gradient that is not finite (step ${figures.step}); lower --lr or --clip${more}`,
       );
     }
   }

@@ -159,7 +159,7 @@ export function traceStep(model: Model, batch: number, seq: number, options: Ste
     if (!backward) return g.program();
     g.backward([...parameters.values()]);
     const program = { ...g.program(), appliesAlone };
-    return activationDtype === 'f32' ? program : narrowActivations(program);
+    return activationDtype === 'f32' ? program : narrowActivations(program, activationDtype);
   };
   const first = trace('first micro-batch', false, true);
   const stages = place.size > 1 ? modelStages(model, first, place) : undefined;

@@ -6,10 +6,13 @@ import { matmul } from '../../../src/kernels/matmul.ts';
 import { type Epilogue, epiloguesOf, type Layout, type MatmulProblem } from '../../../src/kernels/matmul-problem.ts';
 import { assert } from '../../../src/util/errors.ts';
 import { ACTIVATION_ERRORS, tanhError } from '../activation-errors.ts';
-import { row } from '../inputs.ts';
-import { type Bound, ULP } from '../rounding.ts';
+import { IGNORE, type Inputs, row, targets } from '../inputs.ts';
+import { type Bound, expUlps, TINY, ULP } from '../rounding.ts';
 
 const { abs } = Math;
+
+const LOSSES = ['crossEntropy', 'biasCrossEntropy'] as const;
+const isOfLoss = ({ epilogue }: MatmulProblem): boolean => LOSSES.some((name) => name === epilogue);
 
 const layouts: readonly Layout[] = ['NN', 'NT', 'TN'];
 const epilogues: readonly Epilogue[] = [
@@ -18,6 +21,7 @@ const epilogues: readonly Epilogue[] = [
   'bias',
   'residual',
   'biasResidual',
+  ...LOSSES,
   ...ACTIVATION_NAMES.flatMap((name) => Object.values(epiloguesOf(name))),
 ];
 
@@ -53,6 +57,12 @@ const matmuls: readonly MatmulProblem[] = [
   // Small quotients, and such that tanh is 1.
   { layout: 'NT', M: 17, N: 36, K: 20, epilogue: 'softcap', scale: 30 },
   { layout: 'NN', M: 3, N: 65, K: 64, epilogue: 'softcap', scale: 0.5 },
+  // Rows and columns in the middle of more, one float at a time and four; a few rows.
+  ...LOSSES.flatMap((epilogue): MatmulProblem[] => [
+    { layout: 'NT', M: 37, N: 33, K: 20, epilogue, firstRow: 129, firstLabel: 65, ignoreIndex: IGNORE },
+    { layout: 'NT', M: 66, N: 36, K: 20, epilogue, firstRow: 5, firstLabel: 7, ignoreIndex: IGNORE },
+    { layout: 'NT', M: 2, N: 68, K: 20, epilogue, firstLabel: 3, ignoreIndex: IGNORE },
+  ]),
   // Sums of what a bias was added to, beside the gradient of its weight: blocks of which some are left over, and one that is short.
   { layout: 'TN', M: 36, N: 68, K: 324, totalsOf: 'b', stepsPerBlock: 64 },
   {
@@ -90,9 +100,19 @@ export const cases = [
   row({
     kernel: matmul,
     problems: matmuls,
+    inputs(p, random): Inputs {
+      if (!isOfLoss(p)) return {};
+      const { M, N, firstRow = 0, firstLabel = 0 } = p;
+      const rows = firstRow + M;
+      return {
+        lse: Float32Array.from({ length: 2 * rows }, (_, i) => (i % 2 === 0 ? 9 : 3) + random.uniform()),
+        targets: targets(random, rows, firstLabel + N + 3),
+        gradientScale: new Float32Array([0.125]),
+      };
+    },
     bound(
       p: MatmulProblem,
-      before: Arrays<'a' | 'b' | 'c' | 'bias' | 'preactivation' | 'totals'>,
+      before: Arrays<'a' | 'b' | 'c' | 'bias' | 'preactivation' | 'lse' | 'targets' | 'gradientScale' | 'totals'>,
       after: Arrays<'c' | 'preactivation'>,
     ) {
       // The sums, and the sums of absolute values: K products with one rounding each, then K + 1 terms added up.
@@ -125,6 +145,17 @@ export const cases = [
             return sumError(i) + last;
           case 'biasResidual':
             return sumError(i) + ULP * abs(sums[i]! + before.bias[biasOffset + columnOf(i)]!) + last;
+          case 'crossEntropy':
+          case 'biasCrossEntropy': {
+            const row = (p.firstRow ?? 0) + Math.floor((i - cOffset) / cStride);
+            if (before.targets[row] === p.ignoreIndex) return 0;
+            const logit = epilogue === 'crossEntropy' ? sums[i]! : sums[i]! + before.bias[biasOffset + columnOf(i)]!;
+            const shifted = logit - before.lse[2 * row]!;
+            const z = shifted - before.lse[2 * row + 1]!;
+            const shift = sumError(i) + ULP * (abs(logit) + abs(shifted));
+            const probabilityError = Math.exp(z) * (ULP * expUlps(z, 1) + Math.expm1(shift));
+            return abs(before.gradientScale[0]!) * probabilityError + 2 * last + TINY;
+          }
           default: {
             const name = ACTIVATION_NAMES.find((each) => Object.values(epiloguesOf(each)).includes(epilogue));
             assert(name, `a bound of ${epilogue}`);

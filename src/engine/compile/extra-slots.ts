@@ -25,13 +25,13 @@ import type { Pass, Passes } from './pass.ts';
 /** The ranges that serve, and when they do in each pass. */
 export interface FoundSlots {
   readonly ranges: readonly SlotRange[];
-  readonly of: ReadonlyMap<Pass, ExtraSlots>;
+  readonly of: (pass: Pass) => ExtraSlots;
 }
 
 /** All ranges that could serve, and when in each pass. */
 export interface FreeRanges {
   readonly ranges: readonly SlotRange[];
-  readonly windowsOf: ReadonlyMap<Pass, readonly (readonly SlotWindow[])[]>;
+  readonly windowsOf: (pass: Pass) => readonly (readonly SlotWindow[])[];
   /** The pass that matters: the one that updates, if there is one. Of it, how many are free at each moment. */
   readonly main: Pass;
   readonly open: readonly number[];
@@ -46,28 +46,30 @@ export function freeRanges(
   const all = Object.values(passes);
   const ranges = slotRanges(arenaSizes(placements), chunkBytes);
   const places = new Map(placements.flatMap((placement) => [...placement.places]));
-  const windowsOf = new Map(
-    all.map((pass) => {
-      const taken = occupiedIn(pass, places, outputs);
-      return [pass, windowsIn(ranges, chunkBytes, taken, pass.operations.length)] as const;
-    }),
-  );
+  const known = new Map<Pass, readonly (readonly SlotWindow[])[]>();
+  const windowsOf = (pass: Pass) => {
+    const windows =
+      known.get(pass) ?? windowsIn(ranges, chunkBytes, occupiedIn(pass, places, outputs), pass.operations.length);
+    known.set(pass, windows);
+    return windows;
+  };
   const main = all.find(({ update }) => update) ?? at(all, 0);
-  const { open } = extraSlots(windowsOf.get(main) ?? [], main.operations.length);
+  const { open } = extraSlots(windowsOf(main), main.operations.length);
   return { ranges, windowsOf, main, open };
 }
 
 /** As many of them as could ever hold a chunk of the `most` that have no other slot. */
 export function findExtraSlots({ ranges, windowsOf, main }: FreeRanges, most: number): FoundSlots {
-  const wanted = worthHaving(windowsOf.get(main) ?? [], main.operations.length, most);
+  const wanted = worthHaving(windowsOf(main), main.operations.length, most);
   return {
     ranges: wanted.map((slot) => at(ranges, slot)),
-    of: new Map(
-      [...windowsOf].map(([pass, own]) => {
-        const chosen = wanted.map((slot) => at(own, slot));
-        return [pass, extraSlots(chosen, pass.operations.length)];
-      }),
-    ),
+    of: (pass) => {
+      const own = windowsOf(pass);
+      return extraSlots(
+        wanted.map((slot) => at(own, slot)),
+        pass.operations.length,
+      );
+    },
   };
 }
 

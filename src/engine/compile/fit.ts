@@ -5,16 +5,13 @@
 // Chunk sizes come from one fixed list, whatever the budget: a budget is accepted if one of them fits, so the
 // smallest budget that works is a fact that a refusal can name.
 
-import type { Tensor } from '../../graph/program.ts';
 import { type ChunkMap, trainedKindsOf } from '../../memory/layout/chunk-map.ts';
 import { indicesTogether } from '../../memory/layout/kinds.ts';
 import { chunkRange } from '../../memory/layout/layout.ts';
-import { heldAt } from '../../memory/plan/trace.ts';
 import type { RoomBelow } from '../../memory/tiers/shares.ts';
-import { at } from '../../util/at.ts';
 import { formatBytes } from '../../util/bytes.ts';
-import { assert, HoldfastError } from '../../util/errors.ts';
-import { priceOf } from '../simulate/price.ts';
+import { HoldfastError } from '../../util/errors.ts';
+import { KnownPrices, priceOf } from '../simulate/price.ts';
 import {
   arenaBytes,
   candidate,
@@ -37,21 +34,13 @@ import {
   residentMap,
   wholeMap,
 } from './chunk-sizes.ts';
-import { type FoundSlots, type FreeRanges, findExtraSlots, freeRanges } from './extra-slots.ts';
 import type { Fit } from './fitted.ts';
 import { type FitOptions, fitsBelow, isDurable, leastWithin, limitsWith } from './least.ts';
-import type { Pass, Passes } from './pass.ts';
-import { slotsAt } from './schedule.ts';
-import { movesOf } from './transfer-moments.ts';
+import type { Passes } from './pass.ts';
+import { SizedFits, withSlots } from './sized.ts';
 import type { FindWay, FitWanted } from './way-search.ts';
 import { cheapest, firstWithin, leastWay, sparingWays } from './ways.ts';
 import { type ActivationChoice, type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
-
-const MOST_STAGING = 8;
-/** Bytes of staging each way that hide what it takes until a buffer is there: what a link moves in some milliseconds. */
-const ENOUGH_STAGING = 32e6;
-/** One chunk of staging each way for so many slots. */
-const SLOTS_PER_STAGING = 5;
 
 /**
  * The best fit into `budget` bytes of GPU memory; without one, everything at once. Errors: HoldfastError that names the
@@ -101,6 +90,7 @@ function findWithin<P extends Passes>(
 ): FindWay<P, Fit<P>> {
   const limits = limitsWith(adapter, options);
   const durable = isDurable(workload, options.recovery ?? 'step');
+  const sized = new SizedFits<P>(budget);
   // Where gradients are used up as soon as they are complete, larger chunks of them would be held at once.
   const fits = (tried: Workload<P>, wanted: FitWanted = {}) => {
     const { map, moreThan, staging } = wanted;
@@ -108,13 +98,13 @@ function findWithin<P extends Passes>(
       const found = candidateOn(tried, limits, map, durable);
       // Their padding has room below, too, or they are not taken.
       const hasRoom = options.below?.holds(needBelow(found)) ?? true;
-      return hasRoom ? fitIn(budget, found, options.below, staging) : undefined;
+      return hasRoom ? fitIn(sized, found, options.below, staging) : undefined;
     }
     if (moreThan !== undefined && tried.inBackward) return undefined;
-    return fitOne(tried, limits, budget, durable, { wanted, below: options.below });
+    return fitOne(tried, limits, sized, durable, { wanted, below: options.below });
   };
   return {
-    ...within<P>(limits, budget, durable),
+    ...within<P>(limits, sized, durable),
     wholeMap: () => wholeMapOf(workload, limits),
     persistentBytes: () => candidateOn(workload, limits, wholeMapOf(workload, limits), durable).nonModel.persistent,
     fit: fits,
@@ -124,15 +114,16 @@ function findWithin<P extends Passes>(
   };
 }
 
-const within = <P extends Passes>(limits: AdapterLimits, budget: number, durable: boolean) => ({
-  budget,
-  durable,
-  rates: limits.rates,
-  price: (found: Fit<P>, { mainOf }: ActivationChoice<P>, most?: number) =>
-    priceOf(found, mainOf(found.passes), limits, most),
-  withStaging: ({ workload, map, placements }: Fit<P>, staging: StagingSize) =>
-    sizedWith(measured(workload, map, placements, durable), budget, staging),
-});
+const within = <P extends Passes>(limits: AdapterLimits, sized: SizedFits<P>, durable: boolean) => {
+  const prices = new KnownPrices();
+  return {
+    ...{ budget: sized.budget, durable, rates: limits.rates },
+    price: (found: Fit<P>, { mainOf }: ActivationChoice<P>, most?: number) =>
+      prices.of(found, (limit) => priceOf(found, mainOf(found.passes), limits, limit), most),
+    withStaging: ({ workload, map, placements }: Fit<P>, staging: StagingSize) =>
+      sized.of(measured(workload, map, placements, durable), staging),
+  };
+};
 
 /** Workloads that differ in their activations alone have the same. */
 const leanMaps = new WeakMap<object, Map<string, ChunkMap>>();
@@ -168,10 +159,11 @@ interface FitOne {
 function fitOne<P extends Passes>(
   workload: Workload<P>,
   limits: AdapterLimits,
-  budget: number,
+  sized: SizedFits<P>,
   durable: boolean,
   { wanted: { moreThan = 0, lessThan = Number.POSITIVE_INFINITY, staging }, below }: FitOne,
 ): Fit<P> | undefined {
+  const { budget } = sized;
   const placements = placeAll(workload, limits);
   if (arenaBytes(placements) > budget) return undefined;
   const sizes = chunkSizes(workload, limits);
@@ -194,7 +186,7 @@ function fitOne<P extends Passes>(
   for (const bytes of order) {
     // One chunk in a slot and one of staging each way, of at least half that size: it may be too much by itself.
     if (arenaBytes(placements) + 3 * (bytes / 2) > budget) continue;
-    const found = fitIn(budget, withChunks(bytes), below, staging);
+    const found = fitIn(sized, withChunks(bytes), below, staging);
     if (found) return found;
   }
   return undefined;
@@ -202,12 +194,12 @@ function fitOne<P extends Passes>(
 
 /** A candidate as it fits into a budget; undefined where it does not, or not with that staging. */
 const fitIn = <P extends Passes>(
-  budget: number,
+  sized: SizedFits<P>,
   found: FitCandidate<P>,
   below: RoomBelow | undefined,
   staging: StagingSize | undefined,
 ): Fit<P> | undefined =>
-  leastPeak(found) <= budget && fitsBelow(found, below) ? sizedWith(found, budget, staging) : undefined;
+  leastPeak(found) <= sized.budget && fitsBelow(found, below) ? sized.of(found, staging) : undefined;
 
 const candidateOn = <P extends Passes>(
   workload: Workload<P>,
@@ -266,117 +258,20 @@ export function refitMemory<P extends Passes>(
         `needs ${least.bytes} bytes (${formatBytes(least.bytes)}); give that much, or start the run with the smaller budget`,
     );
   }
+  const sized = new SizedFits<P>(budget);
   const fits = (
     workload: Workload<P>,
     { moreThan = 0, lessThan = Number.POSITIVE_INFINITY, staging }: FitWanted = {},
   ) => {
     if (moreThan >= found.map.chunkBytes || lessThan <= found.map.chunkBytes) return undefined;
-    return fitIn(budget, sameChunks(found, workload, limits), options.below, staging);
+    return fitIn(sized, sameChunks(found, workload, limits), options.below, staging);
   };
   return cheapest(found.workload, {
-    ...within<P>(limits, budget, found.durable),
+    ...within<P>(limits, sized, found.durable),
     wholeMap: () => found.map,
     persistentBytes: () => found.nonModel.persistent,
     fit: fits,
     mapsInFewerPieces: () => [],
-    least: () => sized(least.candidate, budget),
+    least: () => sized.of(least.candidate),
   });
 }
-
-/** Chunks for which a budget has room, in slots and in staging. */
-const roomFor = ({ other, map }: FitCandidate, budget: number): number => Math.floor((budget - other) / map.chunkBytes);
-
-/** Whether there is room for such staging, and it is enough. */
-function hasRoom(found: FitCandidate, budget: number, { down, up }: StagingSize): boolean {
-  const least = leastStaging(found);
-  return down >= least.down && up >= least.up && down + up <= roomFor(found, budget) - found.atOnce;
-}
-
-/** With that staging; undefined where there is no room for it. */
-const sizedWith = <P extends Passes>(
-  found: FitCandidate<P>,
-  budget: number,
-  staging: StagingSize | undefined,
-): Fit<P> | undefined => (staging && !hasRoom(found, budget, staging) ? undefined : sized(found, budget, staging));
-
-/** Deals the room that a budget leaves for chunks to slots and staging. `wanted`: of what moves. @default by the slots */
-function sized<P extends Passes>(found: FitCandidate<P>, budget: number, wanted?: StagingSize): Fit<P> {
-  const { map, atOnce, residents } = found;
-  const least = leastStaging(found);
-  const passes = passesOf(found);
-  const room = roomFor(found, budget);
-  const spare = room - least.down - least.up - atOnce;
-  assert(spare >= 0, 'a budget was accepted that does not fit');
-  const alone = Math.min(residents, room - least.down - least.up);
-  if (alone === residents) return withSlots(found, passes, residents, least);
-  const free = freeRangesOf(found, passes);
-  if (holdsAll(free, alone)) return withSlots(found, passes, alone, least, { free });
-  const enough = Math.min(MOST_STAGING, Math.ceil(ENOUGH_STAGING / map.chunkBytes));
-  const more = Math.min(enough, Math.floor(spare / SLOTS_PER_STAGING));
-  const staging = wanted ?? { down: Math.max(least.down, more), up: Math.max(least.up, more) };
-  return withSlots(found, passes, room - staging.down - staging.up, staging, { free });
-}
-
-/** Whether a step has room for all chunks, with so many slots and those among the activations: nothing moves then. */
-const holdsAll = ({ main, open }: FreeRanges, slots: number): boolean =>
-  main.update !== undefined && heldAt(main.trace).every((held, m) => held <= slots + at(open, m));
-
-interface Dealt {
-  readonly free?: FreeRanges;
-  /** @default a chunk's */
-  readonly pieceBytes?: number;
-}
-
-function withSlots<P extends Passes>(
-  found: FitCandidate<P>,
-  passes: P,
-  slots: number,
-  staging: StagingSize,
-  { free, pieceBytes = found.map.chunkBytes }: Dealt = {},
-): Fit<P> {
-  const { workload, map, placements, nonModel, stashes, durable, other, residents, held } = found;
-  const peak = other + slots * map.chunkBytes + (staging.down + staging.up) * pieceBytes;
-  const { ranges, of } = free ? findExtraSlots(free, residents - slots) : NO_EXTRA_SLOTS;
-  const outputs = outputsOf(workload);
-  const withBytes = Object.entries(passes).map(([name, pass]): [string, Pass] => {
-    const extra = of.get(pass);
-    const room = slotsAt(pass.trace, slots, extra);
-    const beside = extra && { ranges, slots: extra, chunkBytes: map.chunkBytes };
-    const moves = movesOf(pass, { placements, outputs, extra: beside });
-    const moments = pass.trace.moments.map(({ fetches, ...moment }, m) => {
-      const coming = moves ? at(moves, m).up.flatMap(({ pieces }) => pieces.map(({ id }) => id)) : fetches;
-      return {
-        ...moment,
-        ...(coming && coming.length > 0 && { fetches: coming }),
-        // What activations leave at a moment is not theirs.
-        nonModelBytes: peak - at(room, m) * map.chunkBytes,
-      };
-    });
-    return [name, { ...pass, trace: { ...pass.trace, moments }, ...(extra && { extra }), ...(moves && { moves }) }];
-  });
-  return {
-    workload,
-    map,
-    passes: Object.fromEntries(withBytes) as P,
-    placements,
-    nonModel,
-    stashes,
-    durable,
-    residents,
-    held,
-    slots,
-    extra: ranges,
-    staging,
-    stagingBytes: pieceBytes,
-    peak,
-  };
-}
-
-const NO_EXTRA_SLOTS: FoundSlots = { ranges: [], of: new Map() };
-
-function freeRangesOf({ workload, placements, map }: FitCandidate, passes: Passes): FreeRanges {
-  return freeRanges(passes, placements, outputsOf(workload), map.chunkBytes);
-}
-
-const outputsOf = ({ programs }: Workload): ReadonlySet<Tensor> =>
-  new Set(programs.flatMap((program) => program.outputs));

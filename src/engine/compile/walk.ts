@@ -5,7 +5,7 @@
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { KINDS, type Kind } from '../../memory/layout/kinds.ts';
 import type { Piece } from '../../memory/layout/layout.ts';
-import { type State, strongest, TensorStates } from '../../memory/layout/states.ts';
+import { type State, type TensorAtFirst, TensorStates } from '../../memory/layout/states.ts';
 import type { AccessMode, AccessTier, ChunkAccess, ChunkList, Moment, Trace } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
 import { isDispatch, type Operation } from './operations.ts';
@@ -14,24 +14,28 @@ export class Walk {
   readonly #map: ChunkMap;
   readonly #moments: Moment[] = [];
   readonly #states: TensorStates;
-  /** Of each chunk: how many of its pieces are in each state. */
-  readonly #pieces: Record<State, number>[];
+  /** By kind: the number of each piece among all. */
+  readonly #numbers = new Map<Kind, Map<Piece, number>>();
   readonly #after: State[][] = [];
 
   /** `isElsewhere`: of a chunk, whether another rank has its value between two steps. */
   constructor(map: ChunkMap, isElsewhere: (chunk: number) => boolean = () => false) {
     this.#map = map;
-    const none = { FREE: 0, COMPUTE: 0, HOLD: 0, HOLD_AFTER_FWD: 0, HOLD_AFTER_BWD: 0 };
-    this.#pieces = Array.from({ length: map.count }, () => ({ ...none }));
-    const states: [string, State][] = [];
+    const all: TensorAtFirst[] = [];
+    const named: [ChunkList, Piece][] = [];
     for (const list of map.lists) {
-      for (const piece of [...map.layoutOf(list.kind).pieces.values()].flat()) {
-        const state = isElsewhere(list.first + piece.chunk) ? 'FREE' : KINDS[list.kind].between;
-        states.push([key(list, piece), state]);
-        this.#piecesOf(list.first + piece.chunk)[state]++;
+      const numbers = new Map<Piece, number>();
+      this.#numbers.set(list.kind, numbers);
+      for (const pieces of map.layoutOf(list.kind).pieces.values()) {
+        for (const piece of pieces) {
+          const chunk = list.first + piece.chunk;
+          numbers.set(piece, all.length);
+          all.push({ chunk, state: isElsewhere(chunk) ? 'FREE' : KINDS[list.kind].between });
+          named.push([list, piece]);
+        }
       }
     }
-    this.#states = new TensorStates(states);
+    this.#states = new TensorStates(all, map.count, (number) => nameOf(...at(named, number)));
   }
 
   /** The next moment is this operation's; what it used is in state `next` behind it. */
@@ -42,32 +46,30 @@ export class Walk {
     const held = new Map<number, boolean>();
     for (const { list, piece, access } of uses) {
       const chunk = list.first + piece.chunk;
-      if (!held.has(chunk)) held.set(chunk, this.#stateOf(chunk) !== 'FREE');
-      this.#change(list, piece, (name) => this.#states.pin(name, access !== 'write', where));
+      if (!held.has(chunk)) held.set(chunk, this.#states.ofChunk(chunk) !== 'FREE');
+      this.#states.pin(this.#numberOf(list, piece), access !== 'write', where);
       if (access === 'read') {
         if (!accesses.has(chunk)) accesses.set(chunk, 'read');
       } else accesses.set(chunk, held.get(chunk) ? 'write' : 'overwrite');
     }
-    for (const { list, piece } of uses) {
-      this.#change(list, piece, (name) => this.#states.unpin(name, next, where));
-    }
-    this.#after.push([...accesses.keys()].map((chunk) => this.#stateOf(chunk)));
+    for (const { list, piece } of uses) this.#states.unpin(this.#numberOf(list, piece), next, where);
+    this.#after.push([...accesses.keys()].map((chunk) => this.#states.ofChunk(chunk)));
     const frees: number[] = [];
     const free = (kind: Kind, index: number) => {
       const list = this.#map.list(kind);
       for (const piece of this.#map.piecesIn(kind, index)) {
-        this.#change(list, piece, (name) => this.#states.move(name, 'FREE', where));
+        this.#states.move(this.#numberOf(list, piece), 'FREE', where);
       }
       const { chunk } = this.#map.placeOf(kind, index);
       // Of a narrow kind, another index may have its value there.
-      if (this.#stateOf(chunk) === 'FREE') frees.push(chunk);
+      if (this.#states.ofChunk(chunk) === 'FREE') frees.push(chunk);
     };
     if (each) for (const kind of each.frees) free(kind, each.index);
     for (const index of operation.releases ?? []) free(this.#map.readKind, index);
     for (const chunk of operation.givesBack ?? []) {
       const list = this.#map.holding(chunk);
       for (const piece of at(this.#map.contents(), chunk)) {
-        this.#change(list, piece, (name) => this.#states.move(name, 'FREE', where));
+        this.#states.move(this.#numberOf(list, piece), 'FREE', where);
       }
       frees.push(chunk);
     }
@@ -89,22 +91,11 @@ export class Walk {
     return { trace: { chunkBytes, lists, moments: this.#moments }, states: this.#after };
   }
 
-  #change(list: ChunkList, piece: Piece, change: (name: string) => void): void {
-    const name = key(list, piece);
-    const pieces = this.#piecesOf(list.first + piece.chunk);
-    pieces[this.#states.of(name)]--;
-    change(name);
-    pieces[this.#states.of(name)]++;
-  }
-
-  #piecesOf(chunk: number): Record<State, number> {
-    return at(this.#pieces, chunk);
-  }
-
-  #stateOf(chunk: number): State {
-    const pieces = this.#piecesOf(chunk);
-    return strongest((Object.keys(pieces) as State[]).filter((state) => pieces[state] > 0));
+  #numberOf(list: ChunkList, piece: Piece): number {
+    const number = this.#numbers.get(list.kind)?.get(piece);
+    if (number === undefined) throw new Error(`internal: ${nameOf(list, piece)} is no piece of the layout`);
+    return number;
   }
 }
 
-const key = ({ kind }: ChunkList, { tensor, row }: Piece) => `${kind} ${tensor}${row > 0 ? ` from row ${row}` : ''}`;
+const nameOf = ({ kind }: ChunkList, { tensor, row }: Piece) => `${kind} ${tensor}${row > 0 ? ` from row ${row}` : ''}`;

@@ -29,7 +29,8 @@ export class Resource {
 
   /** A task of so many seconds, behind all of these. */
   run(work: Work, seconds: number, after: Iterable<SimulatedTask | undefined>): SimulatedTask {
-    const behind = latest([this.#last, ...after]);
+    let behind = this.#last;
+    for (const task of after) behind = later(behind, task);
     const start = behind?.end ?? 0;
     this.#last = { work, start, end: start + seconds, behind };
     return this.#last;
@@ -39,9 +40,13 @@ export class Resource {
 /** The one that ends last; of equals the first. */
 export function latest(tasks: Iterable<SimulatedTask | undefined>): SimulatedTask | undefined {
   let found: SimulatedTask | undefined;
-  for (const task of tasks) if (task && (!found || task.end > found.end)) found = task;
+  for (const task of tasks) found = later(found, task);
   return found;
 }
+
+/** Of two; of equals the first. */
+export const later = (a: SimulatedTask | undefined, b: SimulatedTask | undefined): SimulatedTask | undefined =>
+  b && (!a || b.end > a.end) ? b : a;
 
 /** Adds to `waits`, by what it is, the work that `task` waited for since `from`: back along what each was behind. */
 export function waitedFor(task: SimulatedTask, from: number, waits: Record<Work, number>): void {

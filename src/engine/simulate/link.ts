@@ -7,14 +7,15 @@
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Fit } from '../compile/fitted.ts';
-import { latest, Resource, type SimulatedTask, type Work, waitedFor } from './clock.ts';
+import { later, latest, Resource, type SimulatedTask, type Work, waitedFor } from './clock.ts';
 import type { Machine } from './machine.ts';
 
 /** A command on the GPU; it has a task once it is submitted. */
 export interface Command {
   readonly work: 'compute' | 'up' | 'down' | 'network';
   readonly seconds: number;
-  readonly after: readonly (Command | undefined)[];
+  /** Nothing once it is submitted: what was waited for is of no use any more. */
+  after: readonly (Command | undefined)[];
   task: SimulatedTask | undefined;
 }
 
@@ -30,13 +31,16 @@ interface Store {
   readonly ids: readonly number[];
   readonly bytes: readonly number[];
   readonly sequence: number | undefined;
-  readonly behind: readonly Store[];
+  /** None once it is submitted. */
+  behind: readonly Store[];
   readonly arrived: (() => void) | undefined;
   done: SimulatedTask | undefined;
 }
 
 /** `sequence`: stores of another one are behind it. `arrived`: called once it is submitted. */
 export type SimulatedStoreOptions = Partial<Pick<Store, 'sequence' | 'arrived'>>;
+
+const NOTHING: readonly never[] = [];
 
 const nothing = (): Record<Work, number> => ({
   ...{ compute: 0, up: 0, down: 0, host: 0, network: 0, bubble: 0, diskRead: 0, diskWrite: 0 },
@@ -113,7 +117,7 @@ export class SimulatedLink {
   /** The CPU waits, while the GPU does what is encoded. */
   wait(task: SimulatedTask | undefined): void {
     if (task && task.end > (this.#now?.end ?? 0)) this.flush();
-    this.#now = latest([this.#now, task]);
+    this.#now = later(this.#now, task);
   }
 
   encode(work: Command['work'], seconds: number, after: readonly (Command | undefined)[]): Command {
@@ -148,20 +152,24 @@ export class SimulatedLink {
   /** Submits what is encoded: only now does it have its place in time. */
   flush(): void {
     const submitted = this.#now;
-    const tasks = this.#unsent.map((command) => {
-      const { work, seconds, after } = command;
+    let last: SimulatedTask | undefined;
+    for (const command of this.#unsent) {
+      const { work, seconds } = command;
       const before = this.#lastCompute;
-      const task = this.#queues[work].run(work, seconds, [submitted, ...after.map((other) => other?.task)]);
+      let behind = submitted;
+      for (const other of command.after) behind = later(behind, other?.task);
+      const task = this.#queues[work].run(work, seconds, [behind]);
       command.task = task;
+      command.after = NOTHING;
+      if (work !== 'network') last = later(last, task);
       if (work === 'compute') {
         this.#compute += seconds;
         if (task.start > (before?.end ?? 0)) waitedFor(task, before?.end ?? 0, this.#waits);
         this.#lastCompute = task;
       }
-      return task;
-    });
+    }
     this.#unsent = [];
-    const end = this.#answered(latest(tasks.filter(({ work }) => work !== 'network')));
+    const end = this.#answered(last);
     // A buffer is mapped again when all that was submitted with it is done.
     for (; this.#filled > 0; this.#filled--) this.#emptying.push(end);
     this.#unsentDown = 0;
@@ -169,6 +177,7 @@ export class SimulatedLink {
       const put = store.ids.map((id, i) => (end ? this.#put(id, end, at(store.bytes, i)) : undefined));
       const changes = store.ids.map((id) => this.#changes.get(id));
       store.done = latest([...put, ...changes, ...store.behind.map(({ done }) => done)]);
+      store.behind = NOTHING;
       store.arrived?.();
     }
     this.#unsentStores = [];

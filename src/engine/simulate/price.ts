@@ -15,17 +15,36 @@ export function priceOf(fit: Fit, pass: Pass, limits: AdapterLimits, most = Numb
   const { rates } = limits;
   const work = workOf(pass, rates);
   const launchSeconds = work.dispatches * rates.launchSeconds;
-  const never = Number.POSITIVE_INFINITY;
-  const tooMuch: Price = { seconds: never, launchSeconds, waited: never, traffic: never };
-  if (leastSecondsOf(work, 0, rates) >= most) return tooMuch;
+  if (leastSecondsOf(work, 0, rates) >= most) return tooMuch({ launchSeconds });
   const plan = schedule(pass.trace, fit.slots, 'planned', pass.extra);
   const traffic = plan.moved.h2d + plan.moved.d2h;
   const least = leastSecondsOf(work, traffic, rates);
-  if (least >= most) return tooMuch;
+  if (least >= most) return tooMuch({ launchSeconds });
   // What other ranks do has no clock here.
   const isAlone = pass.operations.every(({ op }) => op !== 'collective');
   const seconds = isAlone
     ? simulate(fit, pass, plan, machineOf(limits), Number.POSITIVE_INFINITY, undefined, 1, most).seconds
     : secondsOf(work, traffic, rates);
-  return seconds < most ? { seconds, launchSeconds, waited: seconds - least, traffic } : tooMuch;
+  return seconds < most ? { seconds, launchSeconds, waited: seconds - least, traffic } : tooMuch({ launchSeconds });
 }
+
+/** Prices that were asked for before, of fits that a search comes back to. */
+export class KnownPrices {
+  readonly #known = new WeakMap<Fit, { readonly price: Price; readonly most: number }>();
+
+  /** `reckon`: the price, where what takes as many seconds is infinite. `most`: as `priceOf`. */
+  of(fit: Fit, reckon: (most: number) => Price, most = Number.POSITIVE_INFINITY): Price {
+    const known = this.#known.get(fit);
+    if (known && (known.price.seconds < Number.POSITIVE_INFINITY || most <= known.most)) {
+      return known.price.seconds < most ? known.price : tooMuch(known.price);
+    }
+    const price = reckon(most);
+    this.#known.set(fit, { price, most });
+    return price;
+  }
+}
+
+const tooMuch = ({ launchSeconds }: Pick<Price, 'launchSeconds'>): Price => ({
+  ...{ seconds: Number.POSITIVE_INFINITY, waited: Number.POSITIVE_INFINITY, traffic: Number.POSITIVE_INFINITY },
+  launchSeconds,
+});

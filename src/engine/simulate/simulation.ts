@@ -104,6 +104,7 @@ export class Simulation {
         fit.extra.map(({ arena }) => arena),
         map.count,
       ),
+      map.count,
     );
     this.#seconds = Float64Array.from(pass.operations, (operation) => {
       const { owned = 1, arithmetic = 1 } = ranks ?? {};
@@ -184,9 +185,10 @@ export class Simulation {
       }
       const moves = movesAt(this.#pass, m);
       for (const move of moves.down) this.#activations.offload(move);
-      this.#keep(this.#keeps.before([...at(plan.moments, this.#base + m).drop, ...changedIn(moment)]));
-      this.#keep(this.#keeps.fitting(this.#roomDown));
-      for (const chunk of at(plan.moments, this.#base + m).drop) if (this.#slots.has(chunk)) this.#evict(chunk);
+      const { drop, load } = at(plan.moments, this.#base + m);
+      if (!this.#keeps.isEmpty) this.#keep(this.#keeps.before([...drop, ...changedIn(moment)]));
+      if (!this.#keeps.isEmpty) this.#keep(this.#keeps.fitting(this.#roomDown));
+      for (const chunk of drop) if (this.#slots.has(chunk)) this.#evict(chunk);
       const changes = changesAt(this.#schedule, this.#fit.extra.length, m);
       if (changes !== NO_CHANGES) {
         const leaves = (chunk: number) => leavesAt(this.#schedule, chunk, this.#base, m);
@@ -195,7 +197,7 @@ export class Simulation {
       for (const { chunk, mode } of moment.accesses) {
         if (!this.#slots.has(chunk)) this.#bring(chunk, mode === 'overwrite', m);
       }
-      for (const chunk of at(plan.moments, this.#base + m).load) {
+      for (const chunk of load) {
         if (!this.#slots.has(chunk) && this.#slots.table.free > 0) this.#bring(chunk, false, m);
       }
       for (const move of moves.up) this.#activations.fetch(move, () => this.#roomUp(m));
@@ -209,7 +211,8 @@ export class Simulation {
             if (mode !== 'read') after.push(...stores);
           }
           const activations = this.#places.usedBy(operation);
-          after.push(...this.#places.ready(activations), ...this.#left.splice(0), this.#awaited);
+          if (activations.length > 0) after.push(...this.#places.ready(activations));
+          after.push(...this.#left.splice(0), this.#awaited);
           const command = this.#link.encode('compute', at(this.#seconds, m), after);
           this.#encoded = command;
           this.#awaited = undefined;
@@ -217,7 +220,7 @@ export class Simulation {
           for (const { chunk, mode } of moment.accesses) {
             const resident = this.#slots.get(chunk);
             resident.use = command;
-            if (mode !== 'read') resident.stores = [];
+            if (mode !== 'read' && resident.stores.length > 0) resident.stores = [];
           }
           break;
         }

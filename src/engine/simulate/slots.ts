@@ -25,25 +25,27 @@ export interface Taken {
 
 export class SimulatedSlots {
   readonly table: SlotTable;
-  readonly #residents = new Map<number, Resident>();
+  /** By chunk. */
+  readonly #residents: (Resident | undefined)[];
   /** By slot: what used it last. */
   readonly #usedBy = new Map<number, readonly (Command | undefined)[]>();
 
-  constructor(table: SlotTable) {
+  constructor(table: SlotTable, chunks: number) {
     this.table = table;
+    this.#residents = Array.from({ length: chunks }, () => undefined);
   }
 
   /** Of what is on the GPU. */
   get chunks(): number[] {
-    return [...this.#residents.keys()];
+    return this.table.residents();
   }
 
   has(chunk: number): boolean {
-    return this.#residents.has(chunk);
+    return this.#residents[chunk] !== undefined;
   }
 
   get(chunk: number): Resident {
-    const found = this.#residents.get(chunk);
+    const found = this.#residents[chunk];
     assert(found, `chunk ${chunk} is not on the GPU`);
     return found;
   }
@@ -56,12 +58,13 @@ export class SimulatedSlots {
 
   /** The chunk is in the slot that was taken for it. */
   place(chunk: number, resident: Partial<Resident>): void {
-    this.#residents.set(chunk, { load: undefined, use: undefined, stores: [], dirty: false, ...resident });
+    const { load, use, stores = [], dirty = false } = resident;
+    this.#residents[chunk] = { load, use, stores, dirty };
   }
 
   release(chunk: number): void {
     this.#usedBy.set(this.table.of(chunk), behind(this.get(chunk)));
-    this.#residents.delete(chunk);
+    this.#residents[chunk] = undefined;
     this.table.release(chunk);
   }
 

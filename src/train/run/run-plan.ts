@@ -232,7 +232,7 @@ function figuresWithin(
   const { step } = passes;
   const { trace, extra } = step;
   const { hostSlots, beside, homes } = divideBelow(fit, disk, host);
-  const kinds = kindsIn(fit);
+  const kinds = Uint8Array.from(kindsIn(fit), (kind) => DATA_KINDS.indexOf(kind));
   const peaks = { host: new Peaks(), disk: new Peaks() };
   const machine = { ...machineOf(limits), ...(disk !== undefined && { disk: { ...TYPICAL_DISK, bytes: disk } }) };
   const { bytes } = simulate(fit, step, plan, machine, host, undefined, 1, undefined, (below) => {
@@ -282,21 +282,25 @@ function figuresWithin(
 
 /** The most chunks of each kind that are somewhere at once, told moment by moment. */
 class Peaks {
-  readonly #most = new Map<DataKind, number>();
-  readonly #now = new Map<DataKind, number>();
+  /** By the number of a kind. */
+  readonly #most = new Uint32Array(DATA_KINDS.length);
+  readonly #now = new Uint32Array(DATA_KINDS.length);
 
-  add(kind: DataKind): void {
-    this.#now.set(kind, (this.#now.get(kind) ?? 0) + 1);
+  /** One more of a kind, by its number. */
+  add(kind: number): void {
+    this.#now[kind] = at(this.#now, kind) + 1;
   }
 
   /** Of a moment. */
   end(): void {
-    for (const [kind, count] of this.#now) this.#most.set(kind, Math.max(count, this.#most.get(kind) ?? 0));
-    this.#now.clear();
+    this.#now.forEach((count, kind) => {
+      if (count > at(this.#most, kind)) this.#most[kind] = count;
+    });
+    this.#now.fill(0);
   }
 
   figures(chunkBytes: number): Pick<TierPlan, 'parameters' | 'gradients' | 'moments'> {
-    const bytes = (kind: DataKind) => (this.#most.get(kind) ?? 0) * chunkBytes;
+    const bytes = (kind: DataKind) => at(this.#most, DATA_KINDS.indexOf(kind)) * chunkBytes;
     return { parameters: bytes('parameters'), gradients: bytes('gradients'), moments: bytes('moments') };
   }
 }

@@ -1,4 +1,5 @@
-// needs: SCALER_GRADIENT_SCALE, SCALER_GOOD_STEPS, STATE_COEFFICIENT, LEAST_SCALE, LARGEST_SCALE, GROWTH_STEPS
+// needs: SCALER_GRADIENT_SCALE, SCALER_GOOD_STEPS, DECIDED_STEP_SCALE, STATE_COEFFICIENT
+// needs: LEAST_SCALE, LARGEST_SCALE, GROWTH_STEPS
 // needs: state, inverse_scale
 // gives: next_scale
 // Gradients of this step are multiplied by a power of two, and by as much less when they are used. A step that is skipped halves
@@ -6,6 +7,7 @@
 
 fn next_scale(is_taken: bool) {
   let scale = state[SCALER_GRADIENT_SCALE];
+  state[DECIDED_STEP_SCALE] = scale;
   if (!is_taken) {
     state[SCALER_GRADIENT_SCALE] = max(scale * 0.5, f32(LEAST_SCALE));
     state[SCALER_GOOD_STEPS] = 0.0;

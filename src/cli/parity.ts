@@ -71,7 +71,7 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
     if (update !== 'at-end' && subjects.some(({ run }) => run))
       throw new HoldfastError('--update: a run is replayed as it ran; leave the flag out');
     for (const { reference } of subjects)
-      if (reference) checkUpdate(update, { ...flags, dtype, accumulate: reference.accumulate }, given);
+      if (reference) checkUpdate(update, { ...flags, accumulate: reference.accumulate }, given);
     if (optimizerState !== 'f32' && subjects.some(({ run }) => run))
       throw new HoldfastError('--optimizer-state: a run is replayed with the moments that it had; leave the flag out');
     if (dtype !== 'f32' && subjects.some(({ run }) => run))

@@ -4,15 +4,13 @@
 import { Option } from 'commander';
 import type { AccumulateOrder } from '../graph/layer-major.ts';
 import { UPDATES, type Update } from '../graph/operators/optimizer.ts';
-import type { TrainingDtype } from '../memory/layout/kinds.ts';
-import { UPDATE_IN_F16 } from '../train/run/check-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
 
 /** When chunks are updated. */
 export const updateOption = (): Option =>
   new Option(
     '--update <when>',
-    'each chunk behind all gradients (at-end), or as soon as its own is complete (in-backward): no list of gradients is held; to clip, a second backward pass makes them again',
+    'each chunk behind all gradients (at-end), or as soon as its own is complete (in-backward): no list of gradients is held; to clip, and in f16, a second backward pass makes them again',
   )
     .choices([...UPDATES])
     .default('at-end');
@@ -21,17 +19,15 @@ interface UpdateFlags {
   readonly recovery?: 'step' | 'checkpoint';
   readonly accumulateOrder?: AccumulateOrder | 'auto';
   readonly accumulate: number;
-  readonly dtype?: TrainingDtype;
 }
 
 /** Errors: HoldfastError for flags that an update inside the backward pass does not go with. */
 export function checkUpdate(
   update: Update,
-  { recovery, accumulateOrder, accumulate, dtype }: UpdateFlags,
+  { recovery, accumulateOrder, accumulate }: UpdateFlags,
   given: (name: 'recovery') => boolean,
 ): void {
   if (update === 'at-end') return;
-  if (dtype === 'f16') throw new HoldfastError(UPDATE_IN_F16);
   if (recovery === 'step' && given('recovery'))
     throw new HoldfastError(
       '--update in-backward: --recovery step finishes a step from its gradients, and none are kept; leave --recovery out',

@@ -57,6 +57,12 @@ export const SCALER = {
   size: STATE.size + 2,
 } as const;
 
+/**
+ * Where the rest lies in it on the GPU, which is of no use behind its step and not saved: the scale of the step, where
+ * `gradientScale` is the next one's already.
+ */
+export const DECIDED = { stepScale: SCALER.size, size: SCALER.size + 1 } as const;
+
 /** As in PyTorch's GradScaler: the first scale, and the steps in a row without an overflow that double it. */
 export const FIRST_SCALE = 2 ** 16;
 export const GROWTH_STEPS = 2000;
@@ -68,7 +74,7 @@ export const LARGEST_SCALE = 2 ** 24;
 /** What `state` is before the first step. `scale`: of gradients, where it has one. */
 export function initialState(size: number, scale: number = FIRST_SCALE): Float32Array<ArrayBuffer> {
   const state = new Float32Array(size);
-  if (size === SCALER.size) state[SCALER.gradientScale] = scale;
+  if (size >= SCALER.size) state[SCALER.gradientScale] = scale;
   return state;
 }
 
@@ -159,13 +165,14 @@ export const recordNorm: Kernel<StepControlProblem> = {
 export const scalerConstants: Readonly<Record<string, number>> = {
   SCALER_GRADIENT_SCALE: SCALER.gradientScale,
   SCALER_GOOD_STEPS: SCALER.goodSteps,
+  DECIDED_STEP_SCALE: DECIDED.stepScale,
 };
 
-/** normSquared (1), of what was scaled back, lossSum (1), hyper (HYPER.size) -> state (SCALER.size). */
+/** normSquared (1), of what was scaled back, lossSum (1), hyper (HYPER.size) -> state (DECIDED.size). */
 export const scaledStepControl: Kernel<StepControlProblem> = {
   ...stepControl,
   name: 'scaledStepControl',
-  operands: (problem) => ({ ...stepControl.operands(problem), state: update(SCALER.size) }),
+  operands: (problem) => ({ ...stepControl.operands(problem), state: update(DECIDED.size) }),
   variants: [
     {
       name: 'single',
@@ -181,6 +188,7 @@ export const scaledStepControl: Kernel<StepControlProblem> = {
     stepControl.reference(problem, data);
     const { state } = data;
     const scale = state[SCALER.gradientScale]!;
+    state[DECIDED.stepScale] = scale;
     if (state[STATE.skip] !== 0) {
       state[SCALER.gradientScale] = Math.max(scale / 2, LEAST_SCALE);
       state[SCALER.goodSteps] = 0;

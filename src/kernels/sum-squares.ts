@@ -12,7 +12,7 @@ import bf16 from '../../shaders/width/bf16.wgsl?raw';
 import f16 from '../../shaders/width/f16.wgsl?raw';
 import { type HalfDtype, narrowFloats, widen } from '../values/floats.ts';
 import { type Arrays, ceilDiv, type Kernel, read, update, write } from './kernel.ts';
-import { SCALER, scalerConstants } from './step-control.ts';
+import { DECIDED, SCALER } from './step-control.ts';
 import { lanesOf, perSum } from './variants.ts';
 
 /** Elements of one partial sum, and of one bit of adamw's decayMask. */
@@ -71,23 +71,34 @@ export const roundAndSumSquares: Kernel<SumSquaresProblem> = {
   },
 };
 
+export interface ScaledSumProblem extends SumSquaresProblem {
+  /** Whether `state` is that behind the decision of their step, which may have changed the scale for the next one. @default before */
+  isDecided?: boolean;
+}
+
 /** As `roundAndSumSquares` in binary16, of x times the scale of gradients in `state`; the partials are of what is scaled back. */
-export const scaleAndSumSquares: Kernel<SumSquaresProblem> = {
+export const scaleAndSumSquares: Kernel<ScaledSumProblem> = {
   ...roundAndSumSquares,
   name: 'scaleAndSumSquares',
-  operands: (problem) => ({ ...roundAndSumSquares.operands(problem), state: read(SCALER.size) }),
+  operands: (problem) => ({
+    ...roundAndSumSquares.operands(problem),
+    state: read(problem.isDecided ? DECIDED.size : SCALER.size),
+  }),
+  affectsSpeed: { ...roundAndSumSquares.affectsSpeed, isDecided: false },
   variants: perSum(
     { items: toF16 + items, spread: toF16 + eights, sums: 8 },
     () => 4,
     ({ size }) => ceilDiv(size, BLOCK),
     () => BLOCK,
     ({ size, first }) => ({ size: size / 4, first }),
-    { BLOCK, ...scalerConstants },
+    ({ isDecided }) => ({ BLOCK, SCALE: scaleIn(isDecided) }),
   ),
-  reference(problem, { state, ...data }: Arrays<'x' | 'partials' | 'y' | 'state'>) {
-    roundedSums(problem, 'F16', state[SCALER.gradientScale]!, data);
+  reference({ isDecided, ...problem }, { state, ...data }: Arrays<'x' | 'partials' | 'y' | 'state'>) {
+    roundedSums(problem, 'F16', state[scaleIn(isDecided)]!, data);
   },
 };
+
+const scaleIn = (isDecided = false): number => (isDecided ? DECIDED.stepScale : SCALER.gradientScale);
 
 function roundedSums(
   problem: SumSquaresProblem,

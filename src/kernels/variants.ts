@@ -39,14 +39,15 @@ export function perItem<P>(
 }
 
 type Shader<P> = string | ((problem: P) => string);
+type Constants<P> = Dispatch['constants'] | ((problem: P) => Dispatch['constants']);
 
-/** As `perItem`, of a shader written in `elem`; the problem may choose the shader too. */
+/** As `perItem`, of a shader written in `elem`; the problem may choose the shader and constants too. */
 export function perElem<P>(
   shader: Shader<P>,
   lanes: (problem: P) => Lanes,
   items: (problem: P, lanes: Lanes) => number,
   params: (problem: P, lanes: Lanes) => Dispatch['params'],
-  constants: Dispatch['constants'] = {},
+  constants: Constants<P> = {},
 ): Variant<P>[] {
   return [
     {
@@ -55,7 +56,7 @@ export function perElem<P>(
         const many = lanes(problem);
         return {
           shader: (typeof shader === 'string' ? shader : shader(problem)) + elem[many],
-          constants: { WORKGROUP, ...constants },
+          constants: { WORKGROUP, ...(typeof constants === 'function' ? constants(problem) : constants) },
           params: params(problem, many),
           workgroups: perInvocation(items(problem, many)),
         };
@@ -86,7 +87,7 @@ export function perSum<P>(
   items: (problem: P, lanes: Lanes) => number,
   terms: (problem: P) => number,
   params: (problem: P, lanes: Lanes) => Dispatch['params'],
-  constants: Dispatch['constants'] = {},
+  constants: Constants<P> = {},
 ): Variant<P>[] {
   const { sums } = shaders;
   const forGPU = (problem: P, { software }: Traits) => !software && terms(problem) >= WORTH_LANES * sums;

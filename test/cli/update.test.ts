@@ -50,7 +50,15 @@ test('plan states the gradients that are held, and what clipping costs', async (
   expect(update.arithmetic).toBeGreaterThan(1.6);
   expect(update.arithmetic).toBeLessThan(1.8);
   expect(describeUpdate(update)).toMatch(/gradients at once.*inside the second of two backward passes.*1\.\d\d x/);
+  expect(describeUpdate(update)).toContain('(--clip 0: 1 x)');
   expect(describeUpdate({ ...update, backwardPasses: 1 })).toMatch(/inside the backward pass, and nothing is clipped/);
+  const inF16 = [...sizes, ...IN_BACKWARD, '--dtype', 'f16', '--clip', '0'];
+  const { update: found } = JSON.parse(await done(files, ['plan', '--json', ...inF16]));
+  expect(found).toMatchObject({ backwardPasses: 2, findsOverflows: true });
+  expect(found.heldGradients).toBeLessThan(0.5 * found.allGradients);
+  expect(found.arithmetic).toBeGreaterThan(1.55);
+  expect(found.arithmetic).toBeLessThan(1.8);
+  expect(describeUpdate(found)).toMatch(/finds what overflows, and the norm to clip by: 1\.\d\d x[^()]*$/);
 });
 
 test.each([

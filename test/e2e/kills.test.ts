@@ -133,6 +133,7 @@ const ways: [string, string[]][] = [
   ['--dtype f16 --optimizer-device cpu', BUDGET.with(-1, '900KB')],
   ['--dtype bf16 --optimizer-device cpu', BUDGET],
   ['--optimizer-device auto', BUDGET],
+  ['--dtype f16 --update in-backward', BUDGET.with(-1, '900KB')],
   ['--update in-backward', BUDGET],
   ['--optimizer-device cpu --update in-backward', BUDGET],
 ];

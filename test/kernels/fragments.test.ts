@@ -85,6 +85,7 @@ function shadersOf(): Shader[] {
   run(adamwNarrowMoments, { size: 64, numbered: true });
   run(roundAndSumSquares, { size: 64, first: 0 });
   run(scaleAndSumSquares, { size: 64, first: 0 });
+  run(scaleAndSumSquares, { size: 64, first: 0, isDecided: true });
   run(scaledStepControl, {});
   for (const kernel of Object.values(NARROW)) run(kernel, { size: 64 });
   return [...found.values()];

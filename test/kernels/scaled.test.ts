@@ -6,6 +6,7 @@ import { describe, expect, it } from 'vitest';
 import { adamw, adamwWithCopy } from '../../src/kernels/adamw.ts';
 import { NARROW } from '../../src/kernels/narrow.ts';
 import {
+  DECIDED,
   FIRST_SCALE,
   GROWTH_STEPS,
   initialState,
@@ -72,6 +73,23 @@ describe('gradients in binary16', () => {
     const x = Float32Array.of(65519, 0, 0, 0);
     const found = await runKernel(scaleAndSumSquares, variant, { size: 4, first: 0 }, { x, state: stateOf(1) });
     expect(field(found, 'partials')[0]).toBe(65504 ** 2);
+  });
+
+  it('are rounded by the scale of their step behind its decision, too', async () => {
+    const x = Float32Array.from({ length: 600 }, (_, i) => Math.fround(Math.sin(i) * 2 ** -20));
+    const problem = { size: 600, first: 2 };
+    const data = () => ({ x, partials: new Float32Array(5) });
+    for (const variant of scaleAndSumSquares.variants) {
+      const before = await runKernel(scaleAndSumSquares, variant, problem, { ...data(), state: stateOf(2 ** 9) });
+      const state = initialState(DECIDED.size, 2 ** 10);
+      state[DECIDED.stepScale] = 2 ** 9;
+      const decided = { ...problem, isDecided: true };
+      const behind = await runKernel(scaleAndSumSquares, variant, decided, { ...data(), state });
+      for (const name of ['y', 'partials']) expect(field(behind, name)).toEqual(field(before, name));
+      const wanted = { partials: new Float64Array(5), y: new Float64Array(300) };
+      scaleAndSumSquares.reference(decided, { x: Float64Array.from(x), state: Float64Array.from(state), ...wanted });
+      expect(Uint32Array.from(wanted.y)).toEqual(field(behind, 'y'));
+    }
   });
 
   it('have squares that know nothing of the scale', async () => {
@@ -153,7 +171,7 @@ describe('the scale of gradients', () => {
   const stepCase = only(cases.filter(({ kernel }) => kernel === (stepControl as unknown)));
   const [variant] = leading(1, scaledStepControl.variants);
   const stateWith = (scale: number, goodSteps: number) => {
-    const state = initialState(SCALER.size, scale);
+    const state = initialState(DECIDED.size, scale);
     state.set(field(inputsOf(stepCase, {}), 'state'));
     state[SCALER.goodSteps] = goodSteps;
     return state;
@@ -173,13 +191,13 @@ describe('the scale of gradients', () => {
     const [own] = leading(1, stepControl.variants);
     const before = field(await runKernel(stepControl, own, {}, plain), 'state');
     // All else is as without a scale, but for what it is taken back by.
-    const wanted = Float32Array.from([...before, nextScale, nextGood]);
+    const wanted = Float32Array.from([...before, nextScale, nextGood, scale]);
     if (Number.isFinite(squared)) wanted[STATE.coefficient] = (before[STATE.coefficient] ?? 0) / scale;
     expect(after).toEqual(wanted);
     const data = Object.fromEntries(
       Object.entries({ ...plain, state }).map(([name, list]) => [name, Float64Array.from(list)]),
     );
     scaledStepControl.reference({}, data);
-    expect(data['state']?.slice(STATE.size)).toEqual(Float64Array.of(nextScale, nextGood));
+    expect(data['state']?.slice(STATE.size)).toEqual(Float64Array.of(nextScale, nextGood, scale));
   });
 });

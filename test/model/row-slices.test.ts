@@ -60,7 +60,10 @@ describe.each(CASES.slice(0, EVERY_CASE ? undefined : THOROUGH ? 2 : 1))('%s', (
   it('has the same bits in the smallest budget of slices, which is met to the byte', async () => {
     const generation = traceGeneration(model, seq);
     const { activationDtype, update = 'at-end' } = more;
-    const programs = traceStep(model, batch, seq, { activationDtype, passes: backwardPassesOf(update, { clip: 1 }) });
+    const programs = traceStep(model, batch, seq, {
+      activationDtype,
+      passes: backwardPassesOf(update, { clip: 1, dtype: 'f32' }),
+    });
     const workload = trainingWorkload(model, programs, work.accumulate, generation, { activations: 'slice' });
     const gpu = smallestBudget(workload, limitsOf(device));
     const memory = { gpu, activations: 'slice', host: 100_000, disk: memoryDisk() } as const;

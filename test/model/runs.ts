@@ -13,6 +13,7 @@ import { parseConfig } from '../../src/formats/config.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import type { ActivationDtype } from '../../src/graph/narrow-activations.ts';
 import { backwardPassesOf, type OptimizerDeviceChoice, type Update } from '../../src/graph/operators/optimizer.ts';
+import { trainingDtypeOf } from '../../src/memory/layout/chunk-map.ts';
 import { leastHostBytes } from '../../src/memory/tiers/shares.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
@@ -122,7 +123,7 @@ export function workloadOf(work: Work): Workload<TrainingPasses> {
   const programs = traceStep(model, batch, seq, {
     packed,
     activationDtype,
-    passes: backwardPassesOf(update, { clip }),
+    passes: backwardPassesOf(update, { clip, dtype: trainingDtypeOf(model.parameters) }),
   });
   const workload = trainingWorkload(model, programs, accumulate, generation);
   workloads.set(work, workload);

@@ -127,6 +127,17 @@ test.each([
   },
 );
 
+test('updated inside the backward pass, a run that ends in a streak and goes on has the bits of the update at the end', async () => {
+  const [early, late] = [new Run(), new Run()];
+  const [inBackward, until] = [{ update: 'in-backward', clip: 0 } as const, BEFORE + 2];
+  await early.train(inBackward, { until });
+  expect(early.saved).toEqual([BEFORE]);
+  await early.train(inBackward, { resume: true });
+  await late.train({ clip: 0 });
+  expect(early.skipped.filter(Boolean).length).toBeGreaterThan(2);
+  expect((await early.contents(14)).slice(1)).toEqual((await late.contents(14)).slice(1));
+});
+
 test('a run whose last step is skipped is saved as before the streak, with all that it needs to go on', async () => {
   const [short, long] = [new Run(), new Run()];
   const summary = await short.train({ steps: BEFORE + 2, schedule: 'constant' });

@@ -11,13 +11,17 @@ import type { Device } from '../../src/gpu/device.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../src/graph/activations.ts';
 import { backwardPassesOf, OPTIMIZER_DEVICE_CHOICES } from '../../src/graph/operators/optimizer.ts';
 import { HostAdamW } from '../../src/kernels/host-adamw.ts';
-import { KINDS } from '../../src/memory/layout/kinds.ts';
+import { GROWTH_STEPS, initialState, LARGEST_SCALE, SCALER } from '../../src/kernels/step-control.ts';
+import { trainingDtypeOf } from '../../src/memory/layout/chunk-map.ts';
+import { KINDS, type TrainingDtype } from '../../src/memory/layout/kinds.ts';
 import { leastHostBytes } from '../../src/memory/tiers/shares.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
 import { computedIn, optimizedOn } from '../../src/nn/model.ts';
 import { traceStep } from '../../src/train/step/step-programs.ts';
+import type { StepMetrics } from '../../src/train/step/trainer.ts';
+import type { TrainerState } from '../../src/train/step/trainer-state.ts';
 import { trainingWorkload } from '../../src/train/step/training-workload.ts';
-import { collect, sourceOf, type Values } from '../../src/values/tensor-source.ts';
+import { collect, sourceOf, type TensorSource, type Values } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { entry, leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';
@@ -48,7 +52,7 @@ const inBackward = (work: Work): Work => ({ ...work, update: 'in-backward' });
 /** `share`: of the model data that has room on the GPU; 0: the smallest budget; absent: no budget. */
 const cases = fc.record({
   model: fc.constantFrom(...Object.keys(MODELS)) as fc.Arbitrary<keyof typeof MODELS>,
-  dtype: fc.constantFrom('f32', 'f32', 'bf16'),
+  dtype: fc.constantFrom('f32', 'f32', 'bf16', 'f16'),
   /** 0.1 clips each step of these models, 100 none. */
   clip: fc.constantFrom(0, 0.1, 100),
   accumulate: fc.constantFrom(1, 1, 3),
@@ -66,7 +70,8 @@ function memoryOf(work: Work, { share, onDisk, activations, policy }: Case): Mem
   if (share === undefined) return { activations } as MemoryOptions;
   const { batch, seq, accumulate, clip = 1, optimizerDevice = 'gpu', optimizerSplit, update = 'at-end' } = work;
   const model = optimizedOn(work.model, optimizerDevice, optimizerSplit);
-  const programs = traceStep(model, batch, seq, { passes: backwardPassesOf(update, { clip }) });
+  const passes = backwardPassesOf(update, { clip, dtype: trainingDtypeOf(model.parameters) });
+  const programs = traceStep(model, batch, seq, { passes });
   const options = { activations: activations as ActivationMode | 'auto' };
   const workload = trainingWorkload(model, programs, accumulate, undefined, options);
   const least = smallestBudget(workload, limitsOf(device));
@@ -80,7 +85,7 @@ function memoryOf(work: Work, { share, onDisk, activations, policy }: Case): Mem
 
 async function sameBits(drawn: Case): Promise<void> {
   const { optimizerDevice } = drawn;
-  const model = computedIn(MODELS[drawn.model], drawn.dtype as 'f32' | 'bf16');
+  const model = computedIn(MODELS[drawn.model], drawn.dtype as TrainingDtype);
   const { clip, accumulate } = drawn;
   const optimizerSplit = optimizerDevice === 'auto' ? SPLIT : undefined;
   const where = { optimizerDevice, ...(optimizerSplit !== undefined && { optimizerSplit }) };
@@ -106,6 +111,9 @@ test('the bits are those of the update at the end, whatever is trained within wh
     { ...base, clip: 0, accumulate: 3, share: 0, onDisk: false, optimizerDevice: 'cpu' },
     { ...base, clip: 0, accumulate: 1, share: 0.3, onDisk: true, optimizerDevice: 'cpu', dtype: 'bf16' },
     { ...base, clip: 0.1, accumulate: 1, share: 0.3, onDisk: true, optimizerDevice: 'auto', dtype: 'bf16' },
+    { ...base, clip: 0.1, accumulate: 1, share: 0.3, onDisk: false, dtype: 'f16' },
+    { ...base, clip: 0, accumulate: 3, share: 0, onDisk: true, dtype: 'f16', activations: 'recompute' },
+    { ...base, clip: 0.1, accumulate: 1, share: 0.3, onDisk: true, optimizerDevice: 'auto', dtype: 'f16' },
   ];
   for (const drawn of few) await sameBits(drawn);
   if (EVERY_CASE) await fc.assert(fc.asyncProperty(cases, sameBits), { seed: 14, numRuns: 40, endOnFailure: true });
@@ -167,6 +175,59 @@ test('a step whose gradients are not finite is skipped where a first pass sees t
   await expect(second).rejects.toThrow('not finite');
   await expect(collect(trainer.values('parameter'))).rejects.toThrow('step 0 gave a gradient');
   await trainer.destroy();
+});
+
+/** In f16: the scale of gradients before a first step, and the steps before it that did not overflow. */
+const SCALES = [
+  ['overflows, and halves until none does', LARGEST_SCALE, 0],
+  ['doubles behind the first step', 2 ** 9, GROWTH_STEPS - 1],
+] as const;
+
+test.each(SCALES)('a scale of gradients that %s: the steps of the update at the end', async (_, scale, goodSteps) => {
+  chooseVariants(1);
+  const work: Work = { model: computedIn(SMALLEST, 'f16'), batch: 2, seq: 8, accumulate: 1, steps: 8, clip: 0.1 };
+  const control = initialState(SCALER.size, scale);
+  control[SCALER.goodSteps] = goodSteps;
+  const { choices } = await run(device, work);
+  /** All that the steps bring, their gradients included; a trainer goes on from the state of another in the middle. */
+  const trained = async (works: readonly Work[], memory: MemoryOptions = {}) => {
+    const found: unknown[] = [];
+    let before: { readonly values: readonly [Values, Values, Values]; readonly state: TrainerState } | undefined;
+    const batches = batchesOf(work);
+    const each = batches.length / works.length;
+    for (const [part, own] of works.entries()) {
+      const trainer = await openTrainer(device, own, { choices, memory });
+      try {
+        if (before) {
+          const [weights, moment1, moment2] = before.values;
+          await trainer.setWeights(sourceOf(weights));
+          await trainer.setValues('moment1', sourceOf(moment1));
+          await trainer.setValues('moment2', sourceOf(moment2));
+        }
+        trainer.restore(before?.state ?? { step: 0, control: [...control] });
+        for (const micros of batches.slice(part * each, (part + 1) * each)) {
+          const inspect = async (gradients: TensorSource) => void found.push(await collect(gradients));
+          found.push(await trainer.start(micros, { inspect }), await trainer.state());
+        }
+        const weights = await collect(trainer.values('parameter'));
+        const [moment1, moment2] = [await collect(trainer.values('moment1')), await collect(trainer.values('moment2'))];
+        before = { values: [weights, moment1, moment2], state: await trainer.state() };
+      } finally {
+        await trainer.destroy();
+      }
+    }
+    return [...found, before?.values];
+  };
+  const wanted = await trained([work]);
+  const skippedAt = (step: number) => (wanted[3 * step + 1] as StepMetrics).skipped;
+  expect([skippedAt(0), skippedAt(work.steps - 1)]).toEqual([scale === LARGEST_SCALE, false]);
+  const early = inBackward(work);
+  expect(await trained([early])).toEqual(wanted);
+  expect(await trained([early, work])).toEqual(wanted);
+  const least = leastBudget(device, early, 'checkpoint');
+  for (const activations of EVERY_CASE ? ACTIVATION_MODES : (['auto', 'offload'] as const))
+    expect(await trained([work, early], { gpu: 2 * least, activations }), activations).toEqual(wanted);
+  expect(await trained([early], { gpu: least, host: 400_000, disk: memoryDisk() })).toEqual(wanted);
 });
 
 test.each([0, 1])('clipped to %f: a step whose loss is not finite changes nothing', async (clip) => {

@@ -30,13 +30,13 @@ import {
   planWorkload,
   type RunPlan,
 } from '../../train/run/run-plan.ts';
-import { generates, type RunSettings } from '../../train/run/run-settings.ts';
+import { backwardPassesIn, generates, type RunSettings } from '../../train/run/run-settings.ts';
 import { traceStep } from '../../train/step/step-programs.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { describeOrder } from '../accumulate-order.ts';
 import { describeSplit } from '../optimizer-split.ts';
-import { type PlannedRun, passesIn, plannedShape } from './flags.ts';
+import { type PlannedRun, plannedShape } from './flags.ts';
 import { LISTINGS } from './listings.ts';
 import { describeRates, type PlanBasis, plannedLimits, ratesFacts } from './rates.ts';
 import { expectedStep, stepTimeLine } from './step-time.ts';
@@ -152,7 +152,7 @@ export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBa
   const { flags, settings } = run;
   const { config, batch, seq: context, accumulate } = settings;
   const limits = plannedLimits(basis);
-  const backwardPasses = passesIn(settings);
+  const backwardPasses = backwardPassesIn(settings);
   const { diskLimit = Number.POSITIVE_INFINITY, ...asked } = flags;
   const memory = {
     ...{ gpu: asked.gpuMemory, host: asked.hostMemory, disk: asked.disk === undefined ? undefined : diskLimit },

@@ -4,14 +4,14 @@ import type { ZeroStage } from '../../engine/ranks/sharding.ts';
 import type { ExchangeWay } from '../../engine/simulate/machine.ts';
 import type { ModelConfig } from '../../formats/config.ts';
 import { imagesIn, shapeOf, withLayers } from '../../formats/families/index.ts';
-import { type BackwardPasses, backwardPassesOf, type OptimizerDevice } from '../../graph/operators/optimizer.ts';
+import type { OptimizerDevice } from '../../graph/operators/optimizer.ts';
 import { makeModel } from '../../nn/index.ts';
 import type { Model } from '../../nn/model.ts';
 import { sizeOf } from '../../nn/size.ts';
 import type { Host } from '../../runtime/host.ts';
 import type { Scenario } from '../../train/plan/prediction-part.ts';
 import type { Scaling } from '../../train/plan/scaling.ts';
-import type { RunSettings } from '../../train/run/run-settings.ts';
+import { backwardPassesIn, type RunSettings } from '../../train/run/run-settings.ts';
 import { type StoredAs, storedAll, storedIn, storedModel } from '../../train/run/stored-model.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { DEFAULT_STAGE } from '../rank-flags.ts';
@@ -91,12 +91,6 @@ export const plannedName = ({ settings: { config, batch, seq, accumulate } }: Pl
 /** The model as it would train. Errors: HoldfastError for a shape that makes no model. */
 export const plannedModel = ({ settings, stored }: PlannedRun): Model => storedModel(settings, stored);
 
-/** Backward passes of a step that updates within one. */
-export const passesIn = ({
-  update = 'at-end',
-  clip,
-}: Pick<RunSettings, 'update' | 'clip'>): BackwardPasses | undefined => backwardPassesOf(update, { clip });
-
 /** Whether records share rows of a batch. */
 export const sharesRows = ({ records }: Pick<RunSettings, 'records'>): boolean => records?.pack === 'yes';
 
@@ -114,7 +108,7 @@ export function scenarioOf(run: PlannedRun): Scenario {
   const { ranks: size, zero: stage = DEFAULT_STAGE, hostMemory, policy, prefetch } = flags;
   const { activations = 'auto', recovery = 'step', accumulateOrder } = flags;
   const { config, batch, seq: context, accumulate } = settings;
-  const passes = passesIn(settings);
+  const passes = backwardPassesIn(settings);
   return {
     ...{ batch, context, accumulate, activations, recovery, accumulateOrder, policy, prefetch, passes },
     ...{ packed: sharesRows(settings), optimizerDevice: oneDevice(settings), hostIsLimited: hostMemory !== undefined },

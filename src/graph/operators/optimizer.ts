@@ -14,10 +14,10 @@ import {
 import { fill } from '../../kernels/add.ts';
 import { ceilDiv } from '../../kernels/kernel.ts';
 import {
+  DECIDED,
   HYPER,
   ROUNDING,
   recordNorm,
-  SCALER,
   STATE,
   scaledStepControl,
   stepControl,
@@ -35,7 +35,7 @@ import {
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Graph } from '../graph.ts';
-import { type Eager, type ElementRange, makeTensor, type Tensor } from '../program.ts';
+import { type ChunkEffects, type Eager, type ElementRange, makeTensor, type Tensor } from '../program.ts';
 import { type StageBlocks, squaresOfAll } from './stages.ts';
 import { sumRows } from './sum-rows.ts';
 
@@ -58,20 +58,23 @@ export const UPDATES = ['at-end', 'in-backward'] as const;
 export type Update = (typeof UPDATES)[number];
 
 /**
- * Backward passes of a step that updates within one. How far to clip is known only behind all gradients: then a first pass
- * finds their norm, and the second makes them again, with the same bits, to be used up.
+ * Backward passes of a step that updates within one. How far to clip, and in f16 whether a gradient overflows, is known only behind
+ * all gradients: then a first pass finds their norm, and the second makes them again, with the same bits, to be used up. What is
+ * never changed needs no copies to be undone from, which would take as much memory as all that is updated.
  */
 export type BackwardPasses = 1 | 2;
 
-/** Those of a step that clips to this norm (0: does not clip); undefined where it updates at its end. */
-export const backwardPassesOf = (update: Update, { clip }: { readonly clip: number }): BackwardPasses | undefined =>
-  update === 'at-end' ? undefined : clip > 0 ? 2 : 1;
+/** Those of a step that clips to this norm (0: does not clip), computed in `dtype`; undefined where it updates at its end. */
+export const backwardPassesOf = (
+  update: Update,
+  { clip, dtype }: { readonly clip: number; readonly dtype: TrainingDtype },
+): BackwardPasses | undefined => (update === 'at-end' ? undefined : clip > 0 || dtype === 'f16' ? 2 : 1);
 
 /** The scalars of a step, as tensors. */
 export interface StepScalars {
   /** Written before each step: see HYPER, and ROUNDING. */
   readonly hyper: Tensor;
-  /** Lives from step to step: see STATE, and SCALER. */
+  /** Lives from step to step: see STATE, SCALER and DECIDED. */
   readonly state: Tensor;
   /** The sum of the losses of all valid targets of the step. */
   readonly lossSum: Tensor;
@@ -83,7 +86,7 @@ export interface StepScalars {
 export function makeStepScalars(dtype: TrainingDtype = 'f32', momentDtype: MomentDtype = 'f32'): StepScalars {
   return {
     hyper: makeTensor('hyper', [momentDtype === 'bf16' ? ROUNDING.size : HYPER.size], 'persistent'),
-    state: makeTensor('step state', [dtype === 'f16' ? SCALER.size : STATE.size], 'persistent'),
+    state: makeTensor('step state', [dtype === 'f16' ? DECIDED.size : STATE.size], 'persistent'),
     lossSum: makeTensor('loss sum', [1], 'persistent'),
     lossScale: makeTensor('loss scale', [1], 'persistent'),
   };
@@ -203,15 +206,16 @@ export function decisionInBackward(
   passes: BackwardPasses,
   { dtype = 'f32' }: UpdateOptions = {},
 ): void {
-  assert(dtype !== 'f16', 'in f16 the scale of gradients is decided from all of them');
+  const { control } = KERNELS[dtype];
   if (passes === 2) {
     sumSquaresOfEach(g, blocks, scalars, dtype, { frees: [...new Set<Kind>(['gradient', gradientKind(dtype)])] });
-    g.emit(stepControl, {}, { normSquared: normOf(g, blocks), ...controlled(scalars) }, 'step control');
+    g.emit(control, {}, { normSquared: normOf(g, blocks), ...controlled(scalars) }, 'step control');
     return;
   }
+  assert(dtype !== 'f16', 'in f16 the scale of gradients is decided from all of them');
   const normSquared = g.activation('norm squared, not known', [1]);
   g.emit(fill, { size: 1, value: 0 }, { y: normSquared }, 'step control');
-  g.emit(stepControl, {}, { normSquared, ...controlled(scalars) }, 'step control');
+  g.emit(control, {}, { normSquared, ...controlled(scalars) }, 'step control');
 }
 
 /** The update of each chunk as soon as nothing of the backward pass needs it any more; of one pass, the norm at its end. */
@@ -224,7 +228,8 @@ export function updateInBackward(
 ): void {
   const { dtype = 'f32' } = options;
   // In the second pass squares are known, and gradients only rounded.
-  if (passes === 1 || dtype !== 'f32') sumSquaresOfEach(g, blocks, scalars, dtype, { frees: roundedFrom(dtype) });
+  if (passes === 1 || dtype !== 'f32')
+    sumSquaresOfEach(g, blocks, scalars, dtype, { frees: roundedFrom(dtype), isDecided: passes === 2 });
   updateEach(g, blocks, scalars, options, 'unused');
   if (passes === 2) return;
   const { state } = scalars;
@@ -236,17 +241,22 @@ const controlled = ({ lossSum, hyper, state }: StepScalars) => ({ lossSum, hyper
 /** What gradients are rounded from is of no use behind it. */
 const roundedFrom = (dtype: TrainingDtype): Kind[] => (dtype === 'f32' ? [] : ['gradient']);
 
+interface SumEffects extends Pick<Partial<ChunkEffects>, 'completes'>, Pick<ChunkEffects, 'frees'> {
+  /** Whether the step is decided before. @default false */
+  readonly isDecided?: boolean;
+}
+
 function sumSquaresOfEach(
   g: Graph,
   { squares }: BlockTensors,
   { state }: StepScalars,
   dtype: TrainingDtype,
-  changes: { readonly completes?: readonly Kind[]; readonly frees: readonly Kind[] },
+  { isDecided = false, ...changes }: SumEffects,
 ): void {
   const rounded = dtype !== 'f32' && ({ y: { kind: gradientKind(dtype) } } as const);
   g.emitEachChunk(
     KERNELS[dtype].sum,
-    ({ size, firstBlock }) => ({ size, first: firstBlock }),
+    ({ size, firstBlock }) => ({ size, first: firstBlock, ...(dtype === 'f16' && isDecided && { isDecided }) }),
     { x: { kind: 'gradient' }, partials: squares, ...rounded, ...(dtype === 'f16' && { state }) },
     'gradient norm',
     { eager: 'written', ...changes },

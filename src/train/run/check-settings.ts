@@ -12,7 +12,7 @@ import { stepPart } from '../step/rank-part.ts';
 import { checkSchedule } from '../step/schedule.ts';
 import { checkBatch } from '../step/step-programs.ts';
 import { checkOperators } from '../step/training-workload.ts';
-import { dtypeOf, modelOf, type RunSettings } from './run-settings.ts';
+import { modelOf, type RunSettings } from './run-settings.ts';
 
 /**
  * The characters of a run's longest record, holdfast_state.json: V8 makes no longer text than 2^29 - 24, so that a longer
@@ -22,10 +22,6 @@ const MOST_RECORD = 2 ** 29 - 2 ** 20;
 const STEP_CHARACTERS = 160;
 /** A byte that is no printable character is six of them in JSON. */
 const TOKEN_CHARACTERS = 6;
-
-/** Why an update inside the backward pass is refused in f16. */
-export const UPDATE_IN_F16 =
-  '--update in-backward: in f16 a step is skipped where a gradient overflows, which is known behind all of them; leave it out, or take --dtype bf16';
 
 /** Why several ranks do not update inside the backward pass. */
 export const UPDATE_ON_RANKS =
@@ -44,9 +40,7 @@ export function checkSettings(settings: RunSettings): void {
   if (settings.images) checkPreparation(settings.images, config, refuseImages);
   const { ranks = 1, tensorParallel = 1, pipelineParallel = 1 } = settings;
   const isAlone = ranks * tensorParallel * pipelineParallel === 1;
-  const dtype = dtypeOf(settings);
   if (!isAlone && settings.update === 'in-backward') throw new HoldfastError(UPDATE_ON_RANKS);
-  if (settings.update === 'in-backward' && dtype === 'f16') throw new HoldfastError(UPDATE_IN_F16);
   if (settings.lora && settings.from === undefined) {
     throw new HoldfastError('a low-rank update needs a model with weights to update; name its folder with --model');
   }

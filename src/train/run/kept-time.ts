@@ -2,12 +2,11 @@
 
 import { flopsOf, isConfined } from '../../engine/compile/pass-figures.ts';
 import { keepRates } from '../../engine/observe/adapter-records.ts';
-import { backwardPassesOf } from '../../graph/operators/optimizer.ts';
 import type { Host } from '../../runtime/host.ts';
 import { median } from '../../util/median.ts';
 import { keepStepTime, type StepWay } from '../plan/step-times.ts';
 import type { Trainer } from '../step/trainer.ts';
-import { dtypeOf, modelOf, momentDtypeIn, type RunSettings } from './run-settings.ts';
+import { backwardPassesIn, dtypeOf, modelOf, momentDtypeIn, type RunSettings } from './run-settings.ts';
 
 /** How a run of these settings computes. */
 export function stepWayOf(settings: RunSettings): StepWay {
@@ -18,7 +17,7 @@ export function stepWayOf(settings: RunSettings): StepWay {
     dtype: dtypeOf(settings),
     momentDtype: momentDtypeIn(settings),
     baseDtype: settings.lora?.baseDtype ?? 'f32',
-    passes: backwardPassesOf(update, settings),
+    passes: backwardPassesIn(settings),
     packed: settings.records?.pack === 'yes',
   };
 }

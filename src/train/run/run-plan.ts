@@ -18,7 +18,6 @@ import { divideBelow } from '../../engine/simulate/shares-below.ts';
 import { simulate } from '../../engine/simulate/simulate.ts';
 import type { ActivationMode } from '../../graph/activations.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
-import { backwardPassesOf } from '../../graph/operators/optimizer.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';
 import { linearBound } from '../../memory/plan/bound.ts';
 import { findGaps } from '../../memory/plan/gaps.ts';
@@ -31,7 +30,7 @@ import { simulatedSeconds } from '../plan/simulated-seconds.ts';
 import { chooseSplit } from '../step/optimizer-split.ts';
 import { checkBatch, traceStep } from '../step/step-programs.ts';
 import { type TrainingPasses, trainingWorkload } from '../step/training-workload.ts';
-import { generates, type RunSettings } from './run-settings.ts';
+import { backwardPassesIn, generates, type RunSettings } from './run-settings.ts';
 import { type StoredAs, storedModel } from './stored-model.ts';
 
 /** Where model data lies: see MemoryOptions. */
@@ -74,8 +73,8 @@ export interface PlannedWorkload {
 
 /** Errors: HoldfastError for settings that make no model. */
 export function planWorkload({ settings, stored, memory, limits }: RunToPlan): PlannedWorkload {
-  const { records, activationDtype, optimizerDevice = 'gpu', optimizerSplit, update = 'at-end' } = settings;
-  const passes = backwardPassesOf(update, settings);
+  const { records, activationDtype, optimizerDevice = 'gpu', optimizerSplit } = settings;
+  const passes = backwardPassesIn(settings);
   // Gradients that are gone finish no step.
   const recovery = passes === undefined ? (memory.recovery ?? 'step') : 'checkpoint';
   const packed = records?.pack === 'yes';

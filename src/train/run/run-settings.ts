@@ -13,6 +13,8 @@ import { type ImagePreparation, imagePreparation } from '../../formats/preproces
 import { configOfShape } from '../../formats/shape.ts';
 import { ACTIVATION_DTYPES, type ActivationDtype } from '../../graph/narrow-activations.ts';
 import {
+  type BackwardPasses,
+  backwardPassesOf,
   OPTIMIZER_DEVICE_CHOICES,
   type OptimizerDeviceChoice,
   UPDATES,
@@ -298,6 +300,12 @@ export const dtypeOf = ({ dtype = 'f32' }: Pick<RunSettings, 'dtype'>): Training
 /** What the optimizer keeps its moments as. */
 export const momentDtypeIn = ({ optimizerState = 'f32' }: Pick<RunSettings, 'optimizerState'>): MomentDtype =>
   optimizerState;
+
+/** Backward passes of a step that updates within one. */
+export const backwardPassesIn = (
+  settings: Pick<RunSettings, 'update' | 'clip' | 'dtype'>,
+): BackwardPasses | undefined =>
+  backwardPassesOf(settings.update ?? 'at-end', { clip: settings.clip, dtype: dtypeOf(settings) });
 
 /** The model that a run trains. Errors: HoldfastError for targets of a low-rank update that it does not have. */
 export function modelOf(settings: RunSettings): Model {

@@ -9,6 +9,7 @@ import { type ActivationDtype, narrowActivations } from '../../graph/narrow-acti
 import {
   type BackwardPasses,
   type BlockTensors,
+  backwardPassesOf,
   decisionInBackward,
   makeBlockTensors,
   makeStepScalars,
@@ -16,6 +17,7 @@ import {
   optimizerStep,
   type StepScalars,
   splitBlocks,
+  type Update,
   updateInBackward,
 } from '../../graph/operators/optimizer.ts';
 import { blockNumbers, type StageBlocks, stageBlocks } from '../../graph/operators/stages.ts';
@@ -121,6 +123,13 @@ export interface StepOptions {
   /** See Program. @default true */
   readonly appliesAlone?: boolean | undefined;
 }
+
+/** Backward passes of a step of this model that updates within one. */
+export const passesIn = (
+  { parameters }: Model,
+  update: Update,
+  { clip }: { readonly clip: number },
+): BackwardPasses | undefined => backwardPassesOf(update, { clip, dtype: trainingDtypeOf(parameters) });
 
 /**
  * Traces a model and its objective on micro-batches of `batch` sequences of `seq` tokens. Errors: as

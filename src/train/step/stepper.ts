@@ -15,7 +15,7 @@ import type { Inputs, Session } from '../../engine/run/session.ts';
 import type { Device } from '../../gpu/device.ts';
 import type { Tensor } from '../../graph/program.ts';
 import { ELEMENT_TYPES } from '../../kernels/kernel.ts';
-import { initialState, SCALER, STATE } from '../../kernels/step-control.ts';
+import { DECIDED, initialState, SCALER, STATE } from '../../kernels/step-control.ts';
 import { at } from '../../util/at.ts';
 import { type Deferred, deferred } from '../../util/deferred.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
@@ -97,14 +97,14 @@ export class Stepper {
     session.hold(control, () => this.#finishing?.state ?? this.#state);
   }
 
-  /** The step control's numbers after the last step that is done. */
+  /** The step control's numbers after the last step that is done, those that a next step needs. */
   get state(): readonly number[] {
-    return [...this.#state];
+    return lastingOf(this.#state);
   }
 
   /** Where the last step was skipped: the first of those in a row, and the step control's numbers before it. */
   get unskipped(): { step: number; control: number[] } | undefined {
-    return this.#unskipped && { step: this.#unskipped.step, control: [...this.#unskipped.state] };
+    return this.#unskipped && { step: this.#unskipped.step, control: lastingOf(this.#unskipped.state) };
   }
 
   /** Devices that were lost. */
@@ -228,7 +228,7 @@ export class Stepper {
     const { inspect } = step.job;
     const keepsAside = inspect && this.#session.fit.workload.inBackward;
     const aside = keepsAside ? new GradientsAside(this.#session) : undefined;
-    if (!aside) await inspect?.(await this.#gradients());
+    if (!aside) await inspect?.(await this.#unscaled(this.#session.values.now('gradient')));
     const run = (from: number, to: number) => this.#run(step, from, to);
     const runUpdate = (from: number, to: number) => aside?.run(this.#pass, from, to, run) ?? run(from, to);
     await runUpdate(update.decided, update.known);
@@ -260,18 +260,17 @@ export class Stepper {
       await runUpdate(update.known, onHost);
     }
     await runUpdate(onHost, this.#pass.trace.moments.length);
-    if (aside) await inspect?.(aside.tensors);
+    if (aside) await inspect?.(await this.#unscaled(aside.tensors));
     executor.flush();
     if (warmUp) this.#session.endWarmUpStep();
     if (recorder) step.job.recorded?.(at(recorder.recordings, 0), recorder.arrived());
     return () => step.numbers as Promise<Float32Array<ArrayBuffer>>;
   }
 
-  /** Those of the step that is encoded, complete, without the scale that they were rounded with. */
-  async #gradients(): Promise<TensorSource> {
-    const found = this.#session.values.now('gradient');
-    if (this.#control.size < SCALER.size) return found;
-    const scale = (await this.#session.read(this.#control))[SCALER.gradientScale] ?? 1;
+  /** Gradients of the step that is encoded, behind its decision, without the scale that they were rounded with. */
+  async #unscaled(found: TensorSource): Promise<TensorSource> {
+    if (this.#control.size < DECIDED.size) return found;
+    const scale = (await this.#session.read(this.#control))[DECIDED.stepScale] ?? 1;
     return {
       names: found.names,
       async *read(name) {
@@ -384,6 +383,9 @@ export class Stepper {
     executor.flush();
   }
 }
+
+/** Without what is of its own step alone. */
+const lastingOf = (state: Float32Array): number[] => [...state.subarray(0, SCALER.size)];
 
 /** For the link: what a step commits arrives below behind its gradients, and those behind the step before. */
 const sequenceOf = ({ number }: UnderWay, part: 'gradients' | 'commit'): number =>

@@ -10,7 +10,6 @@ import {
   UPDATES,
   type Update,
 } from '../../graph/operators/optimizer.ts';
-import { trainingDtypeOf } from '../../memory/layout/chunk-map.ts';
 import type { Model } from '../../nn/model.ts';
 import type { Threads } from '../../runtime/host.ts';
 import { withoutUndefined } from '../../util/arguments.ts';
@@ -98,8 +97,8 @@ export interface TrainerOptions {
   activationDtype?: ActivationDtype;
   /**
    * When a chunk is updated: behind all gradients, or as soon as its own is complete (`in-backward`), which holds no list of
-   * them, and clips with a second backward pass; the same bits. A gradient that is not finite then ends the training where
-   * nothing is clipped. @default 'at-end'
+   * them, and clips, and in f16 finds overflows, with a second backward pass; the same bits. A gradient that is not finite then
+   * ends the training where there is one pass. @default 'at-end'
    */
   update?: Update;
   /**
@@ -156,10 +155,6 @@ export function checkOptions(model: Model, options: TrainerOptions): void {
   if (ranks && isInBackward)
     throw new HoldfastError(
       "the update in the backward pass: several ranks reduce the gradients of all chunks first; update 'at-end', or use one rank",
-    );
-  if (isInBackward && trainingDtypeOf(model.parameters) === 'f16')
-    throw new HoldfastError(
-      "the update in the backward pass: in f16 a step is skipped where a gradient overflows, which is known behind all of them; update 'at-end', or compute in bf16",
     );
   if (!ranks && optimizerDevice === 'cpu' && memory?.recovery === 'checkpoint')
     throw new HoldfastError(

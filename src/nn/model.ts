@@ -10,6 +10,7 @@ import type { OptimizerDeviceChoice } from '../graph/operators/optimizer.ts';
 import { makeTensor, type Tensor, type TensorSplit } from '../graph/program.ts';
 import { STORED_BLOCKS, type StoredElement } from '../kernels/stored.ts';
 import { MOMENT_DTYPES, type MomentDtype, TRAINING_DTYPES, type TrainingDtype } from '../memory/layout/kinds.ts';
+import { rowStep } from '../memory/layout/layout.ts';
 import { callable, having } from '../util/arguments.ts';
 import { assert } from '../util/errors.ts';
 import { check, oneOf } from '../util/json.ts';
@@ -37,6 +38,8 @@ export interface Parameter {
   readonly momentsIn?: MomentDtype;
   /** Where it trains: whether the optimizer updates it on the host, with all that come behind it. @default on the GPU */
   readonly updatedOnHost?: boolean;
+  /** Of the first of those: rows that the GPU updates, the first ones. @default none */
+  readonly rowsOnGPU?: number;
   /** Set where each of several ranks has a part of it, of this shape. @default it is whole */
   readonly split?: ParameterSplit;
 }
@@ -131,18 +134,30 @@ export const momentsIn = (model: Model, dtype: MomentDtype): Model => {
   return dtype === 'f32' ? model : withTrained(model, { momentsIn: dtype });
 };
 
+/** Rows in this part (0 to 1) of a tensor, of those at which it may be cut: none is of one dimension. */
+export function rowsIn(tensor: Pick<Parameter, 'name' | 'shape'>, part: number): number {
+  const [rows = 0, ...others] = tensor.shape;
+  if (others.length === 0) return 0;
+  const step = rowStep(tensor);
+  return Math.min(rows, step * Math.round((part * rows) / step));
+}
+
 /**
  * The model with what trains of it updated where it is said to be. `split`: of `auto`, so many tensors on the GPU, the first
- * ones, and the others on the host.
+ * ones, and such a part of the rows of the next one, and the others on the host.
  */
 export function optimizedOn(model: Model, device: OptimizerDeviceChoice, split?: number): Model {
   if (device === 'gpu') return model;
   assert(device === 'cpu' || split !== undefined, 'a split was chosen');
   const onGPU = device === 'cpu' ? 0 : (split ?? 0);
+  const whole = Math.floor(onGPU);
   let before = 0;
   const parameters = model.parameters.map((parameter): Parameter => {
-    if (parameter.trainable === false || before++ < onGPU) return parameter;
-    return { ...parameter, updatedOnHost: true };
+    if (parameter.trainable === false) return parameter;
+    const place = before++;
+    const rowsOnGPU = place === whole ? rowsIn(parameter, onGPU - whole) : 0;
+    if (place < whole || rowsOnGPU === parameter.shape[0]) return parameter;
+    return { ...parameter, updatedOnHost: true, ...(rowsOnGPU > 0 && { rowsOnGPU }) };
   });
   return { ...model, parameters };
 }

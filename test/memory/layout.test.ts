@@ -14,6 +14,7 @@ import {
   OFF_FOURS_COST,
   PIECE_COST,
   packTensors,
+  rowStep,
   type ShapedTensor,
   searchLayout,
   type TiledLayout,
@@ -109,6 +110,23 @@ describe('packTensors', () => {
         expect(layout.used.filter((used) => used === 0).length).toBeLessThan(opensChunk);
       }),
       { seed: 2, numRuns: 200 },
+    );
+  });
+
+  it('opens it at a row that is asked for', () => {
+    fc.assert(
+      fc.property(tensorLists, fc.nat(24), fc.nat(100), fc.constantFrom(1, 2), (tensors, place, extra, opensChunk) => {
+        const opening = tensors[place % tensors.length] as ShapedTensor;
+        const opensAt = rowStep(opening);
+        fc.pre(opening.shape.length > 1 && opensAt < (opening.shape[0] ?? 0));
+        const opened = tensors.map((tensor) => (tensor === opening ? { ...tensor, opensChunk, opensAt } : tensor));
+        const layout = packTensors(opened, leastChunkElements(tensors) + extra * BLOCK_ELEMENTS, 'any');
+        checkLayout(opened, layout);
+        const piece = layout.pieces.get(opening.name)?.find(({ row }) => row === opensAt);
+        expect(piece?.offset).toBe(0);
+        expect((piece?.chunk ?? 1) % opensChunk).toBe(0);
+      }),
+      { seed: 3, numRuns: 200 },
     );
   });
 

@@ -1,7 +1,6 @@
 // `holdfast plan` within one budget: what it needs, what a step moves, and how near that is to the least of any schedule.
 
 import type { Highs } from 'highs';
-import { fitMemory } from '../../engine/compile/fit.ts';
 import { stepPass } from '../../engine/compile/pass.ts';
 import { dispatchesOf, flopsOf, offloadedBytes } from '../../engine/compile/pass-figures.ts';
 import { type PolicyName, schedule, slotsAt } from '../../engine/compile/schedule.ts';
@@ -160,15 +159,15 @@ export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBa
     accumulateOrder: asked.accumulateOrder,
   };
   const toPlan = { settings, stored: run.stored, memory, limits };
+  const start = performance.now();
   const planned = planWorkload(toPlan);
-  const { model, split, workload, options, whole: resident, smallest } = planned;
+  const { model, split, options, whole: resident, smallest } = planned;
   const parameters = parameterCount(model);
   const budget =
     flags.gpuMemory ?? Math.max(smallest, resident.peak - (resident.residents * resident.map.chunkBytes) / 2);
   if (budget < smallest) throw tooLittle(run, planned, budget);
 
-  const start = performance.now();
-  const found = fitMemory(workload, limits, budget, options);
+  const found = planned.fitWithin(budget);
   const { map, passes, nonModel, slots, staging, peak } = found;
   const { trace, extra } = passes.step;
   const { plan, moved } = schedule(trace, slots, flags.policy, extra);

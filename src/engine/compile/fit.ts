@@ -81,7 +81,7 @@ export function fitInTime<P extends Passes>(
 }
 
 /** How ways are fitted into a budget and priced. `least`: what fits if nothing else does. */
-function findWithin<P extends Passes>(
+export function findWithin<P extends Passes>(
   workload: Workload<P>,
   adapter: AdapterLimits,
   budget: number,

@@ -6,6 +6,7 @@ import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { ChunkList } from '../plan/trace.ts';
 import { LARGEST_PUT } from '../tiers/tier-limits.ts';
+import { halved } from './halved.ts';
 import {
   ALL_KINDS,
   ELEMENT_BYTES,
@@ -26,7 +27,6 @@ import {
   bytesHeld,
   chunkBytesFor,
   elementBytesIn,
-  halved,
   type LayoutCosts,
   leastChunkBytes,
   type Piece,
@@ -46,6 +46,8 @@ export interface StoredParameter extends ShapedTensor {
   readonly momentsIn?: MomentDtype;
   /** Where it trains: whether the optimizer updates it on the host, with all that come behind it. @default on the GPU */
   readonly updatedOnHost?: boolean;
+  /** Of the first of those: rows that the GPU updates, the first ones, a multiple of `rowStep`. @default none */
+  readonly rowsOnGPU?: number;
 }
 
 /** What kernels read of the parameters that train. */
@@ -56,9 +58,12 @@ export const trainingDtypeOf = (parameters: readonly StoredParameter[]): Trainin
 export const momentDtypeOf = (parameters: readonly StoredParameter[]): MomentDtype =>
   parameters.find(({ trainable = true }) => trainable)?.momentsIn ?? 'f32';
 
-/** Those of them that train and are updated on the host, or on the GPU. */
+/** Those of them that train and are updated on the host, or on the GPU, all of one or some of its rows. */
 export const updatedOn = (device: 'gpu' | 'cpu', parameters: readonly StoredParameter[]): readonly StoredParameter[] =>
-  parameters.filter(({ trainable = true, updatedOnHost = false }) => trainable && updatedOnHost === (device === 'cpu'));
+  parameters.filter(
+    ({ trainable = true, updatedOnHost = false, rowsOnGPU = 0 }) =>
+      trainable && (updatedOnHost === (device === 'cpu') || rowsOnGPU > 0),
+  );
 
 /** The kinds of what trains among them. */
 export const trainedKindsOf = (parameters: readonly StoredParameter[]): readonly Kind[] =>
@@ -344,13 +349,14 @@ function partsOf(parameters: readonly StoredParameter[], training: boolean): Par
 /** Whether the GPU or the host updates it is alike in all that a chunk of any kind holds. */
 function splitByDevice(trainable: readonly StoredParameter[]): readonly StoredParameter[] {
   const first = firstOnHost(trainable);
-  if (first <= 0) return trainable;
+  const opensAt = trainable[first]?.rowsOnGPU ?? 0;
+  if (first < 0 || (first === 0 && opensAt === 0)) return trainable;
   assert(
     trainable.slice(first).every(({ updatedOnHost }) => updatedOnHost),
     'what the host updates comes last',
   );
   const opensChunk = indicesTogether(trainedKindsOf(trainable));
-  return trainable.map((parameter, i) => (i === first ? { ...parameter, opensChunk } : parameter));
+  return trainable.map((parameter, i) => (i === first ? { ...parameter, opensChunk, opensAt } : parameter));
 }
 
 const firstOnHost = (trainable: readonly StoredParameter[]): number =>
@@ -359,7 +365,9 @@ const firstOnHost = (trainable: readonly StoredParameter[]): number =>
 /** The index of the chunk that it opens. */
 function hostIndexIn(trainable: readonly StoredParameter[], { pieces, chunks }: TiledLayout): number {
   const first = trainable[firstOnHost(trainable)];
-  return first ? (pieces.get(first.name)?.[0]?.chunk ?? chunks) : chunks;
+  if (!first) return chunks;
+  const { name, rowsOnGPU = 0 } = first;
+  return pieces.get(name)?.find(({ row }) => row >= rowsOnGPU)?.chunk ?? chunks;
 }
 
 function packed(parts: Parts, layoutOf: (part: readonly StoredParameter[]) => TiledLayout): ChunkMap {

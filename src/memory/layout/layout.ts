@@ -31,6 +31,8 @@ export interface ShapedTensor {
   readonly stored?: StoredElement;
   /** It begins a chunk, whose number is a multiple of this. @default it lies behind the tensor before it */
   readonly opensChunk?: number;
+  /** The row of it that begins the chunk, a multiple of `rowStep`. @default its first one */
+  readonly opensAt?: number;
 }
 
 /** Bytes of an element of a tensor. */
@@ -97,6 +99,7 @@ interface Extent {
   alignment: number;
   /** See ShapedTensor; 0 where it opens none. */
   opensChunk: number;
+  opensAt: number;
 }
 
 /**
@@ -155,29 +158,6 @@ export function packTensors(
   const tiled = [...pieces.values()].filter(({ length }) => length > 1).length;
   const padding = ends.length * elements - held;
   return { chunkElements: elements, chunks: ends.length, pieces, used: ends, held, padding, tiled };
-}
-
-/** The pieces of a layout in chunks of equal bytes whose elements are half as wide: what two chunks hold, one behind the other. */
-export function halved(layout: TiledLayout, chunkElements: number): TiledLayout {
-  const { held, tiled } = layout;
-  const moved = (piece: Piece): Piece => ({
-    ...piece,
-    chunk: piece.chunk >> 1,
-    offset: piece.offset + (piece.chunk & 1) * chunkElements,
-  });
-  const used: number[] = [];
-  layout.used.forEach((end, chunk) => {
-    if (end > 0) used[chunk >> 1] = end + (chunk & 1) * chunkElements;
-  });
-  return {
-    chunkElements: 2 * chunkElements,
-    chunks: used.length,
-    pieces: new Map([...layout.pieces].map(([name, pieces]) => [name, pieces.map(moved)])),
-    used,
-    held,
-    padding: used.length * 2 * chunkElements - held,
-    tiled,
-  };
 }
 
 /** Elements of the smallest chunk in which these tensors can lie. */
@@ -331,18 +311,21 @@ function pack(
   let end = 0;
   for (const tensor of extents) {
     if (tensor.unit > limit) return tensor;
-    if (tensor.opensChunk > 0 && end > 0) {
-      chunk = roundUp(chunk + 1, tensor.opensChunk);
+    const { rows: all, opensChunk, opensAt } = tensor;
+    const open = () => {
+      chunk = roundUp(chunk + 1, opensChunk);
       end = 0;
-    }
+    };
+    if (opensChunk > 0 && opensAt === 0 && end > 0) open();
     const room = roundUp(tensor.size, tensor.alignment);
-    const tile = room > limit || (tiling === 'any' && tensor.unit < room);
+    const tile = opensAt > 0 || room > limit || (tiling === 'any' && tensor.unit < room);
     if (end + room > limit && !tile) {
       chunk++;
       end = 0;
     }
-    for (let row = 0; row < tensor.rows; ) {
-      const rows = tile ? rowsThatFit(tensor, row, limit - end, limit, grain) : tensor.rows;
+    for (let row = 0; row < all; ) {
+      if (row > 0 && row === opensAt && end > 0) open();
+      const rows = tile ? rowsThatFit(tensor, row, limit - end, limit, grain) : all;
       if (rows === 0) {
         chunk++;
         end = 0;
@@ -357,7 +340,9 @@ function pack(
 }
 
 /** How many rows from `row` on a tile in `room` elements takes; 0 where the next chunk, of `limit`, is better. */
-function rowsThatFit({ rows, unitRows, unit }: Extent, row: number, room: number, limit: number, grain: Grain): number {
+function rowsThatFit(tensor: Extent, row: number, room: number, limit: number, grain: Grain): number {
+  const { unitRows, unit, opensAt } = tensor;
+  const rows = row < opensAt ? opensAt : tensor.rows;
   const fit = unitRows * Math.floor(room / unit);
   if (row + fit >= rows) return rows - row;
   const most = unitRows * Math.floor(limit / unit);
@@ -378,8 +363,14 @@ function extentOf(tensor: ShapedTensor): Extent {
   const width = size / rows;
   const alignment = alignmentOf(tensor);
   const unitRows = Math.min(rows, alignment / greatestCommonDivisor(width, alignment));
-  const { opensChunk = 0 } = tensor;
-  return { name, size, rows, unitRows, unit: roundUp(unitRows * width, alignment), alignment, opensChunk };
+  const { opensChunk = 0, opensAt = 0 } = tensor;
+  return { name, size, rows, unitRows, unit: roundUp(unitRows * width, alignment), alignment, opensChunk, opensAt };
+}
+
+/** Rows of whose multiples a tensor is best cut; as many as it has where it is not. */
+export function rowStep(tensor: ShapedTensor): number {
+  const { rows, unitRows } = extentOf(tensor);
+  return Math.min(rows, Math.max(unitRows, GRAINS[0]));
 }
 
 const roundUp = (number: number, multiple: number): number => Math.ceil(number / multiple) * multiple;

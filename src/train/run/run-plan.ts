@@ -67,6 +67,8 @@ export interface PlannedWorkload {
   /** The smallest budget, and the bytes of activations within it. */
   readonly smallest: number;
   readonly leastActivations: number;
+  /** As `fitMemory` has it, which has looked at the budget of the run before where the split was chosen. */
+  fitWithin(budget: number): Fit<TrainingPasses>;
   /** Of the same run with another batch or length: its smallest budget. */
   smallestWith(changes: Partial<Pick<RunSettings, 'batch' | 'seq'>>, recovery?: Recovery): number;
 }
@@ -92,17 +94,19 @@ export function planWorkload({ settings, stored, memory, limits }: RunToPlan): P
   };
   const optionsFor = (workload: Workload) => optionsOf(tiers, heldByUpdate(workload));
   const plain = storedModel(settings, stored);
-  const split =
+  const chosen =
     optimizerDevice !== 'auto' || optimizerSplit !== undefined
-      ? optimizerSplit
+      ? undefined
       : chooseSplit({ model: plain, workloadOf, memory: { ...tiers, ...(gpu !== undefined && { gpu }) }, limits });
+  const split = chosen?.split ?? optimizerSplit;
   const model = optimizedOn(plain, optimizerDevice, split);
-  const workload = workloadOf(model);
+  const workload = chosen?.workload ?? workloadOf(model);
   const options = optionsFor(workload);
   const whole = fitMemory(workload, limits, undefined);
   const { bytes: smallest, activations: leastActivations } = leastMemory(workload, limits, options);
   return {
     ...{ model, split, workload, options, whole, smallest, leastActivations },
+    fitWithin: (budget) => (budget === gpu ? chosen?.fit : undefined) ?? fitMemory(workload, limits, budget, options),
     smallestWith(changes, other = recovery) {
       const changed = workloadOf(model, changes);
       return leastMemory(changed, limits, { ...optionsFor(changed), recovery: other }).bytes;

@@ -113,7 +113,10 @@ export interface RunSettings {
   weightDecay: number;
   /** Where AdamW runs; `cpu`: on the host, below the GPU. @default 'gpu' */
   optimizerDevice?: OptimizerDeviceChoice;
-  /** Of `auto`: of the tensors that train, how many the GPU updates, the first ones. @default chosen as the run begins */
+  /**
+   * Of `auto`: of the tensors that train, how many the GPU updates, the first ones; 2.5: two, and half of the rows of the third.
+   * @default chosen as the run begins
+   */
   optimizerSplit?: number;
   /** When a chunk is updated: behind all gradients, or as soon as its own is complete; the same bits. @default 'at-end' */
   update?: Update;
@@ -260,7 +263,7 @@ export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
     earlyStoppingThreshold: optional(number(EARLY_STOPPING_RANGES.earlyStoppingThreshold)),
     keepBest: optional(truth),
     optimizerDevice: optional(oneOf(OPTIMIZER_DEVICE_CHOICES)),
-    optimizerSplit: optional(number(wholeNumber(0))),
+    optimizerSplit: optional(number(realNumber(0))),
     update: optional(oneOf(UPDATES)),
     ...numbers,
   });

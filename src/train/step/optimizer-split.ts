@@ -1,6 +1,8 @@
 // The split of AdamW between GPU and host, where it is left to the trainer (`auto`): of the tensors that train, the first are updated
-// on the GPU, the others on the host. It is chosen by the seconds of a step within a budget, on the simulated clock, at a few
-// places: everything on either, as much on the GPU as it has room for and half of that, and around the best of these.
+// on the GPU, the others on the host. It is chosen by the seconds of a step within a budget, on the simulated clock. Everything on the
+// host is searched for the way that takes the least; other places are priced in that way, which takes a part of a search's time:
+// everything on the GPU, as much as there is room for and half of that, and around the best of these. The best is searched for its own
+// way, in which the next best are priced again. A large tensor is cut at a row, so that what is left of the GPU is filled.
 //
 // The first: their gradients are complete last, a tied embedding's at the very end, so that the host's updates of the others hide
 // behind the backward pass. No set of embeddings and blocks takes 2 % less than the best of these (test/model/optimizer-split.test.ts).
@@ -9,23 +11,33 @@
 // recorded with the run, and no later budget moves it.
 
 import { fitMemory } from '../../engine/compile/fit.ts';
+import { fitAlike } from '../../engine/compile/fit-alike.ts';
 import type { Fit } from '../../engine/compile/fitted.ts';
 import { type AdapterLimits, heldByUpdate, type Workload } from '../../engine/compile/workload.ts';
 import { type MemoryOptions, optionsOf } from '../../engine/run/arrangement.ts';
 import { priceOf } from '../../engine/simulate/price.ts';
-import { elementBytesOf, optimizerKinds } from '../../memory/layout/kinds.ts';
-import { type Model, optimizedOn } from '../../nn/model.ts';
+import { momentDtypeOf, trainingDtypeOf } from '../../memory/layout/chunk-map.ts';
+import { elementBytesOf, type Kind, lastingKinds, optimizerKinds } from '../../memory/layout/kinds.ts';
+import { type Model, optimizedOn, type Parameter, rowsIn } from '../../nn/model.ts';
 import { at } from '../../util/at.ts';
 import { unlessRefused } from '../../util/errors.ts';
 import type { TrainingPasses } from './training-workload.ts';
 
 /** Of the room that is left on the GPU, the part that stays free: a chunk ends where its tensors do. */
 const MARGIN = 0.1;
-/** Places that are tried between those that are tried first. From one tensor to the next a step's time goes up and down by some percent. */
-const MOST_BETWEEN = 5;
+/** Places that are priced between those that are priced first. From one tensor to the next a step's time goes up and down by some percent. */
+const MOST_BETWEEN = 8;
+/** Searches behind the first: each of the place that is the fastest by then. */
+const MOST_SEARCHES = 2;
+/** Places that are priced in the way of such a one, too, and the times of its seconds that they take at most. */
+const MOST_AGAIN = 5;
+const NEAR = 1.15;
+
+/** A tensor that is so large a part of what trains may be updated on both, some of its rows on the GPU, of which so large a part is worth a cut. */
+const WORTH_CUTTING = 1 / 32;
 
 /** Tensors that train, in the order of use. */
-export const trainedTensors = ({ parameters }: Model): readonly { readonly shape: readonly number[] }[] =>
+export const trainedTensors = ({ parameters }: Model): readonly Pick<Parameter, 'name' | 'shape'>[] =>
   parameters.filter(({ trainable = true }) => trainable);
 
 /** What a split is chosen for. */
@@ -39,67 +51,162 @@ export interface SplitSearch {
   readonly limits: AdapterLimits;
 }
 
-interface Tried {
-  /** Tensors on the GPU. */
+/** A split, and what was worked out to choose it. */
+export interface ChosenSplit {
+  /** Tensors that the GPU updates, the first of those that train; 2.5: two, and half of the rows of the third. */
+  readonly split: number;
+  readonly workload: Workload<TrainingPasses>;
+  /** As `fitMemory` fits it into the budget; undefined where there is none, and where nothing fits. */
+  readonly fit: Fit<TrainingPasses> | undefined;
+}
+
+interface Priced {
   readonly split: number;
   readonly seconds: number;
+}
+
+interface Searched extends Priced, ChosenSplit {
   readonly fit: Fit<TrainingPasses>;
 }
 
-/** The number of tensors that the GPU updates, the first of those that train: all of them where nothing moves then. */
-export function chooseSplit({ model, workloadOf, memory, limits }: SplitSearch): number {
+/** What the places of a split come to. */
+class Places {
+  readonly #search: SplitSearch;
+  readonly #gpu: number;
+  readonly #workloads = new Map<number, Workload<TrainingPasses>>();
+  readonly #searched = new Map<number, Searched | undefined>();
+  readonly #priced = new Map<number, Priced | undefined>();
+
+  constructor(search: SplitSearch, gpu: number) {
+    this.#search = search;
+    this.#gpu = gpu;
+  }
+
+  workloadAt(split: number): Workload<TrainingPasses> {
+    const { model, workloadOf } = this.#search;
+    const found = this.#workloads.get(split) ?? workloadOf(optimizedOn(model, 'auto', split));
+    this.#workloads.set(split, found);
+    return found;
+  }
+
+  /** As `fitMemory` has it; undefined where it does not fit. */
+  search(split: number): Searched | undefined {
+    if (this.#searched.has(split)) return this.#searched.get(split);
+    const { limits } = this.#search;
+    const workload = this.workloadAt(split);
+    const fit = unlessRefused(() => fitMemory(workload, limits, this.#gpu, this.#optionsOf(workload)));
+    const found = fit && { split, workload, fit, seconds: priceOf(fit, fit.passes.step, limits).seconds };
+    this.#searched.set(split, found);
+    return found;
+  }
+
+  /** In the way of another place, unless it was searched for its own. */
+  price(split: number, { fit }: Searched): void {
+    if (this.#searched.has(split)) return;
+    const workload = this.workloadAt(split);
+    const found = fitAlike(workload, fit, this.#search.limits, this.#gpu, this.#optionsOf(workload));
+    const before = this.#priced.get(split);
+    this.#priced.set(
+      split,
+      fastest([...(before ? [before] : []), ...(found ? [{ split, seconds: found.seconds }] : [])]),
+    );
+  }
+
+  isKnown(split: number): boolean {
+    return this.#searched.has(split) || this.#priced.has(split);
+  }
+
+  /** All that fit, in their order. */
+  get found(): readonly Priced[] {
+    const all = new Map([...this.#priced, ...this.#searched]);
+    return [...all.values()].filter((one) => one !== undefined).sort((a, b) => a.split - b.split);
+  }
+
+  /** All that were searched. */
+  get searched(): readonly Searched[] {
+    return [...this.#searched.values()].filter((one) => one !== undefined);
+  }
+
+  #optionsOf(workload: Workload) {
+    return optionsOf(this.#search.memory, heldByUpdate(workload));
+  }
+}
+
+/** The tensors that the GPU updates: all of them where nothing moves then. */
+export function chooseSplit(search: SplitSearch): ChosenSplit {
+  const { model, memory } = search;
   const trained = trainedTensors(model);
   const all = trained.length;
   const { gpu } = memory;
-  if (gpu === undefined) return all;
+  const places = new Places(search, gpu ?? 0);
+  if (gpu === undefined) return { split: all, workload: places.workloadAt(all), fit: undefined };
   const ends = [0];
   for (const { shape } of trained) ends.push((ends.at(-1) ?? 0) + shape.reduce((a, b) => a * b, 1));
-  /** As many tensors as have no more elements than these. */
-  const tensorsIn = (elements: number) => ends.findLastIndex((end) => end <= elements);
-  const tried = new Map<number, Tried | undefined>();
-  const tryOut = (split: number): Tried | undefined => {
-    if (tried.has(split)) return tried.get(split);
-    const workload = workloadOf(optimizedOn(model, 'auto', split));
-    const fit = unlessRefused(() => fitMemory(workload, limits, gpu, optionsOf(memory, heldByUpdate(workload))));
-    const found = fit && { split, fit, seconds: priceOf(fit, fit.passes.step, limits).seconds };
-    tried.set(split, found);
-    return found;
+  const least = WORTH_CUTTING * at(ends, all);
+  /** Elements that a split has on the GPU. */
+  const elementsIn = (split: number): number => {
+    const [before, behind] = [at(ends, Math.floor(split)), at(ends, Math.ceil(split))];
+    return before + (split % 1) * (behind - before);
   };
-  const whole = tryOut(all)?.fit;
-  if (whole && whole.slots >= whole.residents && whole.stashes.length === 0 && !whole.durable) return all;
-  /** Half of the elements between two places, or of the tensors, that was not tried. */
-  const middle = (one: number, other: number): number | undefined =>
-    [tensorsIn((at(ends, one) + at(ends, other)) / 2), (one + other) >> 1].find((split) => !tried.has(split));
-  const none = tryOut(0)?.fit;
-  if (none) {
-    const { dtype, momentDtype } = none.map;
-    const each = optimizerKinds(dtype, momentDtype).reduce((sum, kind) => sum + elementBytesOf(kind), 0);
-    const filling = tensorsIn(((1 - MARGIN) * Math.max(0, gpu - none.peak)) / each);
-    tryOut(filling);
-    tryOut(middle(0, filling) ?? 0);
+  /** As many tensors, or rows of large ones, as have no more elements than these. */
+  const splitWith = (elements: number): number => {
+    const whole = ends.findLastIndex((end) => end <= elements);
+    const [tensor, rest, size] = [trained[whole], elements - at(ends, whole), (ends[whole + 1] ?? 0) - at(ends, whole)];
+    if (!tensor || rest < least || size - rest < least) return whole;
+    return whole + rowsIn(tensor, rest / size) / (tensor.shape[0] ?? 1);
+  };
+  const [dtype, momentDtype] = [trainingDtypeOf(model.parameters), momentDtypeOf(model.parameters)];
+  const bytesOf = (kinds: readonly Kind[]) => kinds.reduce((sum, kind) => sum + elementBytesOf(kind), 0);
+  if (gpu >= at(ends, all) * bytesOf(lastingKinds(dtype, momentDtype))) {
+    const whole = places.search(all);
+    if (whole && isResident(whole.fit)) return whole;
   }
-  const inOrder = () => [...tried.values()].filter((one) => one !== undefined).sort((a, b) => a.split - b.split);
+  const first = places.search(0) ?? places.search(all);
+  // Where nothing fits, what needs the least is refused.
+  if (!first) return { split: 0, workload: places.workloadAt(0), fit: undefined };
+  /** Half of the elements between two places, or of the tensors, that is not known. */
+  const middle = (one: number, other: number): number | undefined =>
+    [splitWith((elementsIn(one) + elementsIn(other)) / 2), Math.floor((one + other) / 2)].find(
+      (split) => !places.isKnown(split),
+    );
+  const each = bytesOf(optimizerKinds(dtype, momentDtype));
+  const filling = splitWith(((1 - MARGIN) * Math.max(0, gpu - first.fit.peak)) / each);
+  for (const split of [all, filling, middle(0, filling) ?? 0]) if (!places.isKnown(split)) places.price(split, first);
+  // In that way it may need more memory than there is.
+  if (places.found.every(({ split }) => split !== all)) places.search(all);
   for (let i = 0; i < MOST_BETWEEN; i++) {
-    const found = inOrder();
+    const found = places.found;
     const fast = fastest(found);
-    if (!fast) break;
-    const best = found.indexOf(fast);
+    const best = fast ? found.indexOf(fast) : 0;
     const between = [found[best - 1], found[best + 1]].flatMap((beside) => {
-      if (!beside) return [];
+      if (!fast || !beside) return [];
       const split = middle(fast.split, beside.split);
-      const elements = Math.abs(at(ends, beside.split) - at(ends, fast.split));
+      const elements = Math.abs(elementsIn(beside.split) - elementsIn(fast.split));
       return split === undefined ? [] : [{ split, elements }];
     });
     if (between.length === 0) break;
-    tryOut(between.reduce((widest, one) => (one.elements > widest.elements ? one : widest)).split);
+    places.price(between.reduce((widest, one) => (one.elements > widest.elements ? one : widest)).split, first);
   }
-  // Where nothing fits, what needs the least is refused.
-  return fastest(inOrder())?.split ?? 0;
+  for (let searches = MOST_SEARCHES; searches > 0; searches--) {
+    const next = fastest(places.found);
+    if (!next || places.searched.some(({ split }) => split === next.split)) break;
+    const found = places.search(next.split);
+    if (!found) continue;
+    const others = places.found.filter(({ seconds }) => seconds <= NEAR * found.seconds);
+    // Its own way may be a better one for others, too.
+    for (const { split } of others.toSorted((a, b) => a.seconds - b.seconds).slice(0, MOST_AGAIN))
+      places.price(split, found);
+  }
+  return fastest(places.searched) ?? first;
 }
 
-/** The split that takes the least time; of several, the one with the most on the GPU. */
-function fastest(some: readonly Tried[]): Tried | undefined {
-  let best: Tried | undefined;
+/** Whether everything stays on the GPU, and nothing else is kept. */
+const isResident = ({ slots, residents, stashes, durable }: Fit): boolean =>
+  slots >= residents && stashes.length === 0 && !durable;
+
+/** What takes the least time; of several, the one with the most on the GPU. */
+function fastest<P extends Priced>(some: readonly P[]): P | undefined {
+  let best: P | undefined;
   for (const one of some) if (!best || one.seconds <= best.seconds) best = one;
   return best;
 }

@@ -89,8 +89,9 @@ export interface TrainerOptions {
    */
   optimizerDevice?: OptimizerDeviceChoice;
   /**
-   * Of `auto`: how many of the tensors that train the GPU updates, the first ones. A trainer that goes on where another one was
-   * takes that one's `options.optimizerSplit`: it is a part of the arithmetic. @default chosen
+   * Of `auto`: how many of the tensors that train the GPU updates, the first ones; 2.5: two, and half of the rows of the third. A
+   * trainer that goes on where another one was takes that one's `options.optimizerSplit`: it is a part of the arithmetic.
+   * @default chosen
    */
   optimizerSplit?: number | undefined;
   /** What activations are kept as for the backward pass, and read as from there on; evaluations have f32. @default 'f32' */
@@ -168,9 +169,9 @@ export function checkOptions(model: Model, options: TrainerOptions): void {
   if (optimizerDevice !== 'auto')
     throw new HoldfastError("optimizerSplit: is of the optimizer on either device; let optimizerDevice be 'auto'");
   const trained = trainedTensors(model).length;
-  if (!Number.isInteger(optimizerSplit) || optimizerSplit < 0 || optimizerSplit > trained)
+  if (!(optimizerSplit >= 0 && optimizerSplit <= trained))
     throw new HoldfastError(
-      `optimizerSplit ${optimizerSplit}: it must be a whole number, and ${trained} tensors train in this model`,
+      `optimizerSplit ${optimizerSplit}: it must be 0 or more, and ${trained} tensors train in this model`,
     );
 }
 

@@ -396,5 +396,5 @@ async function splitOn(
   const budget = gpu === 'auto' ? await autoBudget(device, search.workloadOf(search.model)) : gpu;
   const memory = budget === undefined ? rest : { ...rest, gpu: budget };
   const limits = budget === undefined ? limitsOf(device) : await measuredLimits(device, rest, threads);
-  return chooseSplit({ ...search, memory, limits });
+  return chooseSplit({ ...search, memory, limits }).split;
 }

@@ -28,10 +28,12 @@ const MARGIN = 0.1;
 /** Places that are priced between those that are priced first. From one tensor to the next a step's time goes up and down by some percent. */
 const MOST_BETWEEN = 8;
 /** Searches behind the first: each of the place that is the fastest by then. */
-const MOST_SEARCHES = 2;
+const MOST_SEARCHES = 3;
 /** Places that are priced in the way of such a one, too, and the times of its seconds that they take at most. */
 const MOST_AGAIN = 5;
 const NEAR = 1.15;
+/** What is priced at no more than so many times the best may take less in a way of its own. */
+const ALIKE = 1.02;
 
 /** A tensor that is so large a part of what trains may be updated on both, some of its rows on the GPU, of which so large a part is worth a cut. */
 const WORTH_CUTTING = 1 / 32;
@@ -188,8 +190,9 @@ export function chooseSplit(search: SplitSearch): ChosenSplit {
     places.price(between.reduce((widest, one) => (one.elements > widest.elements ? one : widest)).split, first);
   }
   for (let searches = MOST_SEARCHES; searches > 0; searches--) {
-    const next = fastest(places.found);
-    if (!next || places.searched.some(({ split }) => split === next.split)) break;
+    const isSearched = (one: Priced) => places.searched.some(({ split }) => split === one.split);
+    const next = fastest(places.found.filter((one) => !isSearched(one)));
+    if (!next || next.seconds > ALIKE * (fastest(places.searched)?.seconds ?? next.seconds)) break;
     const found = places.search(next.split);
     if (!found) continue;
     const others = places.found.filter(({ seconds }) => seconds <= NEAR * found.seconds);

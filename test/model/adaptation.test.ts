@@ -9,12 +9,24 @@ import { Adaptation } from '../../src/engine/run/adaptation.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import { HELD_AGAINST, ratesFrom, ratesOfLate, slowedBy, type TimedGroup } from '../../src/engine/run/learned-rates.ts';
 import { computeSeconds, machineOf } from '../../src/engine/simulate/machine.ts';
+import { priceOf } from '../../src/engine/simulate/price.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import type { Trainer } from '../../src/train/step/trainer.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { fragileDevice } from './fragile.ts';
-import { budgetFor, expectSame, MODELS, type Outcome, openTrainer, run, train, type Work, workloadOf } from './runs.ts';
+import {
+  budgetFor,
+  expectSame,
+  MODELS,
+  memoryDisk,
+  type Outcome,
+  openTrainer,
+  run,
+  train,
+  type Work,
+  workloadOf,
+} from './runs.ts';
 
 const work: Work = { model: MODELS['gpt2, tied'], batch: 2, seq: 16, accumulate: 1, steps: 14 };
 let device: Device;
@@ -94,6 +106,53 @@ describe('the link of steps in which something came late', () => {
 
   test('and rates that are slowed by nothing are the same', () => {
     expect(slowedBy(rates, { arithmetic: 1, link: 1 })).toEqual(rates);
+  });
+});
+
+describe('steps are held against their plan', () => {
+  const limits = { binding: 2 ** 27, buffer: 2 ** 28, rates: typicalRates(false) };
+  const fit = fitMemory(workloadOf(work), limits, undefined);
+  const planned = priceOf(fit, fit.passes.step, limits).seconds;
+  /** Which of so many steps, of such times of their plan, show a slower link. */
+  const lateAt = (count: number, goesOn: (step: number) => boolean, fitAt: (step: number) => typeof fit) => {
+    const adaptation = Adaptation.of({ ...fit, slots: 0 }, { adapts: true }, true);
+    adaptation?.warmedUp([], limits.rates);
+    return Array.from({ length: count }, (_, i) => i).filter((i) =>
+      adaptation?.stepEnded(1000 * i * 3 * planned, goesOn(i), fitAt(i), limits),
+    );
+  };
+
+  test('once, when enough of them have ended', () => {
+    expect(
+      lateAt(
+        30,
+        () => true,
+        () => fit,
+      ),
+    ).toEqual([HELD_AGAINST]);
+  });
+
+  test('those alone that were under way when the one before ended, and by one plan', () => {
+    const every = (n: number) => (i: number) => i % n !== 0;
+    expect(lateAt(30, every(1), () => fit)).toEqual([]);
+    expect(lateAt(30, every(3), () => fit)).toEqual([12]);
+    const others = { ...fit };
+    expect(
+      lateAt(
+        30,
+        () => true,
+        (i) => (i < 5 ? others : fit),
+      ),
+    ).toEqual([5 + HELD_AGAINST]);
+  });
+
+  test('nowhere above a disk, beside other ranks, or where nothing is confined', () => {
+    const confined = { ...fit, slots: 0 };
+    const disk = memoryDisk();
+    expect(Adaptation.of(confined, { adapts: true, disk }, true)).toBe(undefined);
+    expect(Adaptation.of(confined, { adapts: true }, false)).toBe(undefined);
+    expect(Adaptation.of(confined, {}, true)).toBe(undefined);
+    expect(Adaptation.of(fit, { adapts: true }, true)).toBe(undefined);
   });
 });
 

@@ -25,28 +25,35 @@ export class Adaptation {
   planned: PlannedAgain | undefined;
   /** What steps have shown last. */
   #rates: Rates | undefined;
+  /** What the last steps were planned as. */
+  #fit: Fit | undefined;
   #plans = 0;
   #isHeld = false;
   #last: number | undefined;
   #taken: number[] = [];
 
-  /** Undefined where nothing could be planned in another way, or is not to be. */
-  static of(fit: Fit, { adapts = false }: MemoryOptions, isAlone: boolean): Adaptation | undefined {
-    return adapts && isAlone && isConfined(fit) ? new Adaptation() : undefined;
+  /** Undefined where nothing could be planned in another way, or is not to be; and above a disk, which what is late may wait for. */
+  static of(fit: Fit, { adapts = false, disk }: MemoryOptions, isAlone: boolean): Adaptation | undefined {
+    return adapts && isAlone && !disk && isConfined(fit) ? new Adaptation() : undefined;
   }
 
   /** The rates that the groups of warm-up show, of what was planned by `rates`. */
   warmedUp(groups: readonly TimedGroup[], rates: Rates): Rates {
-    this.#restart();
     this.#rates = ratesFrom(groups, rates);
     return this.#rates;
   }
 
-  /** A step has ended at that time, in milliseconds. The rates that the last steps show; undefined where nothing came late. */
-  stepEnded(now: number, fit: Fit, limits: AdapterLimits): Rates | undefined {
+  /**
+   * A step has ended at that time, in milliseconds; `goesOn`: the next one was under way by then. The rates that the last steps show;
+   * undefined where nothing came late.
+   */
+  stepEnded(now: number, goesOn: boolean, fit: Fit, limits: AdapterLimits): Rates | undefined {
     if (this.#isHeld || !this.#rates) return undefined;
+    if (this.#fit !== fit) this.#restart();
+    this.#fit = fit;
     if (this.#last !== undefined) this.#taken.push((now - this.#last) / 1000);
-    this.#last = now;
+    // Until a step that is still to be started ends, what is asked for between them is waited for, too.
+    this.#last = goesOn ? now : undefined;
     if (this.#taken.length < HELD_AGAINST) return undefined;
     this.#isHeld = true;
     const late = ratesOfLate(this.#taken, this.#rates, (rates) => secondsBy(fit, { ...limits, rates }));
@@ -65,12 +72,11 @@ export class Adaptation {
   made(gain: PlannedAgain): void {
     this.#plans++;
     this.planned = gain;
-    this.#restart();
+    this.#isHeld = false;
   }
 
   /** What ended before was by another plan. */
   #restart(): void {
-    this.#isHeld = false;
     this.#last = undefined;
     this.#taken = [];
   }

@@ -62,7 +62,7 @@ export interface MemoryOptions {
   readonly rates?: Rates;
   /**
    * Whether the rates are set right by what warm-up and the first steps take, and the plan is made again where that saves a
-   * twentieth of a step or more. Changes no bit; of ranks, which plan alike, none does. @default false
+   * twentieth of a step or more. Changes no bit; ranks, which plan alike, and what lies on a disk keep their plan. @default false
    */
   readonly adapts?: boolean;
 }

@@ -147,11 +147,11 @@ export class Session<P extends Passes = Passes> {
     this.#planBy(this.#adaptation?.warmedUp(warmUp.groups, rates));
   }
 
-  /** A step is done. Where the last ones took longer than planned, another plan may follow. */
-  stepEnded(): void {
+  /** A step is done; `goesOn`: another one is under way. Where the last ones took longer than planned, another plan may follow. */
+  stepEnded(goesOn: boolean): void {
     if (this.#warmUp) return;
     const limits = limitsOf(this.device, this.memory);
-    this.#planBy(this.#adaptation?.stepEnded(performance.now(), this.fit, limits));
+    this.#planBy(this.#adaptation?.stepEnded(performance.now(), goesOn, this.fit, limits));
   }
 
   report(): MemoryReport {

@@ -340,7 +340,7 @@ export class Stepper {
       this.#underWay.shift();
       this.#session.mutex.done(oldest.kept);
       oldest.done.resolve(oldest.state);
-      this.#session.stepEnded();
+      this.#session.stepEnded(this.#underWay.length > 0);
     }
   }
 

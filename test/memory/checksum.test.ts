@@ -7,6 +7,25 @@ function randomBytes(length: number): Uint8Array<ArrayBuffer> {
   return new Uint8Array(new Uint32Array(length / 4).map(() => random.uint32()).buffer);
 }
 
+/** XXH32's rounds, over thirty-two lanes that are then taken as words. */
+function reference(bytes: Uint8Array<ArrayBuffer>, seed: number): number {
+  const [p1, p2, p3, p4] = [0x9e3779b1, 0x85ebca77, 0xc2b2ae3d, 0x27d4eb2f] as const;
+  const turned = (word: number, by: number) => (word << by) | (word >>> (32 - by));
+  const words = new Int32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
+  const stripes = Math.floor(words.length / 32) * 32;
+  const lanes = Array.from({ length: 32 }, (_, lane) => (Math.imul(seed + lane, p2) + p1) | 0);
+  words.subarray(0, stripes).forEach((word, i) => {
+    lanes[i % 32] = Math.imul(turned((lanes[i % 32]! + Math.imul(word, p2)) | 0, 13), p1);
+  });
+  let sum = (seed + bytes.length) | 0;
+  for (const word of [...lanes, ...words.subarray(stripes)]) {
+    sum = Math.imul(turned((sum + Math.imul(word, p3)) | 0, 17), p4);
+  }
+  sum = Math.imul(sum ^ (sum >>> 15), p2);
+  sum = Math.imul(sum ^ (sum >>> 13), p3);
+  return sum ^ (sum >>> 16);
+}
+
 describe('the checksum', () => {
   it('changes with every single flipped bit', () => {
     for (const length of [2048, 4, 28, 44]) {
@@ -38,6 +57,13 @@ describe('the checksum', () => {
     }
     const swapped = Uint8Array.from([...bytes.subarray(16, 32), ...bytes.subarray(0, 16), ...bytes.subarray(32)]);
     expect(checksum(swapped, 0)).not.toBe(before);
+  });
+
+  it('is that of the same rounds in plain integers, for lengths within and past what is taken at once', () => {
+    for (const length of [0, 4, 124, 128, 132, 2 ** 17 - 4, 2 ** 17, 2 ** 17 + 128, 2 ** 18 + 260]) {
+      const bytes = randomBytes(length);
+      expect(checksum(bytes, 11), `${length} bytes`).toBe(reference(bytes, 11));
+    }
   });
 
   it('looks at its range of a larger buffer only', () => {

@@ -9,15 +9,19 @@ import { HostOptimizer } from '../../src/engine/run/host-optimizer.ts';
 import { UpdatesAhead } from '../../src/engine/run/updates-ahead.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import { MOMENT_DTYPES, TRAINING_DTYPES } from '../../src/memory/layout/kinds.ts';
+import { Backing } from '../../src/memory/tiers/backing.ts';
 import { bytesBelow, sharesOf } from '../../src/memory/tiers/shares.ts';
 import { computedIn, momentsIn } from '../../src/nn/model.ts';
-import type { Threads } from '../../src/runtime/host.ts';
+import type { BlockFile, Threads } from '../../src/runtime/host.ts';
 import { at } from '../../src/util/at.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
+import { collect } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';
 import { EVERY_CASE, testHost } from '../host.ts';
+import { FaultyFile } from '../memory/block-files.ts';
+import { MemoryBlockFile } from '../memory-files.ts';
 import { fragileDevice } from './fragile.ts';
 import {
   batchesOf,
@@ -127,6 +131,127 @@ describe.each(EVERY_CASE ? WIDTHS : SAMPLED)('parameters in %s, moments in %s', 
       outcome.steps.some(([, norm], i) => i > 0 && norm > work.clip && at(outcome.steps, i - 1)[1] < work.clip),
     ).toBe(true);
     expect(told).toContain(false);
+  });
+});
+
+/** Within it what two updates ahead have under way has room in host memory, and little more; all else is in a file that `open` makes. */
+function tiersOf(
+  work: Work,
+  open: (bytes: number) => BlockFile = (bytes) => new MemoryBlockFile('/tier', bytes),
+): MemoryOptions {
+  const gpu = budgetFor(device, work, 0.05);
+  const { chunkBytes, updates } = needOf(work, gpu);
+  return { gpu, host: 4 * updates * chunkBytes, disk: { open: async (bytes) => open(bytes) } };
+}
+
+describe.each(EVERY_CASE ? WIDTHS : SAMPLED)('values on disk, parameters in %s, moments in %s', (dtype, moments) => {
+  const model = momentsIn(computedIn(LARGEST, dtype), moments);
+
+  test('what the host updates is read, made and written while the backward pass runs, and the bits are the same', async () => {
+    chooseVariants(1);
+    const work = { ...WORK, model };
+    const { outcome: wanted, choices } = await run(device, work, { threads: testHost.threads });
+    const told = watched();
+    slowDecisions();
+    const memory = tiersOf(work);
+    const { outcome, report } = await run(device, work, { memory, choices, threads: testHost.threads });
+    expectSame(outcome, wanted, 'on disk');
+    expect(told).toContain(true);
+    expect(report.host.peak).toBeLessThanOrEqual(memory.host ?? 0);
+  });
+
+  test('what was foreseen wrongly is given up, also where it lies on disk already', async () => {
+    chooseVariants(1);
+    const { outcome: free } = await run(device, { ...WORK, model });
+    const norms = free.steps.map(([, norm]) => norm);
+    const risen = norms.findIndex((norm, i) => norm > at(norms, Math.max(0, i - 1)));
+    const work = { ...WORK, model, clip: (at(norms, risen) + at(norms, risen - 1)) / 2 };
+    const { outcome: wanted, choices } = await run(device, work);
+    const told = watched();
+    const dropped = vi.spyOn(Backing.prototype, 'dropStowed');
+    slowDecisions();
+    const { outcome } = await run(device, work, { memory: tiersOf(work), choices });
+    expectSame(outcome, wanted, `clipped to ${work.clip}`);
+    expect(told).toContain(false);
+    expect(dropped).toHaveBeenCalled();
+  });
+});
+
+describe('values on disk', () => {
+  const own: Work = { ...WORK, model: LARGEST, steps: 4 };
+
+  test('a device that is lost at the n-th call takes nothing that was made ahead for more than it is', async () => {
+    chooseVariants(1);
+    const { outcome: wanted, choices } = await run((await fragileDevice(device)).device, own);
+    const told = watched();
+    slowDecisions();
+    const stride = EVERY_CASE ? 23 : 911;
+    let n = 0;
+    for (let struck = true; struck; n += stride) {
+      struck = false;
+      const fragile = await fragileDevice(device);
+      const trainer = await openTrainer(fragile.device, own, { memory: tiersOf(own), choices });
+      let calls = 0;
+      fragile.before = () => {
+        if (calls++ !== n) return;
+        struck = true;
+        fragile.lose();
+      };
+      expectSame(await train(trainer, own), wanted, `lost at call ${n}`);
+      expect(trainer.recoveries).toBe(Number(struck));
+      fragile.before = undefined;
+      await trainer.destroy();
+    }
+    expect(n).toBeGreaterThan(stride);
+    expect(told).toContain(true);
+  });
+
+  test('the disk fails at the n-th move: the bits, or one clear error', async () => {
+    chooseVariants(1);
+    const { outcome: wanted, choices } = await run(device, own);
+    const told = watched();
+    slowDecisions();
+    const stride = EVERY_CASE ? 5 : 97;
+    let failures = 0;
+    let n = EVERY_CASE ? 0 : 60;
+    for (let fired = true; fired; n += stride) {
+      let faulty: FaultyFile | undefined;
+      const memory = tiersOf(own, (bytes) => {
+        faulty = new FaultyFile(new MemoryBlockFile('/tier', bytes), 'broken', n);
+        return faulty;
+      });
+      const trainer = await openTrainer(device, own, { memory, choices }).catch((error: unknown) => error as Error);
+      const found =
+        trainer instanceof Error ? trainer : await train(trainer, own).catch((error: unknown) => error as Error);
+      fired = faulty?.fired ?? false;
+      if (found instanceof Error) {
+        failures++;
+        expect(found, `at ${n}`).toBeInstanceOf(HoldfastError);
+        expect(found.message).toContain('/tier');
+      } else expectSame(found, wanted, `at ${n}`);
+      if (!(trainer instanceof Error)) await trainer.destroy();
+    }
+    expect(failures).toBeGreaterThan(0);
+    expect(told).toContain(true);
+  });
+
+  test('a budget that changes between steps, and values that are read there, find what was put', async () => {
+    chooseVariants(1);
+    const { outcome: wanted, choices } = await run(device, own);
+    const told = watched();
+    slowDecisions();
+    const trainer = await openTrainer(device, own, { memory: tiersOf(own), choices });
+    const steps = [];
+    for (const [i, micros] of batchesOf(own).entries()) {
+      steps.push(await trainer.start(micros));
+      if (i === 1) await trainer.setBudget(2 * trainer.session.leastBudget);
+      if (i === 2) await collect(trainer.values('moment1'));
+    }
+    expect(steps.map(({ loss, gradNorm, skipped }) => [loss, gradNorm, skipped])).toEqual(wanted.steps);
+    expect(await collect(trainer.values('parameter'))).toEqual(wanted.parameter);
+    expect(await collect(trainer.values('moment2'))).toEqual(wanted.moment2);
+    expect(told).toContain(true);
+    await trainer.destroy();
   });
 });
 

@@ -183,6 +183,25 @@ describe('with AdamW on the host', () => {
     for (const { bytes } of [some, most]) expect(bytes).toEqual(waiting.bytes);
   });
 
+  it('moments that come from disk do so behind their own gradients, where disk is left beside them, and no more is read', () => {
+    const { fit, pass, plan } = fitOf(0.1, MACHINE, ON_HOST);
+    const { held, chunkBytes, largestPut, updates, beside = 0 } = needBelow(fit);
+    const stepIn = (slots: number, blocks: number, bytesPerSecond: number) => {
+      const rates = { readBytesPerSecond: bytesPerSecond, writeBytesPerSecond: bytesPerSecond };
+      const part = { fit, pass, schedule: plan, hostBytes: slots * chunkBytes, hostIsLimited: true };
+      return followed(part, { ...withMemory(0.3), disk: { ...rates, bytes: blocks * chunkBytes } });
+    };
+    // From disks that a step waits for to those that it hides.
+    for (const speed of [2e7, 1e9, 3e10]) {
+      for (const slots of [4 * updates, held >> 1]) {
+        const waiting = stepIn(slots, held + largestPut - slots, speed);
+        const ahead = stepIn(slots, held + largestPut + beside, speed);
+        expect(ahead.seconds, `${slots} chunks, ${speed}`).toBeLessThan(0.95 * waiting.seconds);
+        expect(ahead.bytes.diskRead).toBeLessThanOrEqual(waiting.bytes.diskRead);
+      }
+    }
+  });
+
   it('moments that host memory has no room for come from disk and go back there', () => {
     const { fit, pass, plan } = fitOf(1, MACHINE, ON_HOST);
     const { map } = fit;

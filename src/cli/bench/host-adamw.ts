@@ -6,8 +6,8 @@ import { elementBytesOf } from '../../memory/layout/kinds.ts';
 import { median } from '../../util/median.ts';
 import { digits, percentage } from './text.ts';
 
-/** Of a kind: past a core's cache. */
-const ELEMENTS = 2 ** 22;
+/** Of a kind: as a model's, past the caches that cores share, which reach hundreds of megabytes. */
+const ELEMENTS = 2 ** 24;
 const ROUNDS = 9;
 const KINDS = 4;
 /** As the module takes them: the step's, of no run. */

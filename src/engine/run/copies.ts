@@ -6,13 +6,19 @@
 
 import type { Backing, TierState } from '../../memory/tiers/backing.ts';
 import type { Below, PlacedValue } from '../../memory/tiers/below.ts';
+import type { Stowed } from '../../memory/tiers/puts.ts';
+import type { Spared } from '../../memory/tiers/tier-limits.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { Slots } from './slots.ts';
 
 /** What it asks of all that lies below the GPU. */
 type ValuesBelow = Pick<Below, 'putAll'> &
-  Pick<Backing, 'where' | 'setZero' | 'discard' | 'update' | 'check' | 'spare' | 'takeRoom' | 'giveRoomBack'>;
+  Pick<Backing, 'where' | 'setZero' | 'discard' | 'update' | 'check' | 'spare' | 'takeRoom' | 'giveRoomBack'> &
+  Pick<Backing, 'make' | 'stow' | 'putStowed' | 'dropStowed' | 'leaveHost'>;
+
+/** A value that was made beside the old one: in a room, or on disk. */
+export type Made = { readonly bytes: Uint8Array<ArrayBuffer> } | { readonly stowed: Stowed };
 
 export class ChunkCopies {
   readonly #slots: Slots;
@@ -25,6 +31,8 @@ export class ChunkCopies {
   readonly #goingDown: Uint8Array;
   /** By chunk: of these, changes of what lies below. */
   readonly #changing: Uint8Array;
+  /** By chunk: see `isMade`. */
+  readonly #made: Uint8Array;
 
   constructor(slots: Slots, below: ValuesBelow, chunks: number, durable: boolean) {
     this.#slots = slots;
@@ -33,6 +41,7 @@ export class ChunkCopies {
     this.#dirty = new Uint8Array(chunks);
     this.#goingDown = new Uint8Array(chunks);
     this.#changing = new Uint8Array(chunks);
+    this.#made = new Uint8Array(chunks);
   }
 
   // ---- Where they are ---------------------------------------------------------------------------------
@@ -118,14 +127,9 @@ export class ChunkCopies {
     for (const chunk of chunks) this.#goingDown[chunk] = at(this.#goingDown, chunk) - 1;
   }
 
-  /** Values that may be made beside those that there are: see `Backing.spare`. */
-  get spare(): number {
+  /** Room for values that are made beside those that there are: see `Backing.spare`. */
+  get spare(): Spared {
     return this.#below.spare;
-  }
-
-  /** Whether the newest values lie in host memory, whatever is to change them there. */
-  areInHostMemory(chunks: readonly number[]): boolean {
-    return chunks.every((chunk) => ['host', 'both', 'zero'].includes(this.placeBelow(chunk)));
   }
 
   /** Where a value may be made that replaces one: see `Backing.takeRoom`. */
@@ -170,27 +174,53 @@ export class ChunkCopies {
     this.#countChanges(all, -1);
   }
 
-  /** As `update`, of values that stay as they are: `work` reads their bytes, which nothing changes until it is done. */
-  look(chunks: readonly number[], work: (bytes: readonly Uint8Array<ArrayBuffer>[]) => Promise<void> | void) {
-    return this.#below.update(
-      chunks.map((chunk) => ({ chunk, kept: true })),
-      work,
-    );
+  /** See `Backing.make`. */
+  make(...work: Parameters<Backing['make']>): ReturnType<Backing['make']> {
+    return this.#below.make(...work);
+  }
+
+  /** See `Backing.stow`. */
+  async stow(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<Made | undefined> {
+    const stowed = await this.#below.stow(chunk, bytes);
+    return stowed && { stowed };
+  }
+
+  /** Whether the update that it waits for was made ahead: what lies below is for another decision alone. */
+  isMade(chunk: number): boolean {
+    return this.#made[chunk] === 1;
+  }
+
+  /** Of what was made ahead the old values leave host memory where they lie on disk, too. */
+  setMade(chunks: readonly number[], isMade: boolean): void {
+    for (const chunk of chunks) {
+      this.#made[chunk] = Number(isMade);
+      if (isMade) this.#below.leaveHost(chunk);
+    }
+  }
+
+  /** A value that was made is not wanted. */
+  giveUp(made: Made): void {
+    if ('bytes' in made) this.#below.giveRoomBack(made.bytes);
+    else this.#below.dropStowed(made.stowed);
   }
 
   /**
-   * In place of `update`: values that were made in rooms take the places of the old ones. Of `parts`, those of a part of their chunk,
+   * In place of `update`: values that were made take the places of the old ones. Of `parts`, those of a part of their chunk,
    * `copy` gets the bytes of the chunks and changes them in place.
    */
   async replaceBelow(
     read: number,
-    news: readonly PlacedValue[],
+    news: readonly { readonly chunk: number; readonly made: Made }[],
     parts: readonly number[],
     copy: (bytes: readonly Uint8Array<ArrayBuffer>[]) => void,
   ): Promise<void> {
     const inPlace = parts.map((chunk) => ({ chunk, kept: false }));
     if (parts.length > 0) await this.#below.update(inPlace, copy);
-    if (news.length > 0) await this.#below.putAll(news);
+    const values = news.flatMap(({ chunk, made }) => ('bytes' in made ? { chunk, bytes: made.bytes } : []));
+    // All in one turn: values in rooms are put at once.
+    const put = values.length > 0 ? this.#below.putAll(values) : undefined;
+    for (const { chunk, made } of news) if ('stowed' in made) this.#below.putStowed(chunk, made.stowed);
+    await put;
     this.#countChanges([read, ...news.map(({ chunk }) => chunk), ...parts], -1);
   }
 

@@ -26,6 +26,13 @@ export interface DeviceState {
   release(): void;
 }
 
+/**
+ * Whether what the host updates may begin before its step is decided. A software adapter computes on the same processor: there nothing
+ * is gained by it.
+ */
+export const beginsAhead = (device: Device, fit: Fit): boolean =>
+  updatesAhead(fit) && fit.durable && !device.adapter.software;
+
 /** Errors: OutOfMemory where the device has not the memory; nothing is left of it then. */
 export async function makeDeviceState(
   device: Device,
@@ -62,9 +69,7 @@ export async function makeDeviceState(
       const bindings = await Bindings.make(device, storage, slots, choices, operations);
       below.stashes.place(map.count, stashes);
       const copies = new ChunkCopies(slots, below, map.count + stashes.length, durable);
-      // A software adapter computes on the same processor: there nothing is gained before the step is decided.
-      const ahead = updatesAhead(fit) && durable && !device.adapter.software;
-      const aside = { ...options, updatesAside: updatesAside(fit), updatesAhead: ahead };
+      const aside = { ...options, updatesAside: updatesAside(fit), updatesAhead: beginsAhead(device, fit) };
       const executor = new Executor(device, map, storage, slots, copies, bindings, staging, below, aside);
       return { device, storage, executor, ring, release };
     });

@@ -1,7 +1,7 @@
 // `HostOptimizer`: runs the host's operations of a pass, aside: brings the scalars of the step to the host, and has parameters and
 // moments updated there once the gradients lie below, while what follows is encoded; what needs a parameter waits for it. Where the
-// memory below counts on each gradient's end before the next comes, nothing is encoded meanwhile. Where host memory is left it
-// computes before the step is decided (updates-ahead.ts). Not the arithmetic (kernels/host-adamw.ts), and no owner of copies (copies.ts).
+// memory below counts on each gradient's end before the next comes, nothing is encoded meanwhile. Where host memory is left, or disk
+// where values lie there, it computes before the step is decided (updates-ahead.ts). Not the arithmetic (kernels/host-adamw.ts), and no owner of copies (copies.ts).
 //
 // Invariant: no value of a step is replaced before all gradients of that step lie below, so that a new device can finish it; where
 // chunks are updated inside the backward pass, or by several ranks, before its own gradient does.
@@ -25,7 +25,7 @@ export interface HostUpdating {
   readonly updater: HostUpdater;
   /** Whether it does so while the GPU goes on: below there is room for all values at once. */
   readonly updatesAside: boolean;
-  /** Whether it may begin before a step is decided, where host memory is left. */
+  /** Whether it may begin before a step is decided, where there is room. */
   readonly updatesAhead: boolean;
 }
 
@@ -88,7 +88,8 @@ export class HostOptimizer {
     this.#copies = copies;
     this.#link = link;
     const widths = this.#widths;
-    this.#aheadParts = { updater, widths, copies, room: updatesAhead ? copies.spare : 0 };
+    const { chunks, slots, onDisk } = copies.spare;
+    this.#aheadParts = { updater, widths, copies, room: updatesAhead ? chunks : 0, slots, onDisk };
   }
 
   /** A pass begins: the scalars are another step's. */

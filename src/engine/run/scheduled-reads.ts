@@ -55,7 +55,7 @@ export class ScheduledReads {
       const then = (this.#base + moment + i) % length;
       const { fetches = [], onHost = [] } = at(trace.moments, then % trace.moments.length);
       for (const chunk of [...at(plan.moments, then).load, ...fetches, ...onHost.map(({ chunk }) => chunk)]) {
-        if (this.#copies.onGPU(chunk) || this.#copies.isGoingDown(chunk)) continue;
+        if (this.#copies.onGPU(chunk) || this.#copies.isGoingDown(chunk) || this.#copies.isMade(chunk)) continue;
         this.#tiers.prefetch(chunk);
         if (--ahead === 0) return;
       }
@@ -69,6 +69,7 @@ export class ScheduledReads {
     this.#tiers.setOrder((chunk) => {
       // An update that waits for it, or works, was encoded before.
       if (this.#copies.isGoingDown(chunk)) return now;
+      if (this.#copies.isMade(chunk)) return Number.POSITIVE_INFINITY;
       const loads = loadsOf.get(chunk);
       if (!loads) return Number.POSITIVE_INFINITY;
       return loads.find((load) => load > now) ?? at(loads, 0) + plan.moments.length;

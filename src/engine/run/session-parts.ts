@@ -18,7 +18,7 @@ import { dispatchesOf } from '../compile/pass-figures.ts';
 import { heldByUpdate, updatesOnHost, type Workload } from '../compile/workload.ts';
 import type { Ranks } from '../ranks/ranks.ts';
 import { arrange, autoBudget, checkMemory, limitsOf, type MemoryOptions, optionsOf, SHRINK } from './arrangement.ts';
-import { makeDeviceState } from './device-state.ts';
+import { beginsAhead, makeDeviceState } from './device-state.ts';
 import { HostThreads } from './host-threads.ts';
 import { emptyLedger, type LinkLedger } from './link-ledger.ts';
 import { insteadOf, type SessionState } from './state-builder.ts';
@@ -76,7 +76,9 @@ async function makeParts<P extends Passes>(
   const heap = updatesOnHost(found.workload) ? WasmHeap.make() : undefined;
   const { host, disk } = memory;
   const allocate = heap && ((bytes: number) => heap.allocate(bytes));
-  const below = await Below.open(needBelow(found), { host, disk, allocate, copyBytes: device.copyBytes });
+  const { beside, ...needed } = needBelow(found);
+  const need = { ...needed, ...(beside !== undefined && beginsAhead(device, found) && { beside }) };
+  const below = await Below.open(need, { host, disk, allocate, copyBytes: device.copyBytes });
   const updater = heap && threads ? new HostThreads(threads, heap) : new HostAdamW(heap);
   try {
     for (const kind of ALL_KINDS.filter((kind) => KINDS[kind].zero)) {

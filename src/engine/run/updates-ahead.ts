@@ -1,7 +1,8 @@
 // `UpdatesAhead`: updates of one step on the host that begin before the step is decided, each as soon as its gradient lies below,
 // while the backward pass runs. They go by a forecast, that nothing is skipped or clipped, and make the new values beside the old
-// ones, in host memory that no value needs. Where the step is decided as foreseen they take the places of the old ones; where it
-// is not they are given up, and everything is as it was.
+// ones: in host memory that no value needs; or, of values that come from disk, in blocks of it, where they would go anyway, while the
+// next ones are read. Where the step is decided as foreseen they take the places of the old ones; where it is not they are given up,
+// and everything is as it was.
 //
 // Invariant: of what is below nothing has changed before the step is decided, and then only by the numbers that were decided.
 
@@ -15,29 +16,42 @@ import type {
 } from '../../kernels/host-adamw.ts';
 import { isSameUpdate } from '../../kernels/step-control.ts';
 import { indicesIn, MOMENT_KINDS, PARAMETER_KINDS } from '../../memory/layout/kinds.ts';
-import type { PlacedValue } from '../../memory/tiers/below.ts';
 import { at } from '../../util/at.ts';
 import type { HostOperation } from '../compile/operations.ts';
-import type { ChunkCopies } from './copies.ts';
+import type { ChunkCopies, Made } from './copies.ts';
 
 type Role = keyof NewHostValues;
 type Room = Uint8Array<ArrayBuffer>;
-type Rooms = ReadonlyMap<Role, Room>;
 
 /** What updates ahead of all steps share. */
 export interface AheadParts {
   readonly updater: HostUpdater;
   readonly widths: HostWidths;
   readonly copies: ChunkCopies;
-  /** Chunks that may be made beside others yet. */
+  /** Chunks that may be made beside others yet, and those of them that may stay in host memory. */
   room: number;
+  slots: number;
+  /** Whether values are read from disk for it. */
+  readonly onDisk: boolean;
+}
+
+/** What was made of an operation. */
+interface MadeUpdate {
+  /** The gradient's chunk, and those of the values. */
+  readonly chunks: readonly number[];
+  readonly values: Map<Role, { readonly chunk: number; made: Made }>;
+  /** Of the values, those that go to disk. */
+  readonly stowed: readonly Role[];
 }
 
 export class UpdatesAhead {
   readonly #parts: AheadParts;
   readonly #scalars: HostScalars;
-  readonly #made = new Map<number, Rooms>();
+  /** By operation. */
+  readonly #made = new Map<number, MadeUpdate>();
   #queue: Promise<void> = Promise.resolve();
+  /** Until then what was made last is on its way to disk. */
+  #stowing: Promise<void> = Promise.resolve();
   #isOver = false;
 
   /** `scalars`: with the forecast. */
@@ -56,6 +70,7 @@ export class UpdatesAhead {
   async end(): Promise<void> {
     this.#isOver = true;
     await this.#queue;
+    await this.#stowing;
   }
 
   /** Operations of which something was made that is not taken. */
@@ -65,24 +80,23 @@ export class UpdatesAhead {
 
   /** Behind the end: gives up what was made and not taken. */
   giveUp(): void {
-    for (const rooms of this.#made.values()) this.#giveBack(rooms.values());
-    this.#made.clear();
+    for (const index of [...this.#made.keys()]) this.#giveUp(index);
   }
 
   /** Behind the end: puts what was made of an operation in its place. False where there is nothing, or the step was decided otherwise. */
   async take({ index, chunks, size, firstNarrow }: HostOperation, state: Float32Array): Promise<boolean> {
-    const rooms = this.#made.get(index);
-    if (!rooms) return false;
-    this.#made.delete(index);
-    const { copies } = this.#parts;
+    const update = this.#made.get(index);
+    if (!update) return false;
     if (!isSameUpdate(state, this.#scalars.state)) {
-      this.#giveBack(rooms.values());
+      this.#giveUp(index);
       return false;
     }
-    const news: PlacedValue[] = [];
+    const news: { readonly chunk: number; readonly made: Made }[] = [];
     const parts: { readonly chunk: number; readonly bytes: Room }[] = [];
-    for (const [role, bytes] of rooms)
-      (this.#isShared(role) ? parts : news).push({ chunk: chunkOf(chunks, role), bytes });
+    for (const [role, { chunk, made }] of update.values) {
+      if (this.#isShared(role) && 'bytes' in made) parts.push({ chunk, bytes: made.bytes });
+      else news.push({ chunk, made });
+    }
     const start = HALF_BYTES * firstNarrow;
     const end = start + HALF_BYTES * size;
     const copy = (into: readonly Room[]) => {
@@ -90,14 +104,15 @@ export class UpdatesAhead {
         at(into, i).set(bytes.subarray(start, end), start);
       });
     };
+    const { copies } = this.#parts;
+    this.#forget(index, update);
     await copies.replaceBelow(
       chunks.gradient,
       news,
       parts.map(({ chunk }) => chunk),
       copy,
     );
-    this.#giveBack(parts.map(({ bytes }) => bytes));
-    this.#parts.room += news.length;
+    for (const { bytes } of parts) copies.giveUp({ bytes });
     return true;
   }
 
@@ -107,52 +122,86 @@ export class UpdatesAhead {
     const roles = Object.keys(changed) as Role[];
     // A copy in f16 is made of what lies beside it, and may have been given up.
     const read = roles.filter((role) => role !== 'beside' || widths.dtype !== 'f16');
-    const others = read.map((role) => chunkOf(chunks, role));
-    if (this.#isOver || !copies.areInHostMemory([gradient, ...others])) return;
-    const rooms = this.#takeRooms(roles);
-    if (!rooms) return;
-    const into = Object.fromEntries(rooms) as unknown as NewHostValues;
+    const readChunks = [gradient, ...read.map((role) => chunkOf(chunks, role))];
+    if (this.#isOver || !this.#canRead(readChunks)) return;
+    const stowed = this.#stowedOf(roles, chunks);
+    if (!this.#hasRoom(roles.length, stowed.length)) return;
     const extent: HostExtent = { size, firstBlock, firstNarrow, widths };
-    try {
-      await copies.look([gradient, ...others], async ([gradient, ...bytes]) => {
-        const old = Object.fromEntries(read.map((role, i) => [role, at(bytes, i)]));
-        const values = { ...into, ...old, gradient, into } as unknown as HostValues;
-        await updater.update(values, extent, this.#scalars);
-        read.forEach((role, i) => {
-          // What is behind the last element stays as it is.
-          if (!this.#isShared(role))
-            at([...rooms.values()], roles.indexOf(role)).set(tailOf(at(bytes, i), size), FLOAT_BYTES * size);
-        });
+    const rooms = await copies.make(readChunks, roles.length, async ([gradient, ...bytes], rooms) => {
+      const old = Object.fromEntries(read.map((role, i) => [role, at(bytes, i)]));
+      const into = Object.fromEntries(roles.map((role, i) => [role, at(rooms, i)])) as unknown as NewHostValues;
+      const values = { ...into, ...old, gradient, into } as unknown as HostValues;
+      await updater.update(values, extent, this.#scalars);
+      read.forEach((role, i) => {
+        // What is behind the last element stays as it is.
+        if (!this.#isShared(role)) at(rooms, roles.indexOf(role)).set(tailOf(at(bytes, i), size), FLOAT_BYTES * size);
       });
-      this.#made.set(index, rooms);
-    } catch (error) {
-      this.#giveBack(rooms.values());
-      throw error;
-    }
+    });
+    const values: MadeUpdate['values'] = new Map(
+      roles.map((role, i) => [role, { chunk: chunkOf(chunks, role), made: { bytes: at(rooms, i) } }]),
+    );
+    const update: MadeUpdate = { chunks: [gradient, ...Object.values(changed)], values, stowed };
+    this.#made.set(index, update);
+    copies.setMade(update.chunks, true);
+    this.#count(update, -1);
+    // One is on its way to disk while the next is read and computed.
+    await this.#stowing;
+    if (stowed.length > 0) this.#stowing = this.#stow(index, update);
   }
 
-  #takeRooms(roles: readonly Role[]): Rooms | undefined {
-    if (this.#parts.room < roles.length) return undefined;
-    const rooms = new Map<Role, Room>();
-    try {
-      for (const role of roles) {
-        const room = this.#parts.copies.takeRoom();
-        if (!room) break;
-        this.#parts.room--;
-        rooms.set(role, room);
-      }
-    } finally {
-      // Also where the runtime has no memory for what the limit allows.
-      if (rooms.size < roles.length) this.#giveBack(rooms.values());
-    }
-    return rooms.size < roles.length ? undefined : rooms;
+  /** Gives up what there is no block for, or no disk any more. */
+  async #stow(index: number, { values, stowed }: MadeUpdate): Promise<void> {
+    const { copies } = this.#parts;
+    const ends = await Promise.allSettled(
+      stowed.map(async (role) => {
+        const value = values.get(role);
+        const made = value && 'bytes' in value.made && (await copies.stow(value.chunk, value.made.bytes));
+        if (!made) return false;
+        value.made = made;
+        return true;
+      }),
+    );
+    if (!ends.every((end) => end.status === 'fulfilled' && end.value)) this.#giveUp(index);
   }
 
-  #giveBack(rooms: Iterable<Room>): void {
-    for (const room of rooms) {
-      this.#parts.copies.giveRoomBack(room);
-      this.#parts.room++;
-    }
+  #giveUp(index: number): void {
+    const update = this.#made.get(index);
+    if (!update) return;
+    for (const { made } of update.values.values()) this.#parts.copies.giveUp(made);
+    this.#forget(index, update);
+  }
+
+  #forget(index: number, update: MadeUpdate): void {
+    this.#made.delete(index);
+    this.#parts.copies.setMade(update.chunks, false);
+    this.#count(update, 1);
+  }
+
+  #count({ values, stowed }: MadeUpdate, by: 1 | -1): void {
+    this.#parts.room += by * values.size;
+    this.#parts.slots += by * (values.size - stowed.length);
+  }
+
+  /** Whether the newest values lie below, whatever is to change them there, and may be brought to host memory. */
+  #canRead(chunks: readonly number[]): boolean {
+    const places: readonly string[] = ['host', 'both', 'zero', ...(this.#parts.onDisk ? ['disk'] : [])];
+    return chunks.every((chunk) => places.includes(this.#parts.copies.placeBelow(chunk)));
+  }
+
+  /** Of values that are all in host memory alone nothing is made where the new ones would take others' room there. */
+  #hasRoom(values: number, stowed: number): boolean {
+    const { room, slots, onDisk } = this.#parts;
+    return room >= values && slots >= values - stowed && (stowed > 0 || !onDisk);
+  }
+
+  /** New values that go to disk, where the old ones are; the parameters, which are needed soonest, where they have no room to stay. */
+  #stowedOf(roles: readonly Role[], chunks: HostOperation['chunks']): readonly Role[] {
+    const { onDisk, slots, copies } = this.#parts;
+    const found = roles.filter(
+      (role) => onDisk && !this.#isShared(role) && copies.placeBelow(chunkOf(chunks, role)) !== 'host',
+    );
+    const others = found.filter((role) => role !== 'parameter');
+    return others.length > 0 && slots > roles.length - found.length ? others : found;
   }
 
   /** Whether a chunk has the values of two indices, of sixteen bits. */

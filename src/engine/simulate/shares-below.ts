@@ -2,7 +2,7 @@
 // division that a run makes (memory/tiers/shares.ts), of a machine that need not be there.
 
 import { bytesBelow, type StashHomes, sharesOf, stashHomes } from '../../memory/tiers/shares.ts';
-import { leastDiskChunks, leastHostChunks, sparedSlots } from '../../memory/tiers/tier-limits.ts';
+import { leastDiskChunks, leastHostChunks, type Spared, sparedChunks } from '../../memory/tiers/tier-limits.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { isAllOnGPU, needBelow } from '../compile/candidate.ts';
@@ -12,8 +12,8 @@ import type { Machine } from './machine.ts';
 interface SharesBelow {
   /** Chunks that host memory holds. */
   readonly hostSlots: number;
-  /** Chunks of new values that may lie in it beside them. */
-  readonly beside: number;
+  /** Room for new values beside them. */
+  readonly beside: Spared;
   readonly homes: StashHomes;
 }
 
@@ -21,7 +21,7 @@ interface SharesBelow {
 export function sharesBelow(fit: Fit, { disk }: Machine, hostBytes: number): SharesBelow {
   if (!isAllOnGPU(fit)) return divideBelow(fit, disk?.bytes, hostBytes);
   const homes = { offsets: [], onHost: 0, onDisk: 0, readers: 0, readerBytes: 0 };
-  return { hostSlots: Math.max(needBelow(fit).held, 1), beside: 0, homes };
+  return { hostSlots: Math.max(needBelow(fit).held, 1), beside: { chunks: 0, slots: 0, onDisk: false }, homes };
 }
 
 /** Where all lies that a run has below the GPU, copies too. Errors: HoldfastError where host memory and disk are too small, with what would do. */
@@ -49,5 +49,6 @@ export function divideBelow(fit: Fit, diskBytes: number | undefined, hostBytes: 
         `--host-memory ${Math.ceil(all / 1e6)}MB would do`,
     );
   }
-  return { hostSlots: held, beside: sparedSlots(slots, need.held, need.largestPut), homes };
+  const { held: all, largestPut, updates } = need;
+  return { hostSlots: held, beside: sparedChunks({ slots, blocks, held: all, largestPut, updates }), homes };
 }

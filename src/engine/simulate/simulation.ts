@@ -111,8 +111,8 @@ export class Simulation {
       if (isOnHost(operation)) return hostSecondsOn(machine, operation, owned);
       return arithmetic * secondsOn(machine, operation, owned);
     });
-    const room = hostIsLimited && durable && updatesAhead(fit) ? beside : 0;
-    const onHost = { aside: updatesAside(fit), operations: pass.operations, seconds: this.#seconds, room };
+    const ahead = hostIsLimited && durable && updatesAhead(fit) ? beside : undefined;
+    const onHost = { aside: updatesAside(fit), operations: pass.operations, seconds: this.#seconds, ahead };
     this.#host = new SimulatedHostOptimizer(this.#link, this.#tiers, onHost);
     const { update } = pass;
     this.#completions = new Map(durable ? update?.completions.map((found) => [found.moment, found]) : []);
@@ -380,7 +380,7 @@ export class Simulation {
 
   #nextUse(id: number): number {
     const loads = this.#schedule.loadsOf.get(id);
-    if (!loads) return Number.POSITIVE_INFINITY;
+    if (!loads || this.#host.isMade(id)) return Number.POSITIVE_INFINITY;
     const now = this.#base + this.#moment;
     return loads.find((load) => load > now) ?? at(loads, 0) + this.#schedule.plan.moments.length;
   }
@@ -392,7 +392,7 @@ export class Simulation {
     let ahead = this.#readAhead;
     for (let i = 0; i < this.#loads.length && ahead > 0; i++) {
       const { id } = at(this.#loads, (Math.max(0, first) + i) % this.#loads.length);
-      if (this.#slots.has(id) || this.#link.isGoingDown(id)) continue;
+      if (this.#slots.has(id) || this.#link.isGoingDown(id) || this.#host.isMade(id)) continue;
       this.#tiers.prefetch(id, this.#link.now);
       ahead--;
     }

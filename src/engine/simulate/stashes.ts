@@ -123,6 +123,17 @@ export class SimulatedBelow {
     this.#chunks.change(chunk);
   }
 
+  /** A chunk: see `SimulatedTiers`. */
+  isOnDisk(chunk: number): boolean {
+    return this.#chunks.isOnDisk(chunk);
+  }
+  stow(chunk: number, made: SimulatedTask): SimulatedTask {
+    return this.#chunks.stow(chunk, made);
+  }
+  putStowed(chunk: number, written: SimulatedTask): void {
+    this.#chunks.putStowed(chunk, written);
+  }
+
   prefetch(id: number, now: SimulatedTask | undefined): void {
     if (id < this.#count) this.#chunks.prefetch(id, now);
     else this.#stashes.prefetch(id - this.#count, now, this.#chunks);

@@ -98,6 +98,30 @@ export class SimulatedTiers implements DiskQueues {
     value.written = undefined;
   }
 
+  isOnDisk(id: number): boolean {
+    return this.#values.get(id)?.onDisk === true;
+  }
+
+  /** What was made of a value goes to disk beside it, behind `made`, and it leaves host memory. Returns what is there behind. */
+  stow(id: number, made: SimulatedTask): SimulatedTask {
+    const value = this.#values.get(id);
+    if (value?.onDisk) this.#leave(id, value);
+    return this.#write(id, made);
+  }
+
+  /** What was stowed takes the place of the value. */
+  putStowed(id: number, written: SimulatedTask): void {
+    const value = this.#values.get(id);
+    if (value) this.#leave(id, value);
+    this.#values.set(id, { here: false, read: undefined, onDisk: true, written });
+  }
+
+  #leave(id: number, value: Value): void {
+    if (this.#here.delete(id)) this.#free++;
+    value.here = false;
+    value.read = undefined;
+  }
+
   /** Begins to read a value, if there is room or what is in it is needed later. */
   prefetch(id: number, now: SimulatedTask | undefined): void {
     const value = this.#values.get(id);

@@ -20,9 +20,9 @@ import { DiskTier } from './disk-tier.ts';
 import { HostPlacement, NOWHERE } from './host-placement.ts';
 import { HostTier, NO_OWNER, type Slot } from './host-tier.ts';
 import { PendingReads } from './pending-reads.ts';
-import { type ChunkValue, type NewValue, Puts, type Puttable } from './puts.ts';
+import { type ChunkValue, type NewValue, Puts, type Puttable, type Stowed } from './puts.ts';
 import { StopWatch } from './stop-watch.ts';
-import { type BackingOptions, checkLimits, LARGEST_PUT, sparedSlots } from './tier-limits.ts';
+import { type BackingOptions, checkLimits, LARGEST_PUT, type Spared, sparedChunks } from './tier-limits.ts';
 import { WaitQueue } from './wait-queue.ts';
 
 export interface Ledger {
@@ -44,6 +44,12 @@ export interface Ledger {
 /** Where a valid copy lies below the GPU. */
 export type TierState = 'nothing' | 'zero' | 'host' | 'disk' | 'both';
 
+/** Gets the bytes of chunks, and of rooms for new values. */
+type UpdateWork = (
+  bytes: readonly Uint8Array<ArrayBuffer>[],
+  rooms: readonly Uint8Array<ArrayBuffer>[],
+) => Promise<void> | void;
+
 interface Chunk extends Puttable {
   /** Ends when what changes its value in place is done: until then its bytes are that work's alone. */
   updating: Promise<void> | undefined;
@@ -62,8 +68,8 @@ export class Backing {
   readonly #reads: PendingReads;
   readonly #puts: Puts;
   readonly #roomWatch = new StopWatch();
-  /** Slots for values that are made beside the old ones: see `sparedSlots`. */
-  readonly spare: number;
+  /** Room for values that are made beside the old ones. */
+  readonly spare: Spared;
   #closing: Promise<void> | undefined;
   /** Ends when the update before has its room. */
   #updateRoom: Promise<void> = Promise.resolve();
@@ -76,7 +82,7 @@ export class Backing {
     const blocks = disk ? Math.floor(Math.min(disk.bytes, options.diskLimit ?? disk.bytes) / chunkBytes) : 0;
     checkLimits(options, slots, blocks, largestPut);
     this.chunks = chunks;
-    this.spare = sparedSlots(slots, held, largestPut);
+    this.spare = sparedChunks({ slots, blocks, held, largestPut, updates: options.updates ?? 0 });
     this.#chunkBytes = chunkBytes;
     this.#largestPut = slots < held ? largestPut : Number.POSITIVE_INFINITY;
     this.#host = new HostTier(slots, chunkBytes, () => this.#queue.advance(), options.allocate);
@@ -158,12 +164,30 @@ export class Backing {
    * their room one after the other and work side by side. Errors: as `fetch`, and then nothing has changed; and those of
    * `work`, behind which the values of its chunks are worth nothing.
    */
-  async update(
+  async update(chunks: readonly { readonly chunk: number; readonly kept: boolean }[], work: UpdateWork): Promise<void> {
+    await this.#alone(chunks, 0, work);
+  }
+
+  /**
+   * As `update`, of values that stay as they are: `work` makes others of them, in so many rooms, as of `takeRoom`, and values give way
+   * to these if need be. Returns the rooms; where it fails there are none.
+   */
+  make(chunks: readonly number[], rooms: number, work: UpdateWork): Promise<readonly Uint8Array<ArrayBuffer>[]> {
+    return this.#alone(
+      chunks.map((chunk) => ({ chunk, kept: true })),
+      rooms,
+      work,
+    );
+  }
+
+  async #alone(
     chunks: readonly { readonly chunk: number; readonly kept: boolean }[],
-    work: (bytes: readonly Uint8Array<ArrayBuffer>[]) => Promise<void> | void,
-  ): Promise<void> {
+    roomCount: number,
+    work: UpdateWork,
+  ): Promise<readonly Uint8Array<ArrayBuffer>[]> {
     const done = deferred<void>();
     const held: Slot[] = [];
+    const rooms: Uint8Array<ArrayBuffer>[] = [];
     const before = this.#updateRoom;
     const room = deferred<void>();
     this.#updateRoom = room.promise;
@@ -179,6 +203,7 @@ export class Backing {
           this.#host.hold(slot);
           held.push(slot);
         }
+        while (rooms.length < roomCount) rooms.push(await this.#puts.claimRoom());
         for (const record of records) record.updating = done.promise;
       } finally {
         room.resolve();
@@ -186,7 +211,10 @@ export class Backing {
       // Lent to what awaited them in this turn.
       while (held.some(({ lent }) => lent)) await this.#host.turnEnd();
       try {
-        await work(held.map(({ bytes }) => bytes));
+        await work(
+          held.map(({ bytes }) => bytes),
+          rooms,
+        );
       } catch (error) {
         // Half done: no value is better than a wrong one.
         records.forEach((record, i) => {
@@ -202,6 +230,10 @@ export class Backing {
     };
     try {
       await this.#queue.track(run());
+      return rooms;
+    } catch (error) {
+      for (const room of rooms) this.giveRoomBack(room);
+      throw error;
     } finally {
       for (const record of records) if (record.updating === done.promise) record.updating = undefined;
       done.resolve();
@@ -259,6 +291,33 @@ export class Backing {
     this.#puts.giveRoomBack(bytes);
   }
 
+  /**
+   * The value that was made in a room for a chunk goes to disk, and the room is given back: it is to be put, or dropped. Undefined, and
+   * it is where it was, where no block is left. Errors: HoldfastError, and it is there, too.
+   */
+  stow(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<Stowed | undefined> {
+    return this.#queue.track(this.#puts.stow(chunk, bytes));
+  }
+
+  /** What was stowed for a chunk takes the place of its value, at once. */
+  putStowed(id: number, value: Stowed): void {
+    const chunk = this.#chunk(id);
+    assert(!chunk.updating, `chunk ${id} gets a value while it is updated`);
+    chunk.calls++;
+    this.#puts.putStowed({ chunk, call: chunk.calls }, value);
+  }
+
+  /** What was stowed is not wanted. */
+  dropStowed(value: Stowed): void {
+    this.#puts.dropStowed(value);
+  }
+
+  /** Of a chunk that lies on disk, too, nothing stays in host memory. */
+  leaveHost(chunk: number): void {
+    this.#placement.leaveIfClean(this.#chunk(chunk));
+    this.#queue.advance();
+  }
+
   get ledger(): Ledger {
     const hostBytes = this.#host.slots.length * this.#chunkBytes;
     return {
@@ -301,7 +360,8 @@ export class Backing {
     const used = this.#disk?.used ?? 0;
     assert(blocks.size <= used, `${used} blocks in use, ${blocks.size} with owners`);
     if (!this.#queue.isIdle) return;
-    assert(blocks.size === used, `${used} blocks in use, ${blocks.size} with owners, nothing under way`);
+    const owned = blocks.size + this.#puts.stowed;
+    assert(owned === used, `${used} blocks in use, ${owned} with owners, nothing under way`);
     assert(
       this.#host.slots.filter(({ holds }) => holds > 0).length === this.#puts.rooms,
       'a slot is held, nothing under way',

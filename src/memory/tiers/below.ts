@@ -7,9 +7,9 @@ import { finishing, HoldfastError } from '../../util/errors.ts';
 import { Backing, type Ledger, type TierState } from './backing.ts';
 import type { DiskFile } from './disk-file.ts';
 import type { ChunkValue } from './puts.ts';
-import { bytesBelow, leastHostBytes, type NeedBelow, sharesOf } from './shares.ts';
+import { blockBytes, bytesBelow, leastHostBytes, type NeedBelow, sharesOf } from './shares.ts';
 import { StashTier } from './stash-tier.ts';
-import type { BackingOptions } from './tier-limits.ts';
+import type { BackingOptions, Spared } from './tier-limits.ts';
 
 export interface BelowOptions extends Pick<BackingOptions, 'allocate' | 'copyBytes'> {
   /** Bytes. @default no limit */
@@ -31,7 +31,9 @@ export class Below {
   /** Opens the file. Errors: HoldfastError when there is too little of either, naming what would do. */
   static async open(need: NeedBelow, { host, disk, allocate, copyBytes }: BelowOptions): Promise<Below> {
     const hostBytes = host ?? Number.POSITIVE_INFINITY;
-    const all = bytesBelow(need) + need.largestPut * need.chunkBytes;
+    const putBytes = need.largestPut * need.chunkBytes;
+    const all =
+      bytesBelow(need) + (hostBytes < bytesBelow(need) ? blockBytes(need) - need.held * need.chunkBytes : putBytes);
     const diskBytes = disk ? Math.min(disk.limit ?? all, all) : 0;
     const shares = sharesOf(need, { host: hostBytes, disk: diskBytes });
     if (!shares) throw tooLittle(need, hostBytes, diskBytes);
@@ -94,7 +96,7 @@ export class Below {
   }
 
   /** See `Backing.spare`. */
-  get spare(): number {
+  get spare(): Spared {
     return this.chunks.spare;
   }
 
@@ -115,6 +117,31 @@ export class Below {
 
   update(...work: Parameters<Backing['update']>): Promise<void> {
     return this.chunks.update(...work);
+  }
+
+  /** See `Backing.make`. */
+  make(...work: Parameters<Backing['make']>): ReturnType<Backing['make']> {
+    return this.chunks.make(...work);
+  }
+
+  /** See `Backing.stow`. */
+  stow(...value: Parameters<Backing['stow']>): ReturnType<Backing['stow']> {
+    return this.chunks.stow(...value);
+  }
+
+  /** See `Backing.putStowed`. */
+  putStowed(...value: Parameters<Backing['putStowed']>): void {
+    this.chunks.putStowed(...value);
+  }
+
+  /** See `Backing.dropStowed`. */
+  dropStowed(value: Parameters<Backing['dropStowed']>[0]): void {
+    this.chunks.dropStowed(value);
+  }
+
+  /** See `Backing.leaveHost`. */
+  leaveHost(chunk: number): void {
+    this.chunks.leaveHost(chunk);
   }
 
   setOrder(nextUse: (chunk: number) => number): void {

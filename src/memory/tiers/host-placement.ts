@@ -129,6 +129,11 @@ export class HostPlacement {
     while (slot.lent) await this.#host.turnEnd();
   }
 
+  /** What lies below its slot too, and is counted on by nothing, leaves it. */
+  leaveIfClean(chunk: Located): void {
+    if (isClean(chunk) && chunk.slot?.holds === 0) this.#leave(chunk);
+  }
+
   /** The value is dead, wherever it lies. */
   vacate(chunk: Located): void {
     this.#leave(chunk);

@@ -28,6 +28,11 @@ export interface Puttable extends Loadable {
   applied: number;
 }
 
+/** A value that was made in a room, and lies on disk now: no chunk's yet. */
+export interface Stowed {
+  readonly block: number;
+}
+
 export interface NewValue {
   readonly chunk: Puttable;
   readonly bytes: Uint8Array<ArrayBuffer>;
@@ -45,6 +50,7 @@ export class Puts {
   readonly #copyBytes: CopyBytes;
   /** Slots that values are made in, by their bytes. */
   readonly #rooms = new Map<Uint8Array<ArrayBuffer>, Slot>();
+  readonly #stowed = new Set<Stowed>();
 
   constructor(
     placement: HostPlacement,
@@ -71,6 +77,54 @@ export class Puts {
     return slot?.bytes;
   }
 
+  /** As `takeRoom`, where a value gives way if need be: the one that is needed last, once it is on disk. */
+  async claimRoom(): Promise<Uint8Array<ArrayBuffer>> {
+    const claim =
+      (this.#queue.isEmpty ? this.#placement.claimAny() : undefined) ??
+      (await this.#queue.wait(() => this.#placement.claimAny()));
+    const { slot } = claim;
+    try {
+      await this.#placement.empty(claim);
+    } catch (error) {
+      this.#host.release(slot);
+      this.#queue.advance();
+      throw error;
+    }
+    this.#rooms.set(slot.bytes, slot);
+    return slot.bytes;
+  }
+
+  /** See `Backing.stow`. */
+  async stow(chunk: number, bytes: Uint8Array<ArrayBuffer>): Promise<Stowed | undefined> {
+    const place = this.#placement.claimBlock();
+    if (!place) return undefined;
+    try {
+      await this.#disk?.write(place.block, chunk, bytes);
+    } catch (error) {
+      this.#placement.giveBack(place);
+      throw error;
+    }
+    this.giveRoomBack(bytes);
+    this.#stowed.add(place);
+    return place;
+  }
+
+  /** See `Backing.putStowed`. */
+  putStowed({ chunk, call }: Omit<NewValue, 'bytes'>, value: Stowed): void {
+    assert(this.#stowed.delete(value), 'a value is put that is stowed no more');
+    chunk.applied = call;
+    this.forget(chunk);
+    chunk.block = value.block;
+    this.#queue.advance();
+  }
+
+  /** See `Backing.dropStowed`. */
+  dropStowed(value: Stowed): void {
+    assert(this.#stowed.delete(value), 'a value is given up that is stowed no more');
+    this.#placement.giveBack(value);
+    this.#queue.advance();
+  }
+
   /** See `Backing.giveRoomBack`. */
   giveRoomBack(bytes: Uint8Array<ArrayBuffer>): void {
     this.#host.release(this.#leaveRoom(bytes));
@@ -80,6 +134,11 @@ export class Puts {
   /** Slots that are held for values that are made in them. */
   get rooms(): number {
     return this.#rooms.size;
+  }
+
+  /** Blocks of values that are no chunk's yet. */
+  get stowed(): number {
+    return this.#stowed.size;
   }
 
   #leaveRoom(bytes: Uint8Array<ArrayBuffer>): Slot {

@@ -19,7 +19,10 @@ export interface NeedBelow {
   readonly largestPut: number;
   /** Chunks that an update there holds; 0 where nothing is updated there. */
   readonly updates: number;
-  /** Chunks of new values that may be made there beside the old ones, where memory is left; nothing needs them. @default none */
+  /**
+   * Chunks of new values that may be made there beside the old ones, where memory is left, or on disk where that is used; nothing needs
+   * them. @default none
+   */
   readonly beside?: number;
   /** Of each piece of an activation. */
   readonly stashes: readonly number[];
@@ -96,6 +99,10 @@ export function stashHomes(stashes: readonly number[], { host, disk }: TierBytes
   return onDisk <= disk ? { offsets, onHost: all - onDisk, onDisk, readers, readerBytes } : undefined;
 }
 
+/** Bytes of all blocks that chunks use: those of a put and of new values beside them. */
+export const blockBytes = ({ held, largestPut, beside = 0, chunkBytes }: Omit<NeedBelow, 'stashes'>): number =>
+  (held + largestPut + beside) * chunkBytes;
+
 /** Bytes of everything, however it is divided. */
 export const bytesBelow = ({ held, chunkBytes, stashes }: NeedBelow): number => held * chunkBytes + sum(stashes);
 
@@ -131,7 +138,7 @@ export function sharesOf(need: NeedBelow, { host, disk }: TierBytes): Shares | u
     const homes = given >= 0 ? stashHomes(stashes, { host: given, disk }) : undefined;
     if (!homes) continue;
     const taken = homes.onHost + homes.readers * homes.readerBytes;
-    const forChunks = { host: host - taken, disk: Math.min(disk - homes.onDisk, blocks) };
+    const forChunks = { host: host - taken, disk: Math.min(disk - homes.onDisk, blockBytes(need)) };
     const slots = Math.floor(forChunks.host / chunkBytes);
     if (Math.floor(forChunks.disk / chunkBytes) >= leastDiskChunks(held, slots, largestPut)) {
       return { chunks: forChunks, stashes: { host: taken, disk: homes.onDisk } };

@@ -37,9 +37,38 @@ export function leastHostChunks(chunks: number, hasDisk: boolean, updates = 0): 
   return hasDisk ? Math.min(chunks, updates + 2) : chunks;
 }
 
-/** Of so many slots, those that no value needs, nor a put; none where memory has no limit, of which nothing more than is needed is taken. */
-export const sparedSlots = (slots: number, held: number, largestPut: number): number =>
-  Number.isFinite(slots) ? Math.max(0, slots - held - largestPut) : 0;
+/** Chunks that new values may have beside the old ones. */
+export interface Spared {
+  /** In slots and blocks. */
+  readonly chunks: number;
+  /** In slots. */
+  readonly slots: number;
+  /** Whether values that are read from disk for it give way in host memory. */
+  readonly onDisk: boolean;
+}
+
+/** What an update that is made beside the values that it is of holds beside these: what it makes, and what the one before it did. */
+const slotsToMake = (updates: number): number => 2 * (updates - 1);
+
+/**
+ * Of so many slots and blocks, what no value needs, nor a put; none where memory has no limit, of which nothing more than is needed is
+ * taken. Where slots do not hold all, values are made in them that go to blocks, beside what works there anyway.
+ */
+export function sparedChunks(
+  found: Readonly<Record<'slots' | 'blocks' | 'held' | 'largestPut' | 'updates', number>>,
+): Spared {
+  const { slots, blocks, held, largestPut, updates } = found;
+  const none = { chunks: 0, slots: 0, onDisk: false };
+  if (!Number.isFinite(slots)) return none;
+  if (slots >= held) {
+    const spared = Math.max(0, slots - held - largestPut);
+    return { chunks: spared, slots: spared, onDisk: false };
+  }
+  const left = slots - leastHostChunks(held, true, updates) - slotsToMake(updates);
+  const chunks = slots + blocks - held - largestPut;
+  if (updates === 0 || left < 0 || chunks <= 0) return none;
+  return { chunks, slots: Math.min(chunks, left >> 1), onDisk: true };
+}
 
 /** Blocks without which they cannot run, with so many slots. Never more than chunks + largestPut for long. */
 export function leastDiskChunks(chunks: number, hostChunks: number, largestPut = LARGEST_PUT): number {

@@ -22,6 +22,7 @@ import type { Kind } from '../../memory/layout/kinds.ts';
 import { linearBound } from '../../memory/plan/bound.ts';
 import { findGaps } from '../../memory/plan/gaps.ts';
 import { mostHere } from '../../memory/plan/plan.ts';
+import { blockBytes } from '../../memory/tiers/shares.ts';
 import { type Model, optimizedOn } from '../../nn/model.ts';
 import { at } from '../../util/at.ts';
 import { traceGeneration } from '../inference/generation-workload.ts';
@@ -254,17 +255,18 @@ function figuresWithin(
     return chunks * map.chunkBytes;
   };
   const updatesBelow = trace.moments.some(({ onHost = [] }) => onHost.length > 0);
-  const { held, largestPut } = needBelow(fit);
+  const need = needBelow(fit);
+  const besideSlots = beside.onDisk ? 0 : beside.slots;
   // What is in host memory may have a copy there as well.
-  const blocks = hostSlots < held ? held + largestPut : 0;
+  const ofBlocks = hostSlots < need.held ? blockBytes(need) : 0;
   const ofReaders = homes.onHost + homes.readers * homes.readerBytes;
-  const fileBytes = Math.min(disk ?? 0, blocks * map.chunkBytes + homes.onDisk);
+  const fileBytes = Math.min(disk ?? 0, ofBlocks + homes.onDisk);
   return {
     tiers: {
       gpu: onGPU(fit, plan),
       host: {
-        ...{ ...peaks.host.figures(map.chunkBytes), activations: ofReaders, other: beside * map.chunkBytes },
-        all: (hostSlots + beside) * map.chunkBytes + ofReaders,
+        ...{ ...peaks.host.figures(map.chunkBytes), activations: ofReaders, other: besideSlots * map.chunkBytes },
+        all: (hostSlots + besideSlots) * map.chunkBytes + ofReaders,
       },
       disk: { ...peaks.disk.figures(map.chunkBytes), activations: homes.onDisk, other: 0, all: fileBytes },
     },

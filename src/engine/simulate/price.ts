@@ -4,11 +4,12 @@
 import { leastSecondsOf, secondsOf, workOf } from '../compile/estimates.ts';
 import type { Fit } from '../compile/fitted.ts';
 import type { Pass } from '../compile/pass.ts';
-import { schedule } from '../compile/schedule.ts';
+import { type PassSchedule, schedule } from '../compile/schedule.ts';
 import type { Price } from '../compile/way-search.ts';
 import type { AdapterLimits } from '../compile/workload.ts';
-import { machineOf } from './machine.ts';
-import { simulate } from './simulate.ts';
+import { type Machine, machineOf } from './machine.ts';
+import { finished, STEPS } from './simulate.ts';
+import { Simulation } from './simulation.ts';
 
 /** `most`: what takes as many seconds is infinite. @default no limit */
 export function priceOf(fit: Fit, pass: Pass, limits: AdapterLimits, most = Number.POSITIVE_INFINITY): Price {
@@ -23,9 +24,31 @@ export function priceOf(fit: Fit, pass: Pass, limits: AdapterLimits, most = Numb
   // What other ranks do has no clock here.
   const isAlone = pass.operations.every(({ op }) => op !== 'collective');
   const seconds = isAlone
-    ? simulate(fit, pass, plan, machineOf(limits), Number.POSITIVE_INFINITY, undefined, 1, most).seconds
+    ? simulatedSeconds(fit, pass, plan, machineOf(limits), most)
     : secondsOf(work, traffic, rates);
   return seconds < most ? { seconds, launchSeconds, waited: seconds - least, traffic } : tooMuch({ launchSeconds });
+}
+
+/** Behind so many operations everything repeats itself from the second step on. */
+const MANY_OPERATIONS = 600;
+/** Beside what it brings of what is on the GPU from then on, a first step takes at most so many times what others do, about. */
+const FIRST = 1.05;
+
+/** By as few steps as tell it; infinite where it is not less than `most`, of which the first of them may be enough. */
+function simulatedSeconds(fit: Fit, pass: Pass, schedule: PassSchedule, machine: Machine, most: number): number {
+  const { steps, start } = schedule.plan;
+  const { upBytesPerSecond, answerSeconds = 0, copySeconds = 0 } = machine.link;
+  const arriving = start.length * (fit.map.chunkBytes / upBytesPerSecond + copySeconds + answerSeconds);
+  const one = new Simulation({ fit, pass, schedule, hostBytes: Number.POSITIVE_INFINITY }, machine);
+  const behind = pass.operations.length < MANY_OPERATIONS ? STEPS : 1;
+  for (let i = 0; i < steps * behind; i++) {
+    const until = one.end + FIRST * most + (i < steps ? arriving : 0);
+    finished(one.runStep(until));
+    if (one.end >= until) return Number.POSITIVE_INFINITY;
+  }
+  const { end } = one;
+  for (let i = 0; i < steps; i++) finished(one.runStep(end + steps * most));
+  return (one.end - end) / steps;
 }
 
 /** Prices that were asked for before, of fits that a search comes back to. */

@@ -29,20 +29,24 @@ export function priceOf(fit: Fit, pass: Pass, limits: AdapterLimits, most = Numb
   return seconds < most ? { seconds, launchSeconds, waited: seconds - least, traffic } : tooMuch({ launchSeconds });
 }
 
-/** Behind so many operations everything repeats itself from the second step on. */
-const MANY_OPERATIONS = 600;
-/** Beside what it brings of what is on the GPU from then on, a first step takes at most so many times what others do, about. */
-const FIRST = 1.05;
+/** What one slot more would save of a step that takes so much, by what its plan would move less. */
+export function slotSeconds(fit: Fit, pass: Pass, { rates }: AdapterLimits, { seconds, traffic }: Price): number {
+  const { moved } = schedule(pass.trace, fit.slots + 1, 'planned', pass.extra);
+  const still = secondsOf(workOf(pass, rates), 0, rates);
+  return (Math.max(0, seconds - still) * (traffic - moved.h2d - moved.d2h)) / traffic;
+}
 
-/** By as few steps as tell it; infinite where it is not less than `most`, of which the first of them may be enough. */
+/** Beside what it brings of what is on the GPU from then on, a step before all repeats itself takes at most so many times what others do, about. */
+const BEFORE = 1.05;
+
+/** Infinite where it is not less than `most`, of which the first of the steps that are followed may be enough. */
 function simulatedSeconds(fit: Fit, pass: Pass, schedule: PassSchedule, machine: Machine, most: number): number {
   const { steps, start } = schedule.plan;
   const { upBytesPerSecond, answerSeconds = 0, copySeconds = 0 } = machine.link;
   const arriving = start.length * (fit.map.chunkBytes / upBytesPerSecond + copySeconds + answerSeconds);
   const one = new Simulation({ fit, pass, schedule, hostBytes: Number.POSITIVE_INFINITY }, machine);
-  const behind = pass.operations.length < MANY_OPERATIONS ? STEPS : 1;
-  for (let i = 0; i < steps * behind; i++) {
-    const until = one.end + FIRST * most + (i < steps ? arriving : 0);
+  for (let i = 0; i < STEPS * steps; i++) {
+    const until = one.end + BEFORE * most + (i < steps ? arriving : 0);
     finished(one.runStep(until));
     if (one.end >= until) return Number.POSITIVE_INFINITY;
   }

@@ -16,11 +16,11 @@ import { linkBytesOf, type Rates } from './rates.ts';
 import { type ActivationChoice, updatesOnHost, type Workload } from './workload.ts';
 
 /** What a sparing way takes beside its operations, about: its many small ones read and add up the same chunks again. */
-const SPARING = 1.1;
-/** How often a byte of chunks that has no room is moved, where its copy below is kept and where it must be written first, about. */
-const MOVED = { durable: 1.05, other: 2.1 } as const;
-/** For so many chunks there is room, in slots and staging, where some move; and so many dispatches a chunk has, about. */
-const LEAST_CHUNKS = 8;
+const SPARING = 1.02;
+/** Beside a chunk's bytes: how much of an answer is waited for with each that moves, about. */
+const WAITED_A_CHUNK = 0.15;
+/** For so many chunks there is room at once, in slots and staging, where some move; and so many dispatches a chunk has, about. */
+export const AT_ONCE = 8;
 const CHUNK_DISPATCHES = 6;
 /** How often a byte of parameters and gradients that has no room is moved in each further round of micro-batches, about. */
 const MOVED_EACH_ROUND = 1.7;
@@ -28,7 +28,7 @@ const MOVED_EACH_ROUND = 1.7;
  * Where copies are beside arithmetic: of what activations move, the share that is waited for all the same, and of chunks, about; and
  * how many of their pieces wait for an answer while the GPU has nothing to do.
  */
-const WAITED = { activations: 0.3, chunks: 0.9, answers: 0.7 } as const;
+const WAITED = { activations: 0.5, chunks: 0.9, answers: 0.7 } as const;
 
 /** What takes time. */
 export interface PassWork {
@@ -91,7 +91,9 @@ export interface Mixture {
 export interface Estimated {
   readonly mixture: Mixture;
   readonly seconds: number;
-  /** Seconds if all chunks stayed, and nothing were waited for. */
+  /** Seconds if all chunks stayed. */
+  readonly still: number;
+  /** And if nothing were waited for, either. */
   readonly least: number;
   readonly bytes: number;
 }
@@ -135,7 +137,8 @@ export class Estimates<P extends Passes> {
   readonly #known: Known;
   readonly #budget: number;
   readonly #rates: Rates;
-  readonly #moves: number;
+  readonly #durable: boolean;
+  #ranked: readonly Estimated[] | undefined;
 
   constructor(workload: Workload<P>, choice: ActivationChoice<P>, map: ChunkMap, within: EstimateWithin) {
     this.#choice = choice;
@@ -146,7 +149,7 @@ export class Estimates<P extends Passes> {
     known.set(choice.menu, before);
     this.#known = before.get(within.rates) ?? measure(workload, choice, map, within.rates);
     before.set(within.rates, this.#known);
-    this.#moves = within.durable ? MOVED.durable : MOVED.other;
+    this.#durable = within.durable;
   }
 
   /** Of a pass in which all activations are kept. */
@@ -154,16 +157,21 @@ export class Estimates<P extends Passes> {
     return this.#known.base.dispatches;
   }
 
-  /** All mixtures whose later blocks keep no less than the earlier ones: the later are the first that the backward pass needs. */
-  mixtures(counts: readonly number[]): Mixture[] {
+  /** All mixtures, the most promising first: of equals what keeps less, and what keeps more in later blocks, which the backward pass needs first. */
+  inOrder(): readonly Estimated[] {
+    this.#ranked ??= this.#mixtures()
+      .map((mixture) => this.of(mixture))
+      .filter(({ seconds }) => Number.isFinite(seconds))
+      .sort((a, b) => a.seconds - b.seconds || a.bytes - b.bytes || b.mixture.late.kept - a.mixture.late.kept);
+    return this.#ranked;
+  }
+
+  #mixtures(): Mixture[] {
     const { facts } = this.#known;
     const blocks = this.#choice.modes.length;
+    const counts = Array.from({ length: blocks - 1 }, (_, i) => i + 1);
     return facts.flatMap((early) =>
-      facts.flatMap((late) => {
-        if (late !== early && late.kept < early.kept) return [];
-        const some = early === late ? [blocks] : counts.filter((count) => count > 0 && count < blocks);
-        return some.map((count) => ({ early, late, count }));
-      }),
+      facts.flatMap((late) => (early === late ? [blocks] : counts).map((count) => ({ early, late, count }))),
     );
   }
 
@@ -171,30 +179,6 @@ export class Estimates<P extends Passes> {
   uniform(): Mixture[] {
     const count = this.#choice.modes.length;
     return this.#known.facts.map((fact) => ({ early: fact, late: fact, count }));
-  }
-
-  /** Those that differ in one thing: so many blocks more or fewer in each mode, or another mode in some of them. */
-  nextTo(mixture: Mixture, step: number): Mixture[] {
-    const { facts } = this.#known;
-    const blocks = this.#choice.modes.length;
-    const { early, late, count } = mixture;
-    const isUniform = early === late;
-    const counts = isUniform ? [] : [count - step, count + step].filter((n) => n > 0 && n < blocks);
-    const others = facts.filter((fact) => fact !== early && fact !== late);
-    // What is all alike may begin to differ at either end.
-    const part = isUniform ? [step, blocks - step].filter((n) => n > 0 && n < blocks) : [count];
-    return [
-      ...counts.map((count) => ({ ...mixture, count })),
-      ...facts.flatMap((fact) =>
-        isUniform && fact === early ? [] : [{ ...mixture, early: fact, late: fact, count: blocks }],
-      ),
-      ...part.flatMap((count) =>
-        others.flatMap((other) => [
-          { ...mixture, early: other, count },
-          { ...mixture, late: other, count },
-        ]),
-      ),
-    ];
   }
 
   ofAll(workload: Workload<P>): EstimatedWay<P> {
@@ -241,8 +225,8 @@ export class Estimates<P extends Passes> {
       ...{ busy: mixed('busy'), dispatches: mixed('dispatches') },
       ...{ moved: mixed('moved'), pieces: mixed('pieces') },
     };
-    const least = leastSecondsOf(work, 0, this.#rates);
-    return { mixture, seconds: this.#secondsOf(work, live), least, bytes: live };
+    const [still, least] = [secondsOf(work, 0, this.#rates), leastSecondsOf(work, 0, this.#rates)];
+    return { mixture, seconds: this.#secondsOf(work, live), still, least, bytes: live };
   }
 
   /** With so many bytes of activations. */
@@ -253,15 +237,25 @@ export class Estimates<P extends Passes> {
     // Activations leave their memory to chunks before the update.
     const lacking = Math.max(0, needed.atPeak - room, needed.atEnd - this.#budget);
     const lackingInRounds = (this.#choice.rounds - 1) * Math.max(0, needed.eachRound - room);
-    const traffic = this.#moves * lacking + MOVED_EACH_ROUND * lackingInRounds;
-    return secondsOf(lacking > 0 ? this.#inChunksFor(room, work) : work, traffic, this.#rates);
+    // Moments come once a step; what a round uses, before the update as well. Down goes what is new, or all of it.
+    const up = lacking + Math.max(0, lacking - (needed.atEnd - needed.eachRound));
+    const down = this.#durable ? needed.atEnd : lacking;
+    const traffic = up + down + MOVED_EACH_ROUND * lackingInRounds;
+    const waited = this.secondsWaited(traffic, Math.min(this.#map.chunkBytes, room / AT_ONCE));
+    return secondsOf(lacking > 0 ? this.#inChunksFor(room, work) : work, traffic, this.#rates) + waited;
+  }
+
+  /** What is waited for beside the bytes themselves, where so many are moved in chunks of a size. */
+  secondsWaited(traffic: number, chunkBytes: number): number {
+    const { answerSeconds = 0, copySeconds = 0 } = this.#rates;
+    return (traffic / chunkBytes) * (copySeconds + WAITED_A_CHUNK * answerSeconds);
   }
 
   /** The work where chunks must be so small that some of them fit into the room. */
   #inChunksFor(room: number, work: PassWork): PassWork {
     const { chunkBytes, lists } = this.#map;
     const each = Math.max(...lists.map(({ chunks }) => chunks));
-    const more = each * Math.max(0, (LEAST_CHUNKS * chunkBytes) / room - 1);
+    const more = each * Math.max(0, (AT_ONCE * chunkBytes) / room - 1);
     return { ...work, dispatches: work.dispatches + CHUNK_DISPATCHES * more };
   }
 }

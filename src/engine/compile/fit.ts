@@ -11,7 +11,7 @@ import { chunkRange } from '../../memory/layout/layout.ts';
 import type { RoomBelow } from '../../memory/tiers/shares.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import { KnownPrices, priceOf } from '../simulate/price.ts';
+import { KnownPrices, priceOf, slotSeconds } from '../simulate/price.ts';
 import {
   arenaBytes,
   candidate,
@@ -38,7 +38,7 @@ import type { Fit } from './fitted.ts';
 import { type FitOptions, fitsBelow, isDurable, leastWithin, limitsWith } from './least.ts';
 import type { Passes } from './pass.ts';
 import { SizedFits, withSlots } from './sized.ts';
-import type { FindWay, FitWanted } from './way-search.ts';
+import type { FindWay, FitWanted, Price } from './way-search.ts';
 import { cheapest, firstWithin, leastWay, sparingWays } from './ways.ts';
 import { type ActivationChoice, type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
 
@@ -120,6 +120,8 @@ const within = <P extends Passes>(limits: AdapterLimits, sized: SizedFits<P>, du
     ...{ budget: sized.budget, durable, rates: limits.rates },
     price: (found: Fit<P>, { mainOf }: ActivationChoice<P>, most?: number) =>
       prices.of(found, (limit) => priceOf(found, mainOf(found.passes), limits, limit), most),
+    slotSeconds: (found: Fit<P>, { mainOf }: ActivationChoice<P>, price: Price) =>
+      slotSeconds(found, mainOf(found.passes), limits, price),
     withStaging: ({ workload, map, placements }: Fit<P>, staging: StagingSize) =>
       sized.of(measured(workload, map, placements, durable), staging),
   };

@@ -83,7 +83,7 @@ export class SizedFits<P extends Passes> {
     if (holdsAll(free, alone)) return withSlots(found, passes, alone, least, { free });
     const enough = Math.min(MOST_STAGING, Math.ceil(ENOUGH_STAGING / map.chunkBytes));
     const more = Math.min(enough, Math.floor(spare / SLOTS_PER_STAGING));
-    const staging = wanted ?? { down: Math.max(least.down, more), up: Math.max(least.up, more) };
+    const staging = wanted ?? { down: Math.max(least.down, more), up: Math.max(least.up, more, spare > 0 ? 2 : 1) };
     return withSlots(found, passes, room - staging.down - staging.up, staging, { free });
   }
 }

@@ -1,6 +1,7 @@
 // `WaySearch`: the search for the way to treat activations that takes the least time, among those of one order of micro-batches.
-// The most promising by estimate (estimates.ts) are fitted, planned and priced in seconds, the best of them in chunks of fewer
-// pieces, too; then what is next to the best, and to those that are about as good, in modes, in chunks, in the head's rows.
+// The most promising by estimate (estimates.ts) is fitted, planned and priced in seconds; from there one thing is changed at a time
+// for as long as that takes less time: its staging; its modes, by what they take and what the slots are worth that they leave or need;
+// its chunks; the rows of its head.
 //
 // What cannot be better is not priced to the end: see `most` of `FindWay.price`.
 
@@ -10,7 +11,9 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { at } from '../../util/at.ts';
 import type { StagingSize } from './candidate.ts';
 import {
+  AT_ONCE,
   type Estimated,
+  type EstimatedWay,
   Estimates,
   type EstimateWithin,
   leastSecondsOf,
@@ -21,35 +24,35 @@ import {
 import type { Passes } from './pass.ts';
 import type { ActivationChoice, Workload } from './workload.ts';
 
-/** Pairs of modes whose best mixture is fitted and planned in full, and operations of their passes in all: of a large model, a plan takes tens of milliseconds. */
-export const FINALISTS = { least: 2, most: 12, operations: 1800 } as const;
-const MOST_TRIED = 16;
-/** What is tried next to the best of them: of small passes, which are planned at once, many times as much as of large ones. */
-const REFINED = 1 / 18;
-const MOST_REFINED = 96;
-/** What takes so many times as long as the best may lead to what is better than that; of large passes a plan of it takes too long. */
+/** Dispatches of a pass of which a plan takes so little time that more is tried. */
+const SMALL = 150;
+/** What is fitted and priced to begin with, where it is small and where it is not. */
+const BEGINNINGS = { small: 6, large: 1 } as const;
+/** So many of what promises to be better may not be, one after the other. */
+const MOST_WORSE = { small: 5, large: 2 } as const;
+/** Sparing ways that are tried, and what they must promise of a step's time. */
+const MOST_SPARING = { small: 3, large: 1 } as const;
+const WORTH_SPARING = { small: 0, large: 0.02 } as const;
+/** Chunks in fewer pieces that are tried. */
+const MOST_MAPS = { small: Number.POSITIVE_INFINITY, large: 1 } as const;
+/** What takes so many times as long as the best may lead to what is better than that, and how many such are followed. */
 const NEAR = { small: 1.45, large: 1 } as const;
-/** So many of these are tried in other chunks. */
-const MOST_LEADERS = 6;
-/** Numbers of blocks that are tried in each mode. */
-const MOST_COUNTS = 6;
+const MOST_LEADERS = { small: 4, large: 0 } as const;
+/** What a change must promise of a step's time, and what all of a round must save for another one. */
+const WORTH_A_CHANGE = 0.001;
+const WORTH_A_ROUND = 0.005;
 /** What takes so many times what all arithmetic takes if nothing is made again or moved: little is left to be won, and it is taken. */
 const ENOUGH = 1.005;
-/** What is estimated to take so many times as long as the first is not worth a plan. */
-const HOPELESS = 1.6;
-/**
- * The share of a step that dispatches must take for chunks to be chosen by them: for each mode in all blocks to be tried, whatever it
- * is estimated to take.
- */
-export const MANY_DISPATCHES = 0.1;
-/** The share of a step that the dispatches of small chunks must take for larger ones to be tried. */
-const WORTH_LARGER_CHUNKS = 0.01;
+/** Slots that other modes leave count for so many of those that there are: of more of them each is worth less. */
+const MOST_SLOTS = 0.5;
+/** The share of a step that dispatches must take for other modes to be tried that leave room to larger chunks. */
+const MANY_DISPATCHES = 0.1;
+/** The share of a step that dispatches must take for larger chunks, of which there are fewer, to be tried. */
+const WORTH_LARGER_CHUNKS = 0.02;
 /** The share of a step that chunks in fewer pieces must save of its work for them to be tried, where dispatches are less of it. */
 const WORTH_FEWER_PIECES = 0.01;
-/** The share of a step that must be waited for in it for more staging to be tried. */
-const WORTH_STAGING = 0.01;
-/** Chunks so many times as small as the best's are far below it. */
-const FAR_BELOW = 4;
+/** The share of a step that must be waited for in it for one more of staging to be tried, and twice as much. */
+const WORTH_STAGING = { more: 0.05, twice: 0.1 } as const;
 /** How often its staging is changed. */
 const MOST_STAGED = 4;
 
@@ -90,8 +93,8 @@ export interface FindWay<P extends Passes, F extends Fitted<P>> extends Estimate
   withStaging(found: F, staging: StagingSize): F | undefined;
   /** Of the pass that activations are chosen for. `most`: what takes as many seconds is not looked at to the end. @default no limit */
   price(found: F, choice: ActivationChoice<P>, most?: number): Price;
-  /** Seconds: the first of the most promising ways that takes less is taken, and others are not looked for. @default the best is */
-  readonly lessThan?: number | undefined;
+  /** Seconds of a step that one slot more would save, about. */
+  slotSeconds(found: F, choice: ActivationChoice<P>, price: Price): number;
 }
 
 /** What a step takes. */
@@ -116,12 +119,8 @@ export interface Priced<F> extends Price {
 
 /** With less staging more chunks stay, with more less is waited for, where something is. */
 const stagingsNextTo = ({ down, up }: StagingSize, { waited, seconds }: Price): StagingSize[] => [
-  ...(waited < WORTH_STAGING * seconds
-    ? []
-    : [
-        { down: 2 * down, up: 2 * up },
-        { down, up: up + 1 },
-      ]),
+  ...(waited < WORTH_STAGING.twice * seconds ? [] : [{ down: 2 * down, up: 2 * up }]),
+  ...(waited < WORTH_STAGING.more * seconds ? [] : [{ down, up: up + 1 }]),
   { down: Math.ceil(down / 2), up: Math.ceil(up / 2) },
 ];
 
@@ -147,67 +146,190 @@ export function staged<P extends Passes, F extends Fitted<P>>(
 }
 
 /** One of the ways. */
-interface Way {
-  readonly modes: readonly ActivationMode[];
-  /** Whether the head is cut otherwise than modes say. @default false */
-  readonly hasOtherHead?: boolean;
+interface Way<P extends Passes> {
+  /** What tells it from the others. */
+  readonly name: string;
+  workload(): Workload<P> | undefined;
   /** That it is one of, where it is. */
-  readonly mixture?: Mixture | undefined;
+  readonly mixture?: Mixture;
 }
 
-interface Considered<F> extends Priced<F>, Way {}
+interface Considered<P extends Passes, F> extends Priced<F> {
+  readonly way: Way<P>;
+}
 
 /** Among the ways of one order. */
 export class WaySearch<P extends Passes, F extends Fitted<P>> {
   readonly #workload: Workload<P>;
   readonly #choice: ActivationChoice<P>;
   readonly #find: FindWay<P, F>;
-  readonly #blocks: number;
-  /** Bytes of the chunks of those that were tried; undefined where one did not fit. */
-  readonly #tried = new Map<string, number | undefined>();
-  /** Of those, what takes about as long as the best did then. */
-  readonly #contenders: Considered<F>[] = [];
-  /** Whether a step may take less in chunks of fewer pieces. */
-  #paysFewerPieces = false;
-  /** Seconds that are enough. */
-  #enough = 0;
-  /** Whether a plan takes so little time that all that is worth one has it. */
-  #isSmall = false;
-  #best: Considered<F> | undefined;
+  readonly #most: number;
+  readonly #tried = new Set<string>();
+  /** What takes about as long as the best did then. */
+  readonly #contenders: Considered<P, F>[] = [];
+  #size: 'small' | 'large' = 'large';
+  #best: Considered<P, F> | undefined;
 
-  constructor(workload: Workload<P>, choice: ActivationChoice<P>, find: FindWay<P, F>) {
+  /** `most`: seconds; what takes as many is of no use. @default no limit */
+  constructor(
+    workload: Workload<P>,
+    choice: ActivationChoice<P>,
+    find: FindWay<P, F>,
+    most = Number.POSITIVE_INFINITY,
+  ) {
     this.#workload = workload;
     this.#choice = choice;
     this.#find = find;
-    this.#blocks = choice.modes.length;
+    this.#most = most;
   }
 
-  /** `isFirst`: no other order was looked at. */
-  run(isFirst: boolean): Priced<F> | undefined {
-    const { modes, menu } = this.#choice;
-    const kept = at(menu, 0);
-    const all = isFirst ? this.#consider({ modes: modes.map(() => kept) }) : undefined;
-    if (all !== undefined && this.#best && isResident(this.#best.found) && !this.#isFasterInFewerPieces(this.#best)) {
-      return { ...this.#best, isResident: true };
-    }
-    const estimates = new Estimates(this.#workload, this.#choice, this.#find.wholeMap(), this.#find);
-    this.#enough = ENOUGH * Math.min(...estimates.uniform().map((mixture) => estimates.of(mixture).least));
-    const { least, operations } = FINALISTS;
-    const most = Math.max(least, Math.round(operations / estimates.dispatches));
-    this.#isSmall = most >= FINALISTS.most;
-    const isFirstWanted = this.#find.lessThan !== undefined;
-    if (this.#best?.traffic !== 0)
-      this.#finalists(estimates, isFirstWanted ? (this.#isSmall ? least : 1) : Math.min(FINALISTS.most, most));
-    if (isFirstWanted) return this.#best;
-    this.#leaveRoom(estimates);
-    this.#inFewerPieces();
-    this.#refine(estimates, Math.min(MOST_REFINED, Math.round(REFINED * most ** 3)));
+  /** What fits, each better than the one before. `isFirst`: no other order was looked at. */
+  *better(isFirst: boolean): Generator<Priced<F>, void> {
+    if (isFirst) yield* this.#consider(this.#wayIn(this.#choice.modes.map(() => at(this.#choice.menu, 0))));
     const best = this.#best;
-    return best && { ...best, isResident: isResident(best.found) && best.modes.every((mode) => mode === kept) };
+    if (best && isAllThere(best.found) && !this.#isFasterInFewerPieces(best)) return;
+    const estimates = new Estimates(this.#workload, this.#choice, this.#find.wholeMap(), this.#find);
+    this.#size = estimates.dispatches < SMALL ? 'small' : 'large';
+    if (best?.traffic !== 0) yield* this.#begin(estimates);
+    yield* this.#descend(estimates);
+    if (this.#best?.traffic === 0) return;
+    const before = this.#best;
+    if (isFirst) yield* this.#spare(estimates);
+    if (this.#best !== before) yield* this.#descend(estimates);
+    for (const leader of this.#leaders()) {
+      yield* this.#restage(leader);
+      yield* this.#rechunk(leader, estimates);
+    }
+  }
+
+  /** What is about as good as the best, each of its own modes or chunks. */
+  #leaders(): Considered<P, F>[] {
+    const leaders = new Map<string, Considered<P, F>>();
+    for (const one of this.#contenders.toSorted((a, b) => a.seconds - b.seconds)) {
+      const key = `${one.way.name} ${one.found.map.chunkBytes}`;
+      if (!leaders.has(key)) leaders.set(key, one);
+    }
+    // Around the first everything was tried.
+    return [...leaders.values()].slice(1, 1 + MOST_LEADERS[this.#size]);
+  }
+
+  /** The first that fit of the most promising, each of other modes. */
+  *#begin(estimates: Estimates<P>, wanted?: FitWanted): Generator<Priced<F>, void> {
+    let left: number = BEGINNINGS[this.#size];
+    const begun = new Set<string>();
+    for (const { mixture, least } of estimates.inOrder()) {
+      const pair = `${mixture.early.mode} ${mixture.late.mode}`;
+      if (begun.has(pair)) continue;
+      begun.add(pair);
+      const fits = least >= this.#mostSeconds || (yield* this.#consider(this.#wayOf(mixture), wanted));
+      if (fits && --left === 0) return;
+    }
+  }
+
+  /** One thing after the other is changed until nothing is better. */
+  *#descend(estimates: Estimates<P>): Generator<Priced<F>, void> {
+    const enough = ENOUGH * Math.min(...estimates.uniform().map((mixture) => estimates.of(mixture).least));
+    for (let best = this.#best; best; ) {
+      if (best.seconds <= enough && !launchesMatter(best, WORTH_LARGER_CHUNKS)) return;
+      yield* this.#restage(best);
+      yield* this.#exchange(estimates);
+      yield* this.#rechunk(this.#best ?? best, estimates);
+      if (this.#mostSeconds > (1 - WORTH_A_ROUND) * best.seconds) return;
+      best = this.#best;
+    }
+  }
+
+  /** With less staging more chunks stay, with more less is waited for. */
+  *#restage(one: Considered<P, F>): Generator<Priced<F>, void> {
+    const { way, found, traffic } = one;
+    if (traffic === 0) return;
+    for (const staging of stagingsNextTo(found.staging, one)) {
+      const before = this.#best;
+      yield* this.#consider(way, { map: found.map, staging });
+      if (this.#best && this.#best !== before) return yield* this.#restage(this.#best);
+    }
+  }
+
+  /**
+   * Other modes, for as long as they promise to take less time and do: by what they take, and by the slots that they leave or need. What is
+   * not as good as that has others tried that are nearer.
+   */
+  *#exchange(estimates: Estimates<P>): Generator<Priced<F>, void> {
+    let reach = Number.POSITIVE_INFINITY;
+    for (let worse = 0; worse < MOST_WORSE[this.#size]; ) {
+      const best = this.#best;
+      const mixture = best?.way.mixture;
+      if (!best || !mixture || best.traffic === 0) return;
+      const { found, seconds } = best;
+      const { map, staging, slots } = found;
+      const own = estimates.of(mixture);
+      const slot = this.#find.slotSeconds(found, this.#choice, best);
+      const leaves = ({ bytes }: Estimated) => (own.bytes - bytes) / map.chunkBytes;
+      const more = (one: Estimated) => {
+        const nearby = one.still - own.still - slot * Math.min(leaves(one), MOST_SLOTS * slots);
+        // Next to it slots are worth what one is, and in all what they are estimated to be.
+        return worse > 0 ? nearby : (nearby + one.seconds - own.seconds) / 2;
+      };
+      let [next, least]: [Estimated | undefined, number] = [undefined, -WORTH_A_CHANGE * seconds];
+      for (const one of estimates.inOrder()) {
+        if (Math.abs(leaves(one)) > reach) continue;
+        const other = more(one);
+        if (other >= least || this.#tried.has(keyOf(this.#wayOf(one.mixture), { map, staging }))) continue;
+        [next, least] = [one, other];
+      }
+      if (!next) return;
+      const way = this.#wayOf(next.mixture);
+      const fits = yield* this.#consider(way, { map, staging });
+      if (!fits) yield* this.#consider(way);
+      if (this.#best !== best) continue;
+      worse++;
+      reach = Math.abs(leaves(next)) / 2;
+    }
+  }
+
+  /** Other chunks, where that promises to take less time; of small passes all, and another head. */
+  *#rechunk(one: Considered<P, F>, estimates: Estimates<P>): Generator<Priced<F>, void> {
+    const { found, way, traffic, seconds } = one;
+    const { chunkBytes } = found.map;
+    const moves = traffic > 0;
+    const staging = moves ? found.staging : undefined;
+    const isSmall = this.#size === 'small';
+    const slot = moves && !isSmall ? this.#find.slotSeconds(found, this.#choice, one) : 0;
+    const waits = estimates.secondsWaited(traffic, chunkBytes);
+    const most = -WORTH_A_CHANGE * seconds;
+    // Of twice the size half as many are waited for, and of those that are there at once each takes twice the room.
+    const larger = AT_ONCE * slot - waits / 2;
+    if (launchesMatter(one, WORTH_LARGER_CHUNKS) || (moves && (isSmall || larger < most)))
+      yield* this.#consider(way, { moreThan: chunkBytes, staging });
+    if (launchesMatter(one, MANY_DISPATCHES) || this.#isFasterInFewerPieces(one)) {
+      const maps = this.#find.mapsInFewerPieces(found.map).slice(0, MOST_MAPS[this.#size]);
+      for (const map of maps) if (!(yield* this.#consider(way, { map, staging }))) yield* this.#consider(way, { map });
+    }
+    const smaller = waits - (AT_ONCE / 2) * slot;
+    if (moves && (isSmall || smaller < most)) yield* this.#consider(way, { lessThan: chunkBytes, staging });
+    if (isSmall) yield* this.#consider(withOtherHead(way), { staging });
+    if (launchesMatter(one, MANY_DISPATCHES)) yield* this.#begin(estimates, { moreThan: chunkBytes });
+  }
+
+  /** Sparing ways, the most promising first; those are estimated that may take less than the best. */
+  *#spare(estimates: Estimates<P>): Generator<Priced<F>, void> {
+    const most = (1 - WORTH_SPARING[this.#size]) * this.#mostSeconds;
+    if (estimates.leastSparing > most) return;
+    const ways: EstimatedWay<P>[] = [];
+    // From the one that does the least; those behind it do more, in half its memory at best.
+    for (const sparing of [...(this.#choice.sparing?.() ?? [])].toReversed()) {
+      ways.push(estimates.ofAll(sparing));
+      if (estimates.inHalf(sparing) > most) break;
+    }
+    let left: number = MOST_SPARING[this.#best ? this.#size : 'small'];
+    for (const [i, { workload, seconds }] of ways.toSorted((a, b) => a.seconds - b.seconds).entries()) {
+      if (left === 0 || seconds > Math.min(most, this.#mostSeconds)) return;
+      if (yield* this.#consider({ name: `sparing ${i}`, workload: () => workload })) left--;
+    }
   }
 
   /** Whether the work of a step would take less in chunks of fewer pieces. */
-  #isFasterInFewerPieces({ found, seconds }: Considered<F>): boolean {
+  #isFasterInFewerPieces({ found, seconds }: Considered<P, F>): boolean {
     const { rates } = this.#find;
     const least = (passes: P) => leastSecondsOf(workOf(this.#choice.mainOf(passes), rates), 0, rates);
     // Each chunk's update is a dispatch, too.
@@ -216,168 +338,49 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     return map !== undefined && least(found.passes) - least(found.workload.passes(map)) > WORTH_FEWER_PIECES * seconds;
   }
 
-  /** The best mixture of each pair of modes, the most promising first. */
-  #finalists(estimates: Estimates<P>, most: number): void {
-    const spaced = Math.min(this.#blocks, MOST_COUNTS);
-    const counts = Array.from({ length: spaced }, (_, i) => Math.round(((i + 1) * this.#blocks) / spaced));
-    const ranked = inOrder(estimates.mixtures([...new Set(counts)]).map((mixture) => estimates.of(mixture)));
-    const pairs = new Set<string>();
-    let tried = 0;
-    for (const { mixture, seconds, least } of ranked) {
-      if (
-        this.#isEnough ||
-        pairs.size === most ||
-        tried === MOST_TRIED ||
-        seconds > HOPELESS * (ranked[0]?.seconds ?? 0)
-      )
-        return;
-      const pair = `${mixture.early.mode} ${mixture.late.mode}`;
-      if (pairs.has(pair) || least >= this.#mostSeconds) continue;
-      tried++;
-      if (this.#consider(this.#wayOf(mixture)) !== undefined) pairs.add(pair);
-    }
-  }
-
-  /** One mode in all blocks, where dispatches take much of the step: what leaves room to larger chunks, which no estimate goes by. */
-  #leaveRoom(estimates: Estimates<P>): void {
-    const best = this.#best;
-    if (!best || best.launchSeconds < MANY_DISPATCHES * best.seconds) return;
-    for (const mixture of estimates.uniform()) {
-      if (estimates.of(mixture).least >= this.#mostSeconds) continue;
-      const way = this.#wayOf(mixture);
-      let moreThan = this.#consider(way);
-      while (moreThan !== undefined) moreThan = this.#consider(way, { moreThan });
-      this.#find.mapsInFewerPieces(best.found.map).some((map) => this.#consider(way, { map }) !== undefined);
-    }
-  }
-
-  /** The best so far, and others that are about as good, each of other modes, in chunks of fewer pieces. */
-  #inFewerPieces(): void {
-    const best = this.#best;
-    this.#paysFewerPieces = best !== undefined && (launchesMatter(best) || this.#isFasterInFewerPieces(best));
-    if (!best || !this.#paysFewerPieces) return;
-    const leaders = new Map<string, Considered<F>>();
-    for (const one of this.#contenders.toSorted((a, b) => a.seconds - b.seconds)) {
-      if (leaders.size === MOST_LEADERS || one.seconds > this.#near * best.seconds) break;
-      const modes = one.modes.join();
-      if (!leaders.has(modes)) leaders.set(modes, one);
-    }
-    for (const one of leaders.values()) {
-      for (const map of this.#find.mapsInFewerPieces(one.found.map)) this.#consider(one, { map });
-    }
-  }
-
-  /** What differs in one thing from the best: from a better one as soon as it is found, from the next best where none is. */
-  #refine(estimates: Estimates<P>, most: number): void {
-    const neighbours = new Map<Considered<F>, Iterator<[Way, FitWanted], void>>();
-    const ended = new Set<Considered<F>>();
-    const nextBest = () =>
-      this.#contenders.reduce<Considered<F> | undefined>(
-        (least, one) => (ended.has(one) || (least && least.seconds <= one.seconds) ? least : one),
-        undefined,
-      );
-    for (let tries = most; tries > 0; ) {
-      const one = nextBest();
-      if (!one || one.seconds > this.#near * this.#mostSeconds || this.#isEnough) return;
-      const others = neighbours.get(one) ?? this.#nextTo(one, estimates);
-      neighbours.set(one, others);
-      const { value } = others.next();
-      if (!value) ended.add(one);
-      else if (!this.#tried.has(keyOf(...value)) && this.#consider(...value) !== undefined) tries--;
-    }
-  }
-
-  /** What differs from one of the ways in one thing, or in its chunks too, the most promising first. */
-  *#nextTo(best: Considered<F>, estimates: Estimates<P>): Generator<[Way, FitWanted], void> {
-    const { found, mixture, traffic } = best;
-    const { chunkBytes } = found.map;
-    const moves = traffic > 0;
-    const launches = launchesMatter(best);
-    const staging = moves ? found.staging : undefined;
-    if (moves || launches) yield [best, { moreThan: chunkBytes, staging }];
-    if (this.#paysFewerPieces) for (const map of this.#find.mapsInFewerPieces(found.map)) yield [best, { map }];
-    if (moves) yield [best, { lessThan: chunkBytes, staging }];
-    yield [{ ...best, hasOtherHead: !best.hasOtherHead }, { staging }];
-    if (moves) {
-      for (const staging of stagingsNextTo(found.staging, best)) yield [best, { map: found.map, staging }];
-    }
-    if (!mixture) return;
-    // In chunks that are much smaller, of which a large model has thousands, a plan takes seconds.
-    const notFarBelow = !this.#isSmall && !this.#workload.inBackward && { moreThan: chunkBytes / FAR_BELOW };
-    const near = estimates.nextTo(mixture, Math.max(1, Math.round(this.#blocks / MOST_COUNTS / 2)));
-    const most = HOPELESS * estimates.of(mixture).seconds;
-    const ranked = inOrder(near.map((other) => estimates.of(other))).filter(({ seconds }) => seconds <= most);
-    for (const { mixture, least } of ranked) {
-      if (least >= this.#mostSeconds) continue;
-      const way = this.#wayOf(mixture);
-      yield [way, { staging, ...notFarBelow }];
-      if (!launches) continue;
-      yield [way, { map: found.map, staging }];
-      yield [way, { moreThan: chunkBytes, staging }];
-    }
-  }
-
-  /** Whether there is hardly a better one, or none is looked for; chunks of fewer pieces may have fewer dispatches. */
-  get #isEnough(): boolean {
-    if (this.#best === undefined || this.#find.lessThan !== undefined) return this.#best !== undefined;
-    return this.#best.seconds <= this.#enough && !launchesMatter(this.#best);
-  }
-
-  get #near(): number {
-    return this.#isSmall ? NEAR.small : NEAR.large;
-  }
-
   get #mostSeconds(): number {
-    return this.#best?.seconds ?? this.#find.lessThan ?? Number.POSITIVE_INFINITY;
+    return this.#best?.seconds ?? this.#most;
   }
 
-  #wayOf = (mixture: Mixture): Way => ({ modes: modesOf(mixture, this.#blocks), mixture });
+  #wayIn = (modes: readonly ActivationMode[]): Way<P> => ({
+    name: modes.join(),
+    workload: () => this.#choice.with(modes),
+  });
 
-  /** Bytes of its chunks; undefined where it does not fit. */
-  #consider(way: Way, wanted?: FitWanted): number | undefined {
+  #wayOf = (mixture: Mixture): Way<P> => ({ ...this.#wayIn(modesOf(mixture, this.#choice.modes.length)), mixture });
+
+  /** Whether it fits, and was not tried before. */
+  *#consider(way: Way<P>, wanted?: FitWanted): Generator<Priced<F>, boolean> {
     const key = keyOf(way, wanted);
-    if (this.#tried.has(key)) return this.#tried.get(key);
-    const found = this.#priced(way, wanted);
-    this.#tried.set(key, found?.map.chunkBytes);
-    return found?.map.chunkBytes;
-  }
-
-  #priced({ modes, hasOtherHead = false, mixture }: Way, wanted?: FitWanted): F | undefined {
-    const plain = this.#choice.with(modes);
-    const workload = hasOtherHead ? plain.activations?.withOtherHead?.() : plain;
+    if (this.#tried.has(key)) return false;
+    this.#tried.add(key);
+    const workload = way.workload();
     const found = workload && this.#find.fit(workload, wanted);
-    if (!found) return undefined;
+    if (!found) return false;
     const priceOf = (other: F, most?: number) => this.#find.price(other, this.#choice, most);
-    const [fit, price] = this.#stagedAtOnce(found, priceOf, wanted);
-    const considered = { ...price, priceOf, found: fit, modes, hasOtherHead, mixture };
-    if (price.seconds < this.#near * this.#mostSeconds) this.#contenders.push(considered);
-    if (price.seconds < this.#mostSeconds) this.#best = considered;
-    return found;
-  }
-
-  /** Of small passes also with a second chunk of staging up, unless staging is given: what moves there is little but waited for. */
-  #stagedAtOnce(found: F, priceOf: Priced<F>['priceOf'], wanted: FitWanted = {}): [F, Price] {
-    const most = this.#near * this.#mostSeconds;
-    const price = priceOf(found, most);
-    const { down, up } = found.staging;
-    if (!this.#isSmall || up > 1 || wanted.staging || isResident(found) || price.traffic === 0) return [found, price];
-    const other = this.#find.withStaging(found, { down, up: up + 1 });
-    const otherPrice = other && priceOf(other, Math.min(most, price.seconds));
-    return other && otherPrice && otherPrice.seconds < price.seconds ? [other, otherPrice] : [found, price];
+    const price = priceOf(found, NEAR[this.#size] * this.#mostSeconds);
+    const { modes = [] } = workload.activations ?? {};
+    const isResident = isAllThere(found) && modes.every((mode) => mode === this.#choice.menu[0]);
+    const considered = { ...price, priceOf, found, way, isResident };
+    if (price.seconds < NEAR[this.#size] * this.#mostSeconds) this.#contenders.push(considered);
+    if (price.seconds < this.#mostSeconds) {
+      this.#best = considered;
+      yield considered;
+    }
+    return true;
   }
 }
 
-const isResident = ({ slots, residents }: Pick<Fitted<Passes>, 'slots' | 'residents'>): boolean => slots === residents;
+const isAllThere = ({ slots, residents }: Pick<Fitted<Passes>, 'slots' | 'residents'>): boolean => slots === residents;
+
+const withOtherHead = <P extends Passes>({ name, workload, mixture }: Way<P>): Way<P> => ({
+  name: `${name} with another head`,
+  workload: () => workload()?.activations?.withOtherHead?.(),
+  ...(mixture && { mixture }),
+});
 
 /** Whether so much of a step is dispatches that fewer of them are worth a plan. */
-const launchesMatter = ({ launchSeconds, seconds }: Price): boolean =>
-  launchSeconds >= 2 * WORTH_LARGER_CHUNKS * seconds;
+const launchesMatter = ({ launchSeconds, seconds }: Price, share: number): boolean => launchSeconds >= share * seconds;
 
-const keyOf = ({ modes, hasOtherHead = false }: Way, { moreThan, lessThan, map, staging }: FitWanted = {}) =>
-  [modes, hasOtherHead, moreThan, lessThan, map?.chunkBytes, map?.count, staging?.down, staging?.up].join(' ');
-
-/** The most promising first. */
-const inOrder = (some: readonly Estimated[]): Estimated[] =>
-  some
-    .filter(({ seconds }) => Number.isFinite(seconds))
-    .sort((a, b) => (a.seconds === b.seconds ? a.bytes - b.bytes : a.seconds - b.seconds));
+const keyOf = <P extends Passes>({ name }: Way<P>, { moreThan, lessThan, map, staging }: FitWanted = {}): string =>
+  [name, moreThan, lessThan, map?.chunkBytes, map?.count, staging?.down, staging?.up].join(' ');

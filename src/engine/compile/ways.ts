@@ -8,22 +8,10 @@ import { UNIFORM_STRIDE } from '../../gpu/dispatch.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import { liveBytes } from '../../graph/liveness.ts';
 import { assert } from '../../util/errors.ts';
-import { type EstimatedWay, Estimates } from './estimates.ts';
 import type { Passes } from './pass.ts';
-import {
-  FINALISTS,
-  type FindWay,
-  type Fitted,
-  MANY_DISPATCHES,
-  type Price,
-  type Priced,
-  staged,
-  WaySearch,
-} from './way-search.ts';
+import { type FindWay, type Fitted, type Priced, WaySearch } from './way-search.ts';
 import type { Workload } from './workload.ts';
 
-/** Sparing ways that are tried, where others fit as many as have the operations of the finalists, but one. */
-const MOST_SPARING = 3;
 /** What another order must save of a step: what it moves of activations is many small transfers, each of which takes its time. */
 const WORTH_ANOTHER_ORDER = 0.05;
 
@@ -85,9 +73,9 @@ export function firstWithin<P extends Passes, F extends Fitted<P>>(
     const { activations } = inOrder;
     if (!activations) return find.fit(inOrder);
     // As `cheapest` has it: another order is taken for so much less alone.
-    const lessThan = i === 0 ? seconds : (1 - WORTH_ANOTHER_ORDER) * seconds;
-    const found = new WaySearch(inOrder, activations, { ...find, lessThan }).run(i === 0);
-    if (found) return found.found;
+    const most = i === 0 ? seconds : (1 - WORTH_ANOTHER_ORDER) * seconds;
+    const { value } = new WaySearch(inOrder, activations, find, most).better(i === 0).next();
+    if (value) return value.found;
   }
   return undefined;
 }
@@ -105,60 +93,14 @@ export function cheapest<P extends Passes, F extends Fitted<P>>(workload: Worklo
       assert(found, 'a budget was accepted that does not fit');
       return found;
     }
-    const found = new WaySearch(inOrder, activations, find).run(best === undefined);
+    const found = [...new WaySearch(inOrder, activations, find).better(best === undefined)].at(-1);
     if (!found) continue;
     const { seconds } = found;
     if (order) orderSeconds[order.order] = seconds;
     if (!best || seconds < (1 - WORTH_ANOTHER_ORDER) * best.seconds) best = found;
     if (found.isResident) break;
   }
-  best = staged(find, spared(workload, find, best));
   const found = best?.found ?? find.least();
   assert(found, 'a budget was accepted that does not fit');
   return best?.isResident ? found : { ...found, orderSeconds };
-}
-
-/** A sparing way, where it costs less time than the best of the others; those are tried that are estimated to cost no more. */
-function spared<P extends Passes, F extends Fitted<P>>(
-  workload: Workload<P>,
-  find: FindWay<P, F>,
-  others: Priced<F> | undefined,
-): Priced<F> | undefined {
-  // Where chunks stay, there is nothing to move less of.
-  if (others?.traffic === 0) return others;
-  const [inOrder = workload] = inOrders(workload);
-  const { activations } = inOrder;
-  if (!activations?.sparing) return others;
-  const estimates = new Estimates(inOrder, activations, find.wholeMap(), find);
-  if (others && estimates.leastSparing > others.seconds) return others;
-  const ways: EstimatedWay<P>[] = [];
-  // From the one that does the least; those behind it do more, in half its memory at best.
-  for (const sparing of [...activations.sparing()].toReversed()) {
-    ways.push(estimates.ofAll(sparing));
-    if (others && estimates.inHalf(sparing) > others.seconds) break;
-  }
-  let best = others;
-  let operations = 0;
-  let tried = 0;
-  for (const { workload: sparing, seconds, dispatches } of ways.toSorted((a, b) => a.seconds - b.seconds)) {
-    if (tried === MOST_SPARING || (best && seconds > best.seconds)) break;
-    operations += dispatches;
-    if (others && tried > 0 && operations > FINALISTS.operations) break;
-    const found = find.fit(sparing);
-    if (!found) continue;
-    tried++;
-    const priceOf = (other: F, most?: number) => find.price(other, activations, most);
-    const consider = (found: F): Price => {
-      const price = priceOf(found, best?.seconds);
-      if (!best || price.seconds < best.seconds) best = { ...price, priceOf, found };
-      return price;
-    };
-    const { launchSeconds } = consider(found);
-    if (best && launchSeconds < MANY_DISPATCHES * best.seconds) continue;
-    for (const map of find.mapsInFewerPieces(found.map)) {
-      const other = find.fit(sparing, { map });
-      if (other) consider(other);
-    }
-  }
-  return best;
 }

@@ -4,11 +4,12 @@
 import { leastSecondsOf, secondsOf, workOf } from '../compile/estimates.ts';
 import type { Fit } from '../compile/fitted.ts';
 import type { Pass } from '../compile/pass.ts';
-import { schedule } from '../compile/schedule.ts';
+import { type PassSchedule, schedule } from '../compile/schedule.ts';
 import type { Price } from '../compile/way-search.ts';
 import type { AdapterLimits } from '../compile/workload.ts';
-import { machineOf } from './machine.ts';
-import { simulate } from './simulate.ts';
+import { type Machine, machineOf } from './machine.ts';
+import { finished, STEPS } from './simulate.ts';
+import { Simulation } from './simulation.ts';
 
 /** `most`: what takes as many seconds is infinite. @default no limit */
 export function priceOf(fit: Fit, pass: Pass, limits: AdapterLimits, most = Number.POSITIVE_INFINITY): Price {
@@ -23,9 +24,35 @@ export function priceOf(fit: Fit, pass: Pass, limits: AdapterLimits, most = Numb
   // What other ranks do has no clock here.
   const isAlone = pass.operations.every(({ op }) => op !== 'collective');
   const seconds = isAlone
-    ? simulate(fit, pass, plan, machineOf(limits), Number.POSITIVE_INFINITY, undefined, 1, most).seconds
+    ? simulatedSeconds(fit, pass, plan, machineOf(limits), most)
     : secondsOf(work, traffic, rates);
   return seconds < most ? { seconds, launchSeconds, waited: seconds - least, traffic } : tooMuch({ launchSeconds });
+}
+
+/** What one slot more would save of a step that takes so much, by what its plan would move less. */
+export function slotSeconds(fit: Fit, pass: Pass, { rates }: AdapterLimits, { seconds, traffic }: Price): number {
+  const { moved } = schedule(pass.trace, fit.slots + 1, 'planned', pass.extra);
+  const still = secondsOf(workOf(pass, rates), 0, rates);
+  return (Math.max(0, seconds - still) * (traffic - moved.h2d - moved.d2h)) / traffic;
+}
+
+/** Beside what it brings of what is on the GPU from then on, a step before all repeats itself takes at most so many times what others do, about. */
+const BEFORE = 1.05;
+
+/** Infinite where it is not less than `most`, of which the first of the steps that are followed may be enough. */
+function simulatedSeconds(fit: Fit, pass: Pass, schedule: PassSchedule, machine: Machine, most: number): number {
+  const { steps, start } = schedule.plan;
+  const { upBytesPerSecond, answerSeconds = 0, copySeconds = 0 } = machine.link;
+  const arriving = start.length * (fit.map.chunkBytes / upBytesPerSecond + copySeconds + answerSeconds);
+  const one = new Simulation({ fit, pass, schedule, hostBytes: Number.POSITIVE_INFINITY }, machine);
+  for (let i = 0; i < STEPS * steps; i++) {
+    const until = one.end + BEFORE * most + (i < steps ? arriving : 0);
+    finished(one.runStep(until));
+    if (one.end >= until) return Number.POSITIVE_INFINITY;
+  }
+  const { end } = one;
+  for (let i = 0; i < steps; i++) finished(one.runStep(end + steps * most));
+  return (one.end - end) / steps;
 }
 
 /** Prices that were asked for before, of fits that a search comes back to. */

@@ -12,10 +12,17 @@ import type { SimulatedStep } from './step.ts';
 /** Steps until everything repeats itself, and at most as many that count. */
 export const STEPS = 2;
 
+/** The result of what one rank does, which waits for no other stage. */
+export function finished<T>(following: Generator<undefined, T>): T {
+  const { done, value } = following.next();
+  assert(done, 'one rank waits for no other stage');
+  return value;
+}
+
 /**
  * A step of a pass that is repeated, within `hostBytes` of host memory and the machine's disk; of a pass with collectives, as the
  * first of `ranks` does it; `steps` count, behind STEPS.
- * `watch`: told of what lies below, behind each operation. `most`: seconds of a step, behind which those that count are not followed on. Errors: HoldfastError where what is not on the GPU fits into neither.
+ * `watch`: told of what lies below, behind each operation. Errors: HoldfastError where what is not on the GPU fits into neither.
  */
 export function simulate(
   fit: Fit,
@@ -25,12 +32,8 @@ export function simulate(
   hostBytes = Number.POSITIVE_INFINITY,
   ranks?: SimulatedRanks,
   steps = STEPS,
-  most = Number.POSITIVE_INFINITY,
   watch?: SimulatedPart['watch'],
 ): SimulatedStep {
   const one = new Simulation({ fit, pass, schedule, hostBytes, ranks, watch }, machine);
-  const following = one.follow(steps * schedule.plan.steps, STEPS * schedule.plan.steps, most);
-  const { done, value } = following.next();
-  assert(done, 'one rank waits for no other stage');
-  return value;
+  return finished(one.follow(steps * schedule.plan.steps, STEPS * schedule.plan.steps));
 }

@@ -21,6 +21,7 @@ import type { Completion, Pass } from '../compile/pass.ts';
 import { changesAt, leavesAt, type PassSchedule, readAheadFor } from '../compile/schedule.ts';
 import { SlotTable } from '../compile/slot-table.ts';
 import { isOwned, onlyOwnerOf } from '../ranks/sharding.ts';
+import { ComingLoads } from './coming-loads.ts';
 import { SimulatedExchanges } from './exchanges.ts';
 import { SimulatedHostOptimizer } from './host-optimizer.ts';
 import { type Command, type Leaving, SimulatedLink, type SimulatedStoreOptions } from './link.ts';
@@ -66,8 +67,7 @@ export class Simulation {
   /** Seconds of each operation, on the GPU or on the host. */
   readonly #seconds: Float64Array;
   readonly #completions: ReadonlyMap<number, Completion>;
-  /** What the plan brings, in its order. */
-  readonly #loads: readonly { readonly moment: number; readonly id: number }[];
+  readonly #coming: ComingLoads;
 
   readonly #link: SimulatedLink;
   readonly #slots: SimulatedSlots;
@@ -116,16 +116,14 @@ export class Simulation {
     this.#host = new SimulatedHostOptimizer(this.#link, this.#tiers, onHost);
     const { update } = pass;
     this.#completions = new Map(durable ? update?.completions.map((found) => [found.moment, found]) : []);
-    this.#loads = [...schedule.loadsOf]
-      .flatMap(([id, moments]) => moments.map((moment) => ({ moment, id })))
-      .sort((a, b) => a.moment - b.moment || a.id - b.id);
+    this.#coming = new ComingLoads(schedule);
     const isOnDisk = hostSlots < needBelow(fit).held || homes.onDisk > 0;
     const disk = prefetch && isOnDisk ? machine.disk : undefined;
     this.#readAhead = disk
       ? readAheadFor(
           map.chunkBytes / disk.readBytesPerSecond,
           this.#seconds.reduce((a, b) => a + b, 0),
-          this.#loads.length / schedule.plan.steps,
+          this.#coming.count / schedule.plan.steps,
         )
       : 0;
     const moves = pass.operations.some(isTransfer);
@@ -137,16 +135,12 @@ export class Simulation {
     this.#tiers.begin(chunks.filter((chunk) => this.#ownerOf(chunk) === 0));
   }
 
-  /**
-   * Steps that count, behind so many. Yields where other stages must be followed first. `most`: seconds of a step, behind which
-   * those that count are not followed on.
-   */
-  *follow(counted: number, behind = counted, most = Number.POSITIVE_INFINITY): Generator<undefined, SimulatedStep> {
-    for (let i = 0; i < behind; i++) yield* this.#runStep();
+  /** Steps that count, behind so many. Yields where other stages must be followed first. */
+  *follow(counted: number, behind = counted): Generator<undefined, SimulatedStep> {
+    for (let i = 0; i < behind; i++) yield* this.runStep();
     const before = this.#totals();
     this.#link.takeWaits();
-    const until = before.end + counted * most;
-    for (let i = 0; i < counted; i++) yield* this.#runStep(until);
+    for (let i = 0; i < counted; i++) yield* this.runStep();
     return averageStep(before, this.#totals(), this.#link.takeWaits(), counted);
   }
 
@@ -162,7 +156,13 @@ export class Simulation {
 
   // ---- The executor -----------------------------------------------------------------------------------
 
-  *#runStep(until = Number.POSITIVE_INFINITY): Generator<undefined, void> {
+  /** Seconds to the end of the last arithmetic. */
+  get end(): number {
+    return this.#link.end;
+  }
+
+  /** A step; not to its end where that is behind so many seconds from the beginning. */
+  *runStep(until = Number.POSITIVE_INFINITY): Generator<undefined, void> {
     const { plan, trace, starts, spareSlots, slots } = this.#schedule;
     const round = this.#step++ % plan.steps;
     this.#base = round * trace.moments.length;
@@ -379,19 +379,15 @@ export class Simulation {
   #moment = 0;
 
   #nextUse(id: number): number {
-    const loads = this.#schedule.loadsOf.get(id);
-    if (!loads || this.#host.isMade(id)) return Number.POSITIVE_INFINITY;
-    const now = this.#base + this.#moment;
-    return loads.find((load) => load > now) ?? at(loads, 0) + this.#schedule.plan.moments.length;
+    return this.#host.isMade(id) ? Number.POSITIVE_INFINITY : this.#coming.next(id, this.#base + this.#moment);
   }
 
   #fetchAhead(moment: number): void {
     this.#moment = moment;
     if (this.#readAhead === 0) return;
-    const first = this.#loads.findIndex((load) => load.moment > this.#base + moment);
     let ahead = this.#readAhead;
-    for (let i = 0; i < this.#loads.length && ahead > 0; i++) {
-      const { id } = at(this.#loads, (Math.max(0, first) + i) % this.#loads.length);
+    for (const id of this.#coming.behind(this.#base + moment)) {
+      if (ahead === 0) return;
       if (this.#slots.has(id) || this.#link.isGoingDown(id) || this.#host.isMade(id)) continue;
       this.#tiers.prefetch(id, this.#link.now);
       ahead--;

@@ -239,7 +239,7 @@ function figuresWithin(
   const kinds = Uint8Array.from(kindsIn(fit), (kind) => DATA_KINDS.indexOf(kind));
   const peaks = { host: new Peaks(), disk: new Peaks() };
   const machine = { ...machineOf(limits), ...(disk !== undefined && { disk: { ...TYPICAL_DISK, bytes: disk } }) };
-  const { bytes } = simulate(fit, step, plan, machine, host, undefined, 1, undefined, (below) => {
+  const { bytes } = simulate(fit, step, plan, machine, host, undefined, 1, (below) => {
     below.eachChunk((chunk, here, onDisk) => {
       if (here) peaks.host.add(at(kinds, chunk));
       if (onDisk) peaks.disk.add(at(kinds, chunk));

@@ -40,7 +40,8 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
   let kv_head = pair % kv_heads;
 
   let first = start + 4u * lane;
-  let kv_at = (vec4u(batch * p.seq) + min(four(first), vec4u(p.seq - 1u))) * p.stride + kv_head * HEAD;
+  let keys = vec4u(batch * p.seq) + min(four(first), vec4u(p.seq - 1u));
+  let kv_at = keys * p.stride + kv_head * HEAD;
   let k_at = kv_at + p.k_offset;
   let v_at = kv_at + p.v_offset;
 
@@ -54,8 +55,8 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
     let head = kv_head * p.group + member;
     for (var query = begin; query < end; query += ROWS) {
       let rows = vec4u(batch * p.seq) + min(four(query + 4u * lane), vec4u(p.seq - 1u));
-      let out = rows * p.heads + head;
-      let q_at = rows * p.stride + head * HEAD;
+      let out = rows * p.all_heads + p.first_head + head;
+      let q_at = rows * p.stride + p.q_offset + head * HEAD;
       let dy_at = out * HEAD;
       var s0 = mat4x4f(); var s1 = mat4x4f(); var s2 = mat4x4f(); var s3 = mat4x4f();
       for (var d = 0u; d < dims; d++) {
@@ -115,12 +116,14 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
   }
 
   let live = vec4<bool>(wanted < p.pairs) & (four(first) < vec4u(p.seq));
+  let dk_at = keys * p.d_stride + p.dk_offset + kv_head * HEAD;
+  let dv_at = keys * p.d_stride + p.dv_offset + kv_head * HEAD;
   for (var d = 0u; d < dims; d++) {
     let key = dk[d];
     let value = dv[d];
-    if (live.x) { store_dqkv(k_at.x, d, key[0] * p.scale); store_dqkv(v_at.x, d, value[0]); }
-    if (live.y) { store_dqkv(k_at.y, d, key[1] * p.scale); store_dqkv(v_at.y, d, value[1]); }
-    if (live.z) { store_dqkv(k_at.z, d, key[2] * p.scale); store_dqkv(v_at.z, d, value[2]); }
-    if (live.w) { store_dqkv(k_at.w, d, key[3] * p.scale); store_dqkv(v_at.w, d, value[3]); }
+    if (live.x) { store_dqkv(dk_at.x, d, key[0] * p.scale); store_dqkv(dv_at.x, d, value[0]); }
+    if (live.y) { store_dqkv(dk_at.y, d, key[1] * p.scale); store_dqkv(dv_at.y, d, value[1]); }
+    if (live.z) { store_dqkv(dk_at.z, d, key[2] * p.scale); store_dqkv(dv_at.z, d, value[2]); }
+    if (live.w) { store_dqkv(dk_at.w, d, key[3] * p.scale); store_dqkv(dv_at.w, d, value[3]); }
   }
 }

@@ -46,8 +46,8 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
     let head = kv_head * p.group + member;
     for (var query = begin; query < end; query += ROWS) {
       let other = base + min(query + fetched + vec2u(0u, 16u), vec2u(last));
-      let q_at = other * p.stride + head * HEAD;
-      let dy_at = (other * p.heads + head) * HEAD;
+      let q_at = other * p.stride + p.q_offset + head * HEAD;
+      let dy_at = (other * p.all_heads + p.first_head + head) * HEAD;
       var s = mat4x4f();
       for (var first = 0u; first < DIMS; first += DEPTH) {
         let d = first + lane % DEPTH;
@@ -65,7 +65,7 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
       let queries = rows_of(query + x);
       let rows = vec4u(base) + min(queries, vec4u(last));
       let firsts = first_keys(rows, queries);
-      let out = rows * p.heads + head;
+      let out = rows * p.all_heads + p.first_head + head;
       let lses = transpose(mat4x2f(lse[out.x], lse[out.y], lse[out.z], lse[out.w]));
       s = mat4x4f(weights(s[0], lses, base, keys.x, queries, firsts), weights(s[1], lses, base, keys.y, queries, firsts),
                   weights(s[2], lses, base, keys.z, queries, firsts), weights(s[3], lses, base, keys.w, queries, firsts));
@@ -88,8 +88,8 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
       s = own_tile(y, x);
       dw = mat4x4f(s[0] * (dw[0] - deltas), s[1] * (dw[1] - deltas), s[2] * (dw[2] - deltas), s[3] * (dw[3] - deltas));
       let gathered = base + min(query + lane / 8u + vec4u(0u, 8u, 16u, 24u), vec4u(last));
-      let dy_rows = (gathered * p.heads + head) * HEAD;
-      let q_rows = gathered * p.stride + head * HEAD;
+      let dy_rows = (gathered * p.all_heads + p.first_head + head) * HEAD;
+      let q_rows = gathered * p.stride + p.q_offset + head * HEAD;
       for (var c = 0u; c < SLICE; c++) {
         let d = 8u * (first_chunk + c) + lane % 8u;
         var values = mat4x4f();
@@ -118,12 +118,12 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
 
   for (var i = 0u; i < 4u; i++) {
     if (keys[i] > last) { break; }
-    let row = (base + keys[i]) * p.stride;
+    let row = (base + keys[i]) * p.d_stride + kv_head * HEAD;
     for (var c = 0u; c < SLICE; c++) {
       let d = 8u * (first_chunk + c) + x;
       if (d < DIMS) {
-        store_dqkv(row + k_head, d, dk[c][i] * p.scale);
-        store_dqkv(row + v_head, d, dv[c][i]);
+        store_dqkv(row + p.dk_offset, d, dk[c][i] * p.scale);
+        store_dqkv(row + p.dv_offset, d, dv[c][i]);
       }
     }
   }

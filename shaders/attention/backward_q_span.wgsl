@@ -38,9 +38,9 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
   let first = start + 4u * lane;
   let last_query = min(start + ROWS, p.seq) - 1u;
   let rows = vec4u(batch * p.seq) + min(four(first), vec4u(last_query));
-  let out = rows * p.heads + head;
+  let out = rows * p.all_heads + p.first_head + head;
   let lses = mat4x2f(lse[out.x], lse[out.y], lse[out.z], lse[out.w]);
-  let q_at = rows * p.stride + head * HEAD;
+  let q_at = rows * p.stride + p.q_offset + head * HEAD;
   let dy_at = out * HEAD;
   let kv_at = batch * p.seq * p.stride + (head / p.group) * HEAD;
 
@@ -105,11 +105,12 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
     }
   }
 
+  let dq_at = rows * p.d_stride + head * HEAD;
   for (var d = 0u; d < dims; d++) {
     let o = sum[d];
-    if (live.x) { store_dqkv(q_at.x, d, o[0] * p.scale); }
-    if (live.y) { store_dqkv(q_at.y, d, o[1] * p.scale); }
-    if (live.z) { store_dqkv(q_at.z, d, o[2] * p.scale); }
-    if (live.w) { store_dqkv(q_at.w, d, o[3] * p.scale); }
+    if (live.x) { store_dqkv(dq_at.x, d, o[0] * p.scale); }
+    if (live.y) { store_dqkv(dq_at.y, d, o[1] * p.scale); }
+    if (live.z) { store_dqkv(dq_at.z, d, o[2] * p.scale); }
+    if (live.w) { store_dqkv(dq_at.w, d, o[3] * p.scale); }
   }
 }

@@ -31,7 +31,7 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
   let rows = vec4u(base) + min(queries, vec4u(last_query));
   let firsts = first_keys(rows, queries);
   let lasts = last_tokens(queries);
-  let out = rows * p.heads + head;
+  let out = rows * p.all_heads + p.first_head + head;
   let lses = mat4x2f(lse[out.x], lse[out.y], lse[out.z], lse[out.w]);
   let k_head = p.k_offset + (head / p.group) * HEAD;
   let v_head = p.v_offset + (head / p.group) * HEAD;
@@ -39,8 +39,8 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
   // What this lane fetches of each side: one vec4f of DEPTH, of row `fetched` and 16 rows further down.
   let fetched = lane / DEPTH;
   let own = base + min(start + fetched + vec2u(0u, 16u), vec2u(last_query));
-  let q_at = own * p.stride + head * HEAD;
-  let dy_at = (own * p.heads + head) * HEAD;
+  let q_at = own * p.stride + p.q_offset + head * HEAD;
+  let dy_at = (own * p.all_heads + p.first_head + head) * HEAD;
 
   var own_delta = 0.0;
   for (var begin = 0u; begin < DIMS; begin += DEPTH) {
@@ -58,7 +58,7 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
   }
   if (lane < ROWS) {
     deltas_of_rows[lane] = own_delta;
-    if (start + lane <= last_query) { delta[(base + start + lane) * p.heads + head] = own_delta; }
+    if (start + lane <= last_query) { delta[(base + start + lane) * p.all_heads + p.first_head + head] = own_delta; }
   }
   workgroupBarrier();
   let deltas = vec4f(deltas_of_rows[y], deltas_of_rows[y + 8u], deltas_of_rows[y + 16u], deltas_of_rows[y + 24u]);
@@ -114,7 +114,7 @@ fn main(@builtin(workgroup_id) wg: vec3u, @builtin(num_workgroups) groups: vec3u
 
   for (var i = 0u; i < 4u; i++) {
     if (queries[i] > last_query) { break; }
-    let row = (base + queries[i]) * p.stride + head * HEAD;
+    let row = (base + queries[i]) * p.d_stride + head * HEAD;
     for (var c = 0u; c < CHUNKS; c++) {
       if (8u * c + x < DIMS) { store_dqkv(row, 8u * c + x, sum[c][i] * p.scale); }
     }

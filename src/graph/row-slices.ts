@@ -1,7 +1,7 @@
 // Slices of rows: a rewrite of a program in which the operators of a block, or of the head, run on some rows after the other, so
 // that what one of them makes for the next exists for a few rows at a time. What lives longer stays whole: slices read and
 // write their own rows of it. A block whose sequences are independent is cut between them, attention included; where there is
-// one sequence, all that lies between two attentions.
+// one sequence, all that lies between two attentions, and attention's backward pass between heads (head-groups.ts).
 //
 // Invariant: no bit changes. Each row is computed by the kernel and variant that the whole takes; sums over rows go on from
 // slice to slice in the order of the rows, and slices end where blocks of partial sums do.
@@ -10,6 +10,7 @@
 import type { RowCut } from '../kernels/kernel.ts';
 import { at } from '../util/at.ts';
 import { assert } from '../util/errors.ts';
+import { inHeadGroups } from './head-groups.ts';
 import { bytesBefore, type Instruction, type Program, type Tensor, type TensorInstruction } from './program.ts';
 
 /** Slices of a block, at most: fewer take more memory and fewer dispatches. The first needs the least memory. */
@@ -29,7 +30,11 @@ const ALIGNMENT = 256;
 export type Slicing = number | 'large';
 
 /** The program, with the layers for which this says how in slices of rows; itself where there is nothing to gain. */
-export function inRowSlices(program: Program, slicingOf: (layer: string) => Slicing | undefined): Program {
+export function inRowSlices(whole: Program, slicingOf: (layer: string) => Slicing | undefined): Program {
+  const program = inHeadGroups(whole, (layer) => {
+    const slicing = slicingOf(layer);
+    return slicing === 'large' ? undefined : slicing;
+  });
   const uses = countUses(program);
   const instructions: Instruction[] = [];
   for (const { instructions: part, rows } of partsOf(program.instructions)) {

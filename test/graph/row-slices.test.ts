@@ -31,6 +31,7 @@ const CASES: [name: string, model: Model, batch: number, seq: number, packed?: b
   ['gpt2', modelOf(GPT2), 5, 32],
   ['gpt2', modelOf(GPT2), 3, 96],
   ['gpt2', modelOf(GPT2), 1, 300],
+  ['gpt2 of six heads, in groups beside slices of a sequence', modelOf({ ...GPT2, n_embd: 6, n_head: 6 }), 2, 128],
   ['llama', long(LLAMA), 5, 32],
   ['llama', long(LLAMA), 1, 160],
   ['qwen3', long(QWEN3), 5, 32],
@@ -99,6 +100,17 @@ it('brings the default model below 0.8 MB, and larger budgets do without', () =>
   expect(within(least).workload.activations?.modes).toEqual(['slice', 'slice']);
   expect(() => within(least - 1)).toThrow(`${least} bytes`);
   expect(within(4e6).workload.activations?.modes).not.toContain('slice');
+});
+
+it('brings what attention of one sequence makes for its backward pass to fewer heads at a time', () => {
+  const sizes = { layers: 2, width: 768, heads: 12, vocabulary: 50257, context: 1024 };
+  const { first } = traceStep(makeModel(configOfShape({ family: 'gpt2', ...sizes })), 1, 1024);
+  const alive = ([slices]: readonly number[]) =>
+    liveBytes(withActivations(first, () => 'slice', 'as modes say', slices));
+  const gradients = 1024 * 3 * 768 * 4;
+  expect(alive(SLICE_COUNTS)).toBeLessThan(30e6);
+  // Of two groups, half of them more.
+  expect(alive([2]) - alive(SLICE_COUNTS)).toBe(gradients / 3);
 });
 
 it('brings the activations of GPT-2 at 8 x 1,024 to a third of what any other way needs', () => {

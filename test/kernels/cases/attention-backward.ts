@@ -14,32 +14,58 @@ import { expUlps, TINY, ULP } from '../rounding.ts';
 
 const { abs, exp } = Math;
 
+/** Some of more heads: the last ones, and of the middle, in vec4f and one by one. */
+const someHeads: AttentionBackwardProblem[] = [
+  { batch: 2, seq: 37, heads: 4, kvHeads: 2, headSize: 8, kvHeadsBefore: 2, allKvHeads: 4 },
+  { batch: 1, seq: 65, heads: 1, kvHeads: 1, headSize: 12, kvHeadsBefore: 1, allKvHeads: 3 },
+  { batch: 2, seq: 33, heads: 3, kvHeads: 1, headSize: 5, kvHeadsBefore: 1, allKvHeads: 3 },
+];
+
+/** The problem of all heads that these are some of. */
+function ofAll({ kvHeadsBefore: _, allKvHeads, ...p }: AttentionBackwardProblem): AttentionBackwardProblem {
+  const kvHeads = allKvHeads ?? p.kvHeads;
+  return { ...p, heads: (p.heads / p.kvHeads) * kvHeads, kvHeads };
+}
+
+/** Where an element of a packed row of these heads is in the rows of all. */
+function placeInAll(p: AttentionBackwardProblem, i: number): number {
+  const { heads, kvHeads, headSize, kvHeadsBefore = 0 } = p;
+  const all = ofAll(p);
+  const width = (heads + 2 * kvHeads) * headSize;
+  const [row, head] = [Math.floor(i / width), Math.floor((i % width) / headSize)];
+  const ofQueries = (heads / kvHeads) * kvHeadsBefore + head;
+  const ofKeys = all.heads + kvHeadsBefore + head - heads;
+  const place = head < heads ? ofQueries : head < heads + kvHeads ? ofKeys : ofKeys + all.kvHeads - kvHeads;
+  return (row * (all.heads + 2 * all.kvHeads) + place) * headSize + (i % headSize);
+}
+
 export const cases = [
   row({
     kernel: attentionBackwardQ,
-    problems: attentions,
-    inputs: attentionGradients,
+    problems: [...attentions, ...someHeads],
+    inputs: (p, random) => attentionGradients(ofAll(p), random),
     bound(p, before: Omit<BackwardArrays, 'delta'> & Arrays<'y'>) {
-      const { headSize, heads } = p;
+      const all = ofAll(p);
+      const { headSize, heads } = all;
       const { dy, y } = before;
       const deltas = Array.from({ length: p.batch * p.seq * heads }, (_, i) =>
         dotError(headSize, dy, i * headSize, y, i * headSize, 1),
       );
-      const errors = attentionGradientErrors(p, before, deltas);
-      return { dqkv: (i) => errors.q[i]!, delta: (i) => deltas[i]!.error };
+      const errors = attentionGradientErrors(all, before, deltas);
+      return { dqkv: (i) => errors.q[placeInAll(p, i)]!, delta: (i) => deltas[i]!.error };
     },
   }),
   row({
     kernel: attentionBackwardKV,
-    problems: attentions,
-    inputs: attentionGradients,
+    problems: [...attentions, ...someHeads],
+    inputs: (p, random) => attentionGradients(ofAll(p), random),
     bound(p, before: BackwardArrays) {
       const errors = attentionGradientErrors(
-        p,
+        ofAll(p),
         before,
         [...before.delta].map((value) => ({ value, error: 0 })),
       );
-      return { dqkv: (i) => errors.kv[i]! };
+      return { dqkv: (i) => errors.kv[placeInAll(p, i)]! };
     },
   }),
 ];

@@ -24,6 +24,7 @@ import { type ChunkValue, type NewValue, Puts, type Puttable, type Stowed } from
 import { StopWatch } from './stop-watch.ts';
 import { type BackingOptions, checkLimits, LARGEST_PUT, type Spared, sparedChunks } from './tier-limits.ts';
 import { WaitQueue } from './wait-queue.ts';
+import { WritesAhead } from './writes-ahead.ts';
 
 export interface Ledger {
   readonly diskReadBytes: number;
@@ -67,6 +68,7 @@ export class Backing {
   readonly #queue = new WaitQueue();
   readonly #reads: PendingReads;
   readonly #puts: Puts;
+  readonly #writes: WritesAhead;
   readonly #roomWatch = new StopWatch();
   /** Room for values that are made beside the old ones. */
   readonly spare: Spared;
@@ -103,6 +105,7 @@ export class Backing {
     this.#reads = new PendingReads(this.#placement, this.#host, this.#disk, this.#queue, this.#roomWatch);
     const parts = [this.#placement, this.#host, this.#disk, this.#reads, this.#queue, this.#roomWatch] as const;
     this.#puts = new Puts(...parts, options.copyBytes);
+    this.#writes = new WritesAhead(this.#placement, this.#host, this.#queue);
   }
 
   /** Where a valid copy lies now. Zeros are 'zero' whether or not a slot holds them, too. */
@@ -239,6 +242,7 @@ export class Backing {
       done.resolve();
       for (const slot of held) this.#host.release(slot);
       this.#queue.advance();
+      if (!this.#closing) this.#writes.begin();
     }
   }
 

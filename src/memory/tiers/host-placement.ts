@@ -113,6 +113,26 @@ export class HostPlacement {
   async empty({ slot, leaving }: Claim): Promise<void> {
     if (!leaving) return;
     const { chunk, block } = leaving;
+    await this.#copyToBlock(chunk, slot, block);
+    if (chunk.slot === slot) this.#leave(chunk);
+    while (slot.lent) await this.#host.turnEnd();
+  }
+
+  /**
+   * Begins to write a value that will leave soon, as one of so many, and is nowhere else: then it leaves for nothing. Undefined where
+   * there is none, or no free block.
+   */
+  writeAhead(soon: number): Promise<void> | undefined {
+    const chunk = this.#dirtyAmong(soon);
+    const slot = chunk?.slot;
+    const block = slot && this.#disk?.take();
+    if (!chunk || !slot || block === undefined) return undefined;
+    this.#host.hold(slot);
+    return this.#copyToBlock(chunk, slot, block).finally(() => this.#host.release(slot));
+  }
+
+  /** Of a slot that is held. */
+  async #copyToBlock(chunk: Located, slot: Slot, block: number): Promise<void> {
     try {
       await this.#disk?.write(block, chunk.id, slot.bytes);
     } catch (error) {
@@ -120,13 +140,8 @@ export class HostPlacement {
       throw error;
     }
     // In the meantime it may have got another value, elsewhere: this slot is held.
-    if (chunk.slot === slot) {
-      chunk.block = block;
-      this.#leave(chunk);
-    } else {
-      this.#disk?.free(block);
-    }
-    while (slot.lent) await this.#host.turnEnd();
+    if (chunk.slot === slot && !isClean(chunk)) chunk.block = block;
+    else this.#disk?.free(block);
   }
 
   /** What lies below its slot too, and is counted on by nothing, leaves it. */
@@ -150,6 +165,16 @@ export class HostPlacement {
   #leave(chunk: Located): void {
     if (chunk.slot) this.#host.disown(chunk.slot);
     chunk.slot = undefined;
+  }
+
+  /** The first to leave of those that are nowhere else, if it is among the first `soon` of all. */
+  #dirtyAmong(soon: number): Located | undefined {
+    const owners = this.#host.slots.flatMap(({ owner, holds }) =>
+      owner === NO_OWNER || holds > 0 ? [] : at(this.#chunks, owner),
+    );
+    const ranked = owners.map((chunk) => ({ chunk, rank: this.rank(chunk) }));
+    ranked.sort((a, b) => (a.rank === b.rank ? 0 : b.rank - a.rank));
+    return ranked.slice(0, soon).find(({ chunk }) => !isClean(chunk))?.chunk;
   }
 
   /** The owner that leaves first: furthest next use, of equals a clean one. `onlyClean`: among those alone. */

@@ -137,3 +137,41 @@ test('what leaves host memory next is written behind an update: what is read the
   expect(count('write')).toBeLessThanOrEqual(3 * GROUPS + 4);
   await backing.close();
 });
+
+test.each([8, 12])(
+  'updates three at a time behind reads ahead, over a disk of any delays, lose no value: %i chunks beside them',
+  async (more) => {
+    const groups = 12;
+    const chunks = 4 * groups;
+    for (let seed = 0; seed < 24; seed++) {
+      const random = new Random(seed, 'pipeline');
+      const blocks = random.below(2) === 0 ? chunks + 4 : leastDiskChunks(chunks, 12 + more);
+      const file = new CountingFile(new MemoryBlockFile('/tier', blocks * BYTES), () => turns(random.below(6)));
+      const hostLimit = (12 + more) * BYTES;
+      const backing = new Backing({ chunks, chunkBytes: BYTES, hostLimit, disk: file, updates: 4 });
+      for (let chunk = 0; chunk < chunks; chunk++) await backing.putAll([{ chunk, bytes: valueIn(0, 0) }]);
+      let first = 0;
+      backing.setOrder((chunk) => (chunk - 4 * first + chunks) % chunks);
+      const underWay: Promise<void>[] = [];
+      for (let n = 0; n < 4 * groups; n++) {
+        await underWay[n - 3];
+        first = n % groups;
+        const done = Math.floor(n / groups);
+        underWay.push(
+          backing.update(group(first), async (bytes) => {
+            await turns(random.below(4));
+            for (const part of bytes.slice(1)) {
+              expect(part).toEqual(valueIn(done, 0));
+              part.fill(done + 1);
+            }
+          }),
+        );
+        for (let ahead = 0; ahead < 8; ahead++) backing.prefetch((4 * (first + 1) + ahead) % chunks);
+      }
+      await Promise.all(underWay);
+      await turns(6);
+      backing.check();
+      await backing.close();
+    }
+  },
+);

@@ -202,9 +202,7 @@ export class Backing {
         for (const record of records) if (!record.slot) this.#load(record).catch(() => {});
         for (const record of records) {
           assert(!record.updating, `chunk ${record.id} is updated twice at once`);
-          const slot = await this.#slotAlone(record);
-          this.#host.hold(slot);
-          held.push(slot);
+          held.push(await this.#slotAlone(record));
         }
         while (rooms.length < roomCount) rooms.push(await this.#puts.claimRoom());
         for (const record of records) record.updating = done.promise;
@@ -246,13 +244,16 @@ export class Backing {
     }
   }
 
-  /** The slot of a chunk, when nothing counts on its bytes: a write to disk may be under way. */
+  /** The slot of a chunk, held, when nothing else counts on its bytes: a write to disk may be under way. */
   async #slotAlone(record: Chunk): Promise<Slot> {
     for (;;) {
       const { slot } = record;
       if (!slot) await this.#load(record);
-      else if (slot.holds === 0) return slot;
-      else await this.#queue.wait(() => (slot.holds > 0 ? undefined : true));
+      else if (slot.holds === 0) {
+        // In this turn: in any other the value may leave it.
+        this.#host.hold(slot);
+        return slot;
+      } else await this.#queue.wait(() => (slot.holds > 0 ? undefined : true));
     }
   }
 

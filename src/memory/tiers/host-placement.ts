@@ -113,8 +113,7 @@ export class HostPlacement {
   async empty({ slot, leaving }: Claim): Promise<void> {
     if (!leaving) return;
     const { chunk, block } = leaving;
-    await this.#copyToBlock(chunk, slot, block);
-    if (chunk.slot === slot) this.#leave(chunk);
+    await this.#copyToBlock(chunk, slot, block, true);
     while (slot.lent) await this.#host.turnEnd();
   }
 
@@ -128,11 +127,11 @@ export class HostPlacement {
     const block = slot && this.#disk?.take();
     if (!chunk || !slot || block === undefined) return undefined;
     this.#host.hold(slot);
-    return this.#copyToBlock(chunk, slot, block).finally(() => this.#host.release(slot));
+    return this.#copyToBlock(chunk, slot, block, false).finally(() => this.#host.release(slot));
   }
 
-  /** Of a slot that is held. */
-  async #copyToBlock(chunk: Located, slot: Slot, block: number): Promise<void> {
+  /** Of a slot that is held. `leaves`: in the same turn, since a block of what is in host memory, too, may be taken for another. */
+  async #copyToBlock(chunk: Located, slot: Slot, block: number, leaves: boolean): Promise<void> {
     try {
       await this.#disk?.write(block, chunk.id, slot.bytes);
     } catch (error) {
@@ -140,8 +139,13 @@ export class HostPlacement {
       throw error;
     }
     // In the meantime it may have got another value, elsewhere: this slot is held.
-    if (chunk.slot === slot && !isClean(chunk)) chunk.block = block;
-    else this.#disk?.free(block);
+    if (chunk.slot !== slot) {
+      this.#disk?.free(block);
+      return;
+    }
+    assert(chunk.block === NOWHERE, `chunk ${chunk.id} is written twice at once`);
+    chunk.block = block;
+    if (leaves) this.#leave(chunk);
   }
 
   /** What lies below its slot too, and is counted on by nothing, leaves it. */

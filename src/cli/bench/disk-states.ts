@@ -8,22 +8,24 @@ import { BLOCK } from '../../kernels/sum-squares.ts';
 import { WasmHeap } from '../../kernels/wasm-heap.ts';
 import { elementBytesOf } from '../../memory/layout/kinds.ts';
 import { Backing } from '../../memory/tiers/backing.ts';
-import { leastDiskChunks } from '../../memory/tiers/tier-limits.ts';
+import { LARGEST_PUT } from '../../memory/tiers/tier-limits.ts';
 import type { BlockFile, Host } from '../../runtime/host.ts';
 import { at } from '../../util/at.ts';
 import { finishing } from '../../util/errors.ts';
 import { median } from '../../util/median.ts';
 import { digits, percentage } from './text.ts';
 
-/** Chunks of each kind, and their bytes: of a model of 8 million parameters. */
-const INDICES = 16;
+/** Chunks of each kind, and their bytes: of a model of 17 million parameters. */
+const INDICES = 32;
 const CHUNK_BYTES = 2 ** 21;
 const KINDS = 4;
 /** Of an update, under way at once: as a run has them; and chunks that are read ahead of it. */
-const AT_ONCE = 2;
-const AHEAD = 4;
-/** Chunks in host memory: what is under way, and little more. */
-const SLOTS = KINDS * AT_ONCE + AHEAD + 4;
+const AT_ONCE = 3;
+const AHEAD = 8;
+/** Reads, or writes, of such a file at once beside it. */
+const LANES = 4;
+/** Chunks in host memory: what is under way, and a few more. */
+const SLOTS = KINDS * AT_ONCE + AHEAD + 12;
 const ROUNDS = 5;
 
 export interface DiskStatesFigure {
@@ -38,7 +40,8 @@ export interface DiskStatesFigure {
 /** `folder`: where the disk tier would be. Errors: HoldfastError where there is no room. */
 export async function measureDiskStates(host: Host, folder: string): Promise<DiskStatesFigure> {
   const chunks = KINDS * INDICES;
-  const blocks = leastDiskChunks(chunks, SLOTS);
+  // As a run has them.
+  const blocks = chunks + LARGEST_PUT;
   const disk = await host.openBlockFile(folder, blocks * CHUNK_BYTES);
   const file = await host.openBlockFile(folder, disk.bytes).catch(async (error: unknown) => {
     await disk.remove();
@@ -109,7 +112,7 @@ async function updateAll(backing: Backing, updater: HostThreads | HostAdamW): Pr
   await Promise.all(underWay);
 }
 
-/** So many bytes read and written, as many at once as updates have under way. */
+/** So many bytes read and written. */
 async function moveAll(file: BlockFile, reads: number, writes: number): Promise<void> {
   const places = Math.floor(file.bytes / CHUNK_BYTES);
   const all = async (
@@ -120,9 +123,9 @@ async function moveAll(file: BlockFile, reads: number, writes: number): Promise<
     const count = Math.round(bytes / CHUNK_BYTES);
     const lane = async (from: number) => {
       const buffer = new Uint8Array(CHUNK_BYTES);
-      for (let n = from; n < count; n += AHEAD) await move(((first + n) % places) * CHUNK_BYTES, buffer);
+      for (let n = from; n < count; n += LANES) await move(((first + n) % places) * CHUNK_BYTES, buffer);
     };
-    await Promise.all(Array.from({ length: AHEAD }, (_, from) => lane(from)));
+    await Promise.all(Array.from({ length: LANES }, (_, from) => lane(from)));
   };
   await Promise.all([
     all(reads, 0, (offset, into) => file.read(offset, into)),

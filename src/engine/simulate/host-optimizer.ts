@@ -5,6 +5,7 @@
 import type { Spared } from '../../memory/tiers/tier-limits.ts';
 import { at } from '../../util/at.ts';
 import { type HostOperation, isOnHost, type Operation } from '../compile/operations.ts';
+import { AT_ONCE } from '../run/host-optimizer.ts';
 import { latest, Resource, type SimulatedTask } from './clock.ts';
 import type { SimulatedLink } from './link.ts';
 import type { SimulatedBelow } from './stashes.ts';
@@ -29,8 +30,8 @@ export class SimulatedHostOptimizer {
   #decision: SimulatedTask | undefined;
   readonly #isAside: boolean;
   readonly #seconds: Float64Array;
-  /** The update before: behind it the one behind the next gets its values. */
-  #before: SimulatedTask | undefined;
+  /** The updates before: behind the first of them the next gets its values. */
+  #before: readonly (SimulatedTask | undefined)[] = Array.from({ length: AT_ONCE - 1 }, () => undefined);
   /** Chunks that may be made beside others yet, and those of them that may stay in host memory. */
   #room: number;
   #slots: number;
@@ -107,9 +108,8 @@ export class SimulatedHostOptimizer {
       this.#slots -= inHost;
       if (this.#isFromDisk) for (const chunk of [gradient, ...changed]) this.#madeOf.add(chunk);
       const ready = this.#isFromDisk
-        ? this.#below.gather([gradient, ...changed], latest([arrival, this.#before]))
+        ? this.#below.gather([gradient, ...changed], latest([arrival, this.#processor.last]))
         : undefined;
-      if (this.#isFromDisk) this.#before = this.#processor.last;
       const task = this.#processor.run('host', at(this.#seconds, moment), [arrival, ready]);
       this.#made.set(moment, { task, stowed: new Map(stowed.map((chunk) => [chunk, this.#below.stow(chunk, task)])) });
     }
@@ -150,8 +150,9 @@ export class SimulatedHostOptimizer {
   }
 
   #update(all: readonly number[], ready: SimulatedTask | undefined, seconds: number): SimulatedTask {
-    const here = this.#below.gather(all, latest([ready, this.#before]));
-    this.#before = this.#processor.last;
+    const [before, ...later] = this.#before;
+    this.#before = [...later, this.#processor.last];
+    const here = this.#below.gather(all, latest([ready, before]));
     return this.#processor.run('host', seconds, [ready, here]);
   }
 

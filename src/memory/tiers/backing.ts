@@ -24,6 +24,7 @@ import { type ChunkValue, type NewValue, Puts, type Puttable, type Stowed } from
 import { StopWatch } from './stop-watch.ts';
 import { type BackingOptions, checkLimits, LARGEST_PUT, type Spared, sparedChunks } from './tier-limits.ts';
 import { WaitQueue } from './wait-queue.ts';
+import { WritesAhead } from './writes-ahead.ts';
 
 export interface Ledger {
   readonly diskReadBytes: number;
@@ -67,6 +68,7 @@ export class Backing {
   readonly #queue = new WaitQueue();
   readonly #reads: PendingReads;
   readonly #puts: Puts;
+  readonly #writes: WritesAhead;
   readonly #roomWatch = new StopWatch();
   /** Room for values that are made beside the old ones. */
   readonly spare: Spared;
@@ -103,6 +105,7 @@ export class Backing {
     this.#reads = new PendingReads(this.#placement, this.#host, this.#disk, this.#queue, this.#roomWatch);
     const parts = [this.#placement, this.#host, this.#disk, this.#reads, this.#queue, this.#roomWatch] as const;
     this.#puts = new Puts(...parts, options.copyBytes);
+    this.#writes = new WritesAhead(this.#placement, this.#host, this.#queue);
   }
 
   /** Where a valid copy lies now. Zeros are 'zero' whether or not a slot holds them, too. */
@@ -199,9 +202,7 @@ export class Backing {
         for (const record of records) if (!record.slot) this.#load(record).catch(() => {});
         for (const record of records) {
           assert(!record.updating, `chunk ${record.id} is updated twice at once`);
-          const slot = await this.#slotAlone(record);
-          this.#host.hold(slot);
-          held.push(slot);
+          held.push(await this.#slotAlone(record));
         }
         while (rooms.length < roomCount) rooms.push(await this.#puts.claimRoom());
         for (const record of records) record.updating = done.promise;
@@ -239,16 +240,20 @@ export class Backing {
       done.resolve();
       for (const slot of held) this.#host.release(slot);
       this.#queue.advance();
+      if (!this.#closing) this.#writes.begin();
     }
   }
 
-  /** The slot of a chunk, when nothing counts on its bytes: a write to disk may be under way. */
+  /** The slot of a chunk, held, when nothing else counts on its bytes: a write to disk may be under way. */
   async #slotAlone(record: Chunk): Promise<Slot> {
     for (;;) {
       const { slot } = record;
       if (!slot) await this.#load(record);
-      else if (slot.holds === 0) return slot;
-      else await this.#queue.wait(() => (slot.holds > 0 ? undefined : true));
+      else if (slot.holds === 0) {
+        // In this turn: in any other the value may leave it.
+        this.#host.hold(slot);
+        return slot;
+      } else await this.#queue.wait(() => (slot.holds > 0 ? undefined : true));
     }
   }
 

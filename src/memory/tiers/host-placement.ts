@@ -113,6 +113,25 @@ export class HostPlacement {
   async empty({ slot, leaving }: Claim): Promise<void> {
     if (!leaving) return;
     const { chunk, block } = leaving;
+    await this.#copyToBlock(chunk, slot, block, true);
+    while (slot.lent) await this.#host.turnEnd();
+  }
+
+  /**
+   * Begins to write a value that will leave soon, as one of so many, and is nowhere else: then it leaves for nothing. Undefined where
+   * there is none, or no free block.
+   */
+  writeAhead(soon: number): Promise<void> | undefined {
+    const chunk = this.#dirtyAmong(soon);
+    const slot = chunk?.slot;
+    const block = slot && this.#disk?.take();
+    if (!chunk || !slot || block === undefined) return undefined;
+    this.#host.hold(slot);
+    return this.#copyToBlock(chunk, slot, block, false).finally(() => this.#host.release(slot));
+  }
+
+  /** Of a slot that is held. `leaves`: in the same turn, since a block of what is in host memory, too, may be taken for another. */
+  async #copyToBlock(chunk: Located, slot: Slot, block: number, leaves: boolean): Promise<void> {
     try {
       await this.#disk?.write(block, chunk.id, slot.bytes);
     } catch (error) {
@@ -120,13 +139,13 @@ export class HostPlacement {
       throw error;
     }
     // In the meantime it may have got another value, elsewhere: this slot is held.
-    if (chunk.slot === slot) {
-      chunk.block = block;
-      this.#leave(chunk);
-    } else {
+    if (chunk.slot !== slot) {
       this.#disk?.free(block);
+      return;
     }
-    while (slot.lent) await this.#host.turnEnd();
+    assert(chunk.block === NOWHERE, `chunk ${chunk.id} is written twice at once`);
+    chunk.block = block;
+    if (leaves) this.#leave(chunk);
   }
 
   /** What lies below its slot too, and is counted on by nothing, leaves it. */
@@ -150,6 +169,16 @@ export class HostPlacement {
   #leave(chunk: Located): void {
     if (chunk.slot) this.#host.disown(chunk.slot);
     chunk.slot = undefined;
+  }
+
+  /** The first to leave of those that are nowhere else, if it is among the first `soon` of all. */
+  #dirtyAmong(soon: number): Located | undefined {
+    const owners = this.#host.slots.flatMap(({ owner, holds }) =>
+      owner === NO_OWNER || holds > 0 ? [] : at(this.#chunks, owner),
+    );
+    const ranked = owners.map((chunk) => ({ chunk, rank: this.rank(chunk) }));
+    ranked.sort((a, b) => (a.rank === b.rank ? 0 : b.rank - a.rank));
+    return ranked.slice(0, soon).find(({ chunk }) => !isClean(chunk))?.chunk;
   }
 
   /** The owner that leaves first: furthest next use, of equals a clean one. `onlyClean`: among those alone. */

@@ -37,7 +37,7 @@ const WORTH_SPARING = { small: 0, large: 0.02 } as const;
 const MOST_MAPS = { small: Number.POSITIVE_INFINITY, large: 1 } as const;
 /** What takes so many times as long as the best may lead to what is better than that, and how many such are followed. */
 const NEAR = { small: 1.45, large: 1 } as const;
-const MOST_LEADERS = { small: 4, large: 0 } as const;
+const MOST_LEADERS = { small: 8, large: 0 } as const;
 /** What a change must promise of a step's time, and what all of a round must save for another one. */
 const WORTH_A_CHANGE = 0.001;
 const WORTH_A_ROUND = 0.005;
@@ -303,7 +303,10 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
       yield* this.#consider(way, { moreThan: chunkBytes, staging });
     if (launchesMatter(one, MANY_DISPATCHES) || this.#isFasterInFewerPieces(one)) {
       const maps = this.#find.mapsInFewerPieces(found.map).slice(0, MOST_MAPS[this.#size]);
-      for (const map of maps) if (!(yield* this.#consider(way, { map, staging }))) yield* this.#consider(way, { map });
+      for (const map of maps) {
+        const fits = yield* this.#consider(way, { map, staging });
+        if (isSmall || !fits) yield* this.#consider(way, { map });
+      }
     }
     const smaller = waits - (AT_ONCE / 2) * slot;
     if (moves && (isSmall || smaller < most)) yield* this.#consider(way, { lessThan: chunkBytes, staging });

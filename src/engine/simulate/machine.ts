@@ -193,6 +193,8 @@ export function boundSeconds(
   { peakFlops, memoryBytesPerSecond }: Pick<Machine, 'peakFlops' | 'memoryBytesPerSecond'>,
   dispatch: Dispatched,
 ): number {
+  // Bytes of operands take longer to tell than operations.
+  if (memoryBytesPerSecond === Number.POSITIVE_INFINITY) return dispatch.kernel.flops(dispatch.problem) / peakFlops;
   const found = workOfDispatch.get(dispatch) ?? {
     flops: dispatch.kernel.flops(dispatch.problem),
     bytes: bytesMovedBy(dispatch),

@@ -4,6 +4,7 @@ import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { type DispatchOperation, isDispatch } from '../../src/engine/compile/operations.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { parseConfig } from '../../src/formats/config.ts';
+import type { ActivationDtype } from '../../src/graph/narrow-activations.ts';
 import type { TrainingDtype } from '../../src/memory/layout/kinds.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { computedIn } from '../../src/nn/model.ts';
@@ -18,6 +19,8 @@ interface Step {
   readonly context: number;
   /** @default 'f32' */
   readonly dtype?: TrainingDtype;
+  /** @default 'f32' */
+  readonly activationDtype?: ActivationDtype;
 }
 
 const LLAMA: Step = {
@@ -33,7 +36,7 @@ const LLAMA: Step = {
 
 /**
  * GPT-2 124M, TinyLlama with two of its 22 blocks, which are alike, and Gemma 3 270M with two of its 18 and a small vocabulary; the
- * Llama in sixteen bits, too.
+ * Llama in sixteen bits, too, with activations in them and without.
  */
 export const STEPS: readonly Step[] = [
   {
@@ -56,15 +59,23 @@ export const STEPS: readonly Step[] = [
   },
   { ...LLAMA, name: `${LLAMA.name}, f16`, dtype: 'f16' },
   { ...LLAMA, name: `${LLAMA.name}, bf16`, dtype: 'bf16' },
+  { ...LLAMA, name: `${LLAMA.name}, activations in f16, too`, dtype: 'f16', activationDtype: 'f16' },
 ];
 
 /** With everything on the GPU, in bindings as large as GPUs have them. */
 const BINDING = 2 ** 31 - 4;
 
 /** In the order in which they run. */
-export function dispatchesOf({ name, config, batch, context, dtype = 'f32' }: Step): DispatchOperation[] {
+export function dispatchesOf({
+  name,
+  config,
+  batch,
+  context,
+  dtype = 'f32',
+  activationDtype,
+}: Step): DispatchOperation[] {
   const model = computedIn(makeModel(parseConfig(config, name)), dtype);
-  const workload = trainingWorkload(model, traceStep(model, batch, context), 1);
+  const workload = trainingWorkload(model, traceStep(model, batch, context, activationDtype && { activationDtype }), 1);
   const fit = fitMemory(workload, { ...DEFAULT_LIMITS, binding: BINDING, buffer: BINDING }, undefined);
   return fit.passes.step.operations.filter(isDispatch);
 }

@@ -1,4 +1,4 @@
-// needs: panel_a, keep_columns
+// needs: keep_rows, keep_columns
 // needs: load_a, load_b
 // needs: p
 // gives: fetch_a, fetch_b, keep_a, keep_b
@@ -16,10 +16,10 @@ fn fetch_b(at: vec4u, k: u32) -> mat4x4f {
 
 // A block into the panel, four steps of k from 4 `depth` on.
 fn keep_a(depth: u32, place: u32, block: mat4x4f) {
-  panel_a[depth][0][place] = block[0];
-  panel_a[depth][1][place] = block[1];
-  panel_a[depth][2][place] = block[2];
-  panel_a[depth][3][place] = block[3];
+  keep_rows(depth, 0u, place, block[0]);
+  keep_rows(depth, 1u, place, block[1]);
+  keep_rows(depth, 2u, place, block[2]);
+  keep_rows(depth, 3u, place, block[3]);
 }
 fn keep_b(depth: u32, place: u32, block: mat4x4f) {
   keep_columns(depth, 0u, place, block[0]);

@@ -1,8 +1,8 @@
 // needs: A_ALONG_M, B_ALONG_K
 // needs: place_a, place_b, fetch_a, fetch_b
 // needs: p, start_of, finish, keep_a, keep_b, add_panel
-// needs: total_panels, store_totals, columns_at
-// gives: panel_a, add_steps, QUARTERS, STEPS, DEPTH
+// needs: total_panels, store_totals, rows_at, columns_at
+// gives: add_steps, QUARTERS, STEPS, DEPTH
 // C in tiles of 64 x 64, one to a workgroup of 8 x 8 lanes, each with 8 x 8 elements in registers; A and B pass
 // through workgroup memory in panels of 16 steps of k, so that a value fetched is used 64 times. For GPUs.
 // The panels are k-major: at each step of k a lane reads two vec4f of either for 64 multiply-adds. Its rows are
@@ -14,9 +14,6 @@ const TILE = 64u;
 const DEPTH = 16u;
 const QUARTERS = TILE / 4u;
 const STEPS = 4u;  // of k at a time
-
-// One vec4f more than the 16 of a row: lanes that write a column of blocks meet in no memory bank.
-var<workgroup> panel_a: array<array<array<vec4f, QUARTERS + 1>, STEPS>, DEPTH / STEPS>;  // (k / STEPS, k % STEPS, row / 4)
 
 // The sums of a lane: of its eight rows columns 0..3, then columns 32..35.
 var<private> l0: vec4f; var<private> l1: vec4f; var<private> l2: vec4f; var<private> l3: vec4f;
@@ -81,10 +78,10 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
 
 // Four steps of k, of which g is the quarter of a panel.
 fn add_steps(g: u32, y: u32, x: u32) {
-  add_step(panel_a[g][0][y], panel_a[g][0][y + 8u], columns_at(g, 0u, x, 0u), columns_at(g, 0u, x, 1u));
-  add_step(panel_a[g][1][y], panel_a[g][1][y + 8u], columns_at(g, 1u, x, 0u), columns_at(g, 1u, x, 1u));
-  add_step(panel_a[g][2][y], panel_a[g][2][y + 8u], columns_at(g, 2u, x, 0u), columns_at(g, 2u, x, 1u));
-  add_step(panel_a[g][3][y], panel_a[g][3][y + 8u], columns_at(g, 3u, x, 0u), columns_at(g, 3u, x, 1u));
+  add_step(rows_at(g, 0u, y, 0u), rows_at(g, 0u, y, 1u), columns_at(g, 0u, x, 0u), columns_at(g, 0u, x, 1u));
+  add_step(rows_at(g, 1u, y, 0u), rows_at(g, 1u, y, 1u), columns_at(g, 1u, x, 0u), columns_at(g, 1u, x, 1u));
+  add_step(rows_at(g, 2u, y, 0u), rows_at(g, 2u, y, 1u), columns_at(g, 2u, x, 0u), columns_at(g, 2u, x, 1u));
+  add_step(rows_at(g, 3u, y, 0u), rows_at(g, 3u, y, 1u), columns_at(g, 3u, x, 0u), columns_at(g, 3u, x, 1u));
 }
 
 // One step of k: eight rows of A and eight columns of B.

@@ -1,8 +1,8 @@
 // needs: A_ALONG_M, B_ALONG_K
 // needs: place_a, place_b, fetch_a, fetch_b
 // needs: p, start_of, finish, keep_a, keep_b
-// needs: total_panels, store_totals, columns_at
-// gives: panel_a, QUARTERS, STEPS, DEPTH
+// needs: total_panels, store_totals, rows_at, columns_at
+// gives: QUARTERS, STEPS, DEPTH
 // tiled.wgsl in tiles of 32 x 32, 4 x 4 elements to a lane: half as many multiply-adds for each value read, four times as many
 // workgroups. For products that would leave most of a GPU idle. A panel is 32 steps of k, of which a lane fetches a block of
 // 4 x 4 of either side.
@@ -11,8 +11,6 @@ const TILE = 32u;
 const DEPTH = 32u;
 const QUARTERS = TILE / 4u;
 const STEPS = 4u;  // of k at a time
-
-var<workgroup> panel_a: array<array<array<vec4f, QUARTERS + 1>, STEPS>, DEPTH / STEPS>;  // (k / STEPS, k % STEPS, row / 4)
 
 // The sums of a lane, a row each.
 var<private> c0: vec4f;
@@ -61,10 +59,10 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     // Bounds that a compiler sees: all but one read in a loop is then at a constant distance from another's address.
     for (var k = 0u; k < DEPTH / STEPS; k++) {
       let g = min(k, DEPTH / STEPS - 1u);
-      add_step(panel_a[g][0][at_y], columns_at(g, 0u, at_x, 0u));
-      add_step(panel_a[g][1][at_y], columns_at(g, 1u, at_x, 0u));
-      add_step(panel_a[g][2][at_y], columns_at(g, 2u, at_x, 0u));
-      add_step(panel_a[g][3][at_y], columns_at(g, 3u, at_x, 0u));
+      add_step(rows_at(g, 0u, at_y, 0u), columns_at(g, 0u, at_x, 0u));
+      add_step(rows_at(g, 1u, at_y, 0u), columns_at(g, 1u, at_x, 0u));
+      add_step(rows_at(g, 2u, at_y, 0u), columns_at(g, 2u, at_x, 0u));
+      add_step(rows_at(g, 3u, at_y, 0u), columns_at(g, 3u, at_x, 0u));
     }
   }
   store_totals(lane, tile_row, tile_column);

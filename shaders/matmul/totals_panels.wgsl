@@ -1,5 +1,5 @@
 // needs: TOTALS_OF_A
-// needs: panel_a, columns_at, QUARTERS, STEPS, DEPTH
+// needs: rows_at, columns_at, QUARTERS, STEPS, DEPTH
 // needs: p
 // gives: total_panels, store_totals
 // totals_lanes.wgsl from panels in workgroup memory, with its bits: the first tile of a row or column sums what passes through them
@@ -13,8 +13,8 @@ var<private> running: vec4f;  // over the steps of a block
 var<private> total: vec4f;    // over the blocks
 
 fn panel_side(g: u32, i: u32, quarter: u32) -> vec4f {
-  if (TOTALS_OF_A != 0u) { return panel_a[g][i][quarter]; }
-  return columns_at(g, i, quarter, 0u);
+  if (TOTALS_OF_A != 0u) { return rows_at(g, i, quarter % 8u, quarter / 8u); }
+  return columns_at(g, i, quarter % 8u, quarter / 8u);
 }
 
 fn all_of(quarter: u32) -> vec4f {

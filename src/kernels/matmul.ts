@@ -13,6 +13,8 @@ import panelUnrolled from '../../shaders/matmul/panel_unrolled.wgsl?raw';
 import problemShader from '../../shaders/matmul/problem.wgsl?raw';
 import quadsShader from '../../shaders/matmul/quads.wgsl?raw';
 import rowsShader from '../../shaders/matmul/rows.wgsl?raw';
+import rowsFloats from '../../shaders/matmul/rows_floats.wgsl?raw';
+import rowsHalves from '../../shaders/matmul/rows_halves.wgsl?raw';
 import store1 from '../../shaders/matmul/store_1.wgsl?raw';
 import store4 from '../../shaders/matmul/store_4.wgsl?raw';
 import subgroupMatrixShader from '../../shaders/matmul/subgroup_matrix.wgsl?raw';
@@ -133,7 +135,7 @@ const hasFewTiles = ({ M, N }: MatmulProblem): boolean => ceilDiv(M, 64) * ceilD
 const LARGEST_BLOCK_TRIAL = 2 ** 31;
 
 /** 64 invocations and 8,704 bytes of workgroup memory, with totals 9,728: within the limits that WebGPU guarantees. */
-const tiled = (name: string, panel: string, kept = panelFloats): Variant<MatmulProblem> => ({
+const tiled = (name: string, panel: string, kept = rowsFloats + panelFloats): Variant<MatmulProblem> => ({
   name,
   supports: (_, { software }) => !software,
   dispatch(p) {
@@ -144,8 +146,14 @@ const tiled = (name: string, panel: string, kept = panelFloats): Variant<MatmulP
 
 /** Panels in which B stays in halves: 6,656 bytes. With the bits of the others; bfloat16 takes more to widen than it saves. */
 const tiledHalves = (name: string, panel: string): Variant<MatmulProblem> => ({
-  ...tiled(name, panel, panelHalves),
+  ...tiled(name, panel, rowsFloats + panelHalves),
   readsOnly: { b: 'f16' },
+});
+
+/** Both stay: 4,608 bytes. */
+const tiledAllHalves = (name: string, panel: string): Variant<MatmulProblem> => ({
+  ...tiled(name, panel, rowsHalves + panelHalves),
+  readsOnly: { a: 'f16', b: 'f16' },
 });
 
 /**
@@ -229,7 +237,14 @@ export const matmul: Kernel<MatmulProblem> = {
       name: 'tiledSmall',
       supports: (p, { software }) => !software && hasFewTiles(p),
       dispatch: (p) =>
-        tiles(tiledSmallShader + panelFloats + tileBlocks, loadsFor(p), p, { rows: 32, columns: 32 }, {}, totalsPanels),
+        tiles(
+          tiledSmallShader + rowsFloats + panelFloats + tileBlocks,
+          loadsFor(p),
+          p,
+          { rows: 32, columns: 32 },
+          {},
+          totalsPanels,
+        ),
     },
     {
       // No barriers, no subgroup operations: for software adapters that report no subgroups (Deno's), and to be tried elsewhere.
@@ -239,6 +254,8 @@ export const matmul: Kernel<MatmulProblem> = {
     },
     tiledHalves('tiledHalves', panelLoop),
     tiledHalves('tiledHalvesUnrolled', panelUnrolled),
+    tiledAllHalves('tiledAllHalves', panelLoop),
+    tiledAllHalves('tiledAllHalvesUnrolled', panelUnrolled),
     subgroupMatrix('subgroupMatrix', subgroupMatrixShader, 64),
     subgroupMatrix('subgroupMatrixSmall', subgroupMatrixSmall, 32),
   ],

@@ -4,6 +4,7 @@
 import { expect, it, vi } from 'vitest';
 import { parseConfig } from '../../src/formats/config.ts';
 import { type ActivationMode, withActivations, withSlices } from '../../src/graph/activations.ts';
+import { vocabularyTile } from '../../src/graph/operators/head-tiles.ts';
 import { onTensors, type Program, type Tensor } from '../../src/graph/program.ts';
 import { inRowSlices, type Slicing } from '../../src/graph/row-slices.ts';
 import { makeModel } from '../../src/nn/index.ts';
@@ -74,7 +75,7 @@ it('in larger slices where more is kept, but not where all is', () => {
   most.rows = Number.POSITIVE_INFINITY;
   const large = makeModel(parseConfig({ ...GPT2, vocab_size: 50257, n_positions: 1024 }, 'test'));
   const { first } = traceStep(large, 3, 1024);
-  const tile = 50257 / 8;
+  const tile = vocabularyTile(50257);
   const most3072 = (program: Program) => Math.max(...logitsOf(program)) * (6 / Math.ceil(tile));
   expect(most3072(withActivations(first, () => 'keep'))).toBe(3072);
   const light = most3072(withActivations(first, () => 'light'));

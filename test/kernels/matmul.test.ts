@@ -173,12 +173,38 @@ describe('panels of halves', () => {
     },
   );
 
+  it.runIf(device.adapter.software).each(['NT', 'NN', 'TN'] as Layout[])(
+    'of both sides have the bits of panels of floats, and make the same totals (%s)',
+    async (layout) => {
+      const rows = 72;
+      const rounded = CODECS.f16.widen(CODECS.f16.narrow(Float32Array.from(random.normals(rows * K))), rows * K);
+      const isSum = layout === 'TN';
+      const problem: MatmulProblem = { layout, M: rows, N, K, ...(isSum && { totalsOf: 'a', stepsPerBlock: 64 }) };
+      const given = { a: rounded, b, ...(isSum && { totals: new Float32Array(rows) }) };
+      const made = async (name: string) => {
+        const stored = { a: { element: 'f16' }, b: { element: 'f16' } } as const;
+        const found = await runKernel(matmul, named(name), problem, given, stored);
+        return (isSum ? ['c', 'totals'] : ['c']).map((list) => new Uint32Array(field(found, list).buffer));
+      };
+      const floats = await made('tiled');
+      for (const name of ['tiledAllHalves', 'tiledAllHalvesUnrolled']) {
+        if (EVERY_CASE || name === 'tiledAllHalves') expect(await made(name), name).toEqual(floats);
+      }
+    },
+  );
+
   it('are for what is stored in them', () => {
     const traits = { software: false, subgroupSize: 32 };
     const problem: MatmulProblem = { layout: 'NN', M, N, K };
     for (const name of ['tiledHalves', 'tiledHalvesUnrolled']) {
       expect(mayServe(named(name), problem, traits, { b: 'f16' })).toBe(true);
       for (const stored of [{}, { b: 'bf16' }, { a: 'f16' }] as const) {
+        expect(mayServe(named(name), problem, traits, stored)).toBe(false);
+      }
+    }
+    for (const name of ['tiledAllHalves', 'tiledAllHalvesUnrolled']) {
+      expect(mayServe(named(name), problem, traits, { a: 'f16', b: 'f16' })).toBe(true);
+      for (const stored of [{}, { a: 'f16' }, { b: 'f16' }, { a: 'bf16', b: 'f16' }] as const) {
         expect(mayServe(named(name), problem, traits, stored)).toBe(false);
       }
     }

@@ -153,9 +153,16 @@ export function chunksUnder(device: Device, work: Work, memory: MemoryOptions): 
   return { chunks: map.count, bytes: map.chunkBytes };
 }
 
-/** The least host memory above a disk that works under a budget. */
-export const leastHostUnder = (device: Device, work: Work, memory: MemoryOptions): number =>
-  leastHostBytes(needBelow(fitUnder(device, work, memory)), true);
+/** Host memory above a disk that is the least of what is fitted with it: as long as that is refused, what the refusal asks for. */
+export function leastHostUnder(device: Device, work: Work, memory: MemoryOptions): number {
+  const least = (limits: MemoryOptions) => leastHostBytes(needBelow(fitUnder(device, work, limits)), true);
+  let host = least(memory);
+  for (;;) {
+    const needed = least({ ...memory, host, disk: memoryDisk() });
+    if (needed <= host) return host;
+    host = needed;
+  }
+}
 
 const fitUnder = (device: Device, work: Work, memory: MemoryOptions) =>
   fitMemory(workloadOf(work), limitsOf(device), memory.gpu as number | undefined, optionsOf(memory));

@@ -18,7 +18,7 @@ import type { Storage } from './storage.ts';
 import { type AheadParts, UpdatesAhead } from './updates-ahead.ts';
 
 /** Updates that are under way: one computes while the next two get their values, which a disk brings faster side by side. */
-export const AT_ONCE = 3;
+export const UPDATES_AT_ONCE = 3;
 
 export interface HostUpdating {
   /** Updates chunks below the GPU. */
@@ -72,7 +72,7 @@ export class HostOptimizer {
   /** See unclippedState: learned where it was not foreseen. */
   #fuses = false;
   /** The last changes, of this step or the one before. */
-  #changes: readonly (Change | undefined)[] = Array.from({ length: AT_ONCE }, () => undefined);
+  #changes: readonly (Change | undefined)[] = Array.from({ length: UPDATES_AT_ONCE }, () => undefined);
 
   constructor(
     { updater, updatesAside, updatesAhead }: HostUpdating,

@@ -5,7 +5,7 @@
 import type { Spared } from '../../memory/tiers/tier-limits.ts';
 import { at } from '../../util/at.ts';
 import { type HostOperation, isOnHost, type Operation } from '../compile/operations.ts';
-import { AT_ONCE } from '../run/host-optimizer.ts';
+import { UPDATES_AT_ONCE } from '../run/host-optimizer.ts';
 import { latest, Resource, type SimulatedTask } from './clock.ts';
 import type { SimulatedLink } from './link.ts';
 import type { SimulatedBelow } from './stashes.ts';
@@ -31,7 +31,7 @@ export class SimulatedHostOptimizer {
   readonly #isAside: boolean;
   readonly #seconds: Float64Array;
   /** The updates before: behind the first of them the next gets its values. */
-  #before: readonly (SimulatedTask | undefined)[] = Array.from({ length: AT_ONCE - 1 }, () => undefined);
+  #before: readonly (SimulatedTask | undefined)[] = Array.from({ length: UPDATES_AT_ONCE - 1 }, () => undefined);
   /** Chunks that may be made beside others yet, and those of them that may stay in host memory. */
   #room: number;
   #slots: number;

@@ -20,6 +20,7 @@ import { type Arrays, ceilDiv, type Kernel } from '../../src/kernels/kernel.ts';
 import { layernorm, layernormBackward, layernormGradients } from '../../src/kernels/layernorm.ts';
 import { matmul } from '../../src/kernels/matmul.ts';
 import { ROW_BLOCK } from '../../src/kernels/norm-gradients.ts';
+import { putHeads } from '../../src/kernels/put-heads.ts';
 import { rmsnorm, rmsnormBackward, rmsnormGradients } from '../../src/kernels/rmsnorm.ts';
 import { rope } from '../../src/kernels/rope.ts';
 import { tanh, tanhBackward } from '../../src/kernels/tanh.ts';
@@ -194,16 +195,24 @@ forEachProblem(positionEmbedding, (problem, table) => {
 });
 
 forEachProblem(attentionBackwardQ, (problem, data) => {
-  const { qkv, dy } = fields(data, 'qkv', 'dy');
+  const { batch, seq, headSize, heads, kvHeads, kvHeadsBefore = 0, allKvHeads = kvHeads, ...rest } = problem;
+  const group = heads / kvHeads;
+  const all = { ...rest, batch, seq, headSize, heads: group * allKvHeads, kvHeads: allKvHeads };
+  const { qkv, dy: drawn, dqkv: drawnGradient } = fields(data, 'qkv', 'dy', 'dqkv');
+  // Of some of the heads: the loss does not depend on the others.
+  const isOwn = (head: number) => head >= group * kvHeadsBefore && head < group * kvHeadsBefore + heads;
+  const dy = drawn.map((value, i) => (isOwn(Math.floor(i / headSize) % all.heads) ? value : 0));
   const { qkv: _qkv, dy: _dy, y: _y, lse: _lse, delta: _delta, dqkv: _dqkv, ...masks } = data;
   const forward = (x: Float64Array) =>
-    run(attention, packed(problem), { q: x, k: x, v: x, position: new Float64Array(1), ...masks });
+    run(attention, packed(all), { q: x, k: x, v: x, position: new Float64Array(1), ...masks });
   const { y, lse } = fields(forward(qkv), 'y', 'lse');
   const given = { qkv, dy, lse, ...masks };
-  const ofQueries = run(attentionBackwardQ, problem, { ...given, y, dqkv: new Float64Array(qkv.length) });
-  const { dqkv, delta } = fields(ofQueries, 'dqkv', 'delta');
+  const empty = { delta: new Float64Array(batch * seq * all.heads), dqkv: new Float64Array(drawnGradient.length) };
+  const { dqkv, delta } = fields(run(attentionBackwardQ, problem, { ...given, y, ...empty }), 'dqkv', 'delta');
+  const x = output('dqkv', attentionBackwardKV, problem, { ...given, delta, dqkv });
+  const places = { batch, seq, headSize, heads, kvHeads, kvHeadsBefore, allKvHeads };
   expectGradients({ qkv }, (moved) => dot(field(forward(field(moved, 'qkv')), 'y'), dy), {
-    qkv: output('dqkv', attentionBackwardKV, problem, { ...given, delta, dqkv }),
+    qkv: output('y', putHeads, places, { x, y: new Float64Array(qkv.length) }),
   });
 });
 

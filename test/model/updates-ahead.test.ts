@@ -3,6 +3,7 @@
 
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { needBelow } from '../../src/engine/compile/candidate.ts';
+import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import { HostOptimizer } from '../../src/engine/run/host-optimizer.ts';
@@ -29,6 +30,7 @@ import {
   expectSame,
   LARGEST,
   MODELS,
+  type Outcome,
   openTrainer,
   run,
   SMALLEST,
@@ -177,6 +179,33 @@ describe.each(EVERY_CASE ? WIDTHS : SAMPLED)('values on disk, parameters in %s, 
   });
 });
 
+/** The device is lost at every so many of its calls, each in a run of its own: all bring the same. */
+async function lostAtEachCall(
+  work: Work,
+  memory: MemoryOptions,
+  stride: number,
+  wanted: Outcome,
+  choices: ChoiceRecord,
+): Promise<void> {
+  let n = 0;
+  for (let struck = true; struck; n += stride) {
+    struck = false;
+    const fragile = await fragileDevice(device);
+    const trainer = await openTrainer(fragile.device, work, { memory, choices });
+    let calls = 0;
+    fragile.before = () => {
+      if (calls++ !== n) return;
+      struck = true;
+      fragile.lose();
+    };
+    expectSame(await train(trainer, work), wanted, `lost at call ${n}`);
+    expect(trainer.recoveries).toBe(Number(struck));
+    fragile.before = undefined;
+    await trainer.destroy();
+  }
+  expect(n).toBeGreaterThan(stride);
+}
+
 describe('values on disk', () => {
   const own: Work = { ...WORK, model: LARGEST, steps: 4 };
 
@@ -186,23 +215,7 @@ describe('values on disk', () => {
     const told = watched();
     slowDecisions();
     const stride = EVERY_CASE ? 23 : 911;
-    let n = 0;
-    for (let struck = true; struck; n += stride) {
-      struck = false;
-      const fragile = await fragileDevice(device);
-      const trainer = await openTrainer(fragile.device, own, { memory: tiersOf(own), choices });
-      let calls = 0;
-      fragile.before = () => {
-        if (calls++ !== n) return;
-        struck = true;
-        fragile.lose();
-      };
-      expectSame(await train(trainer, own), wanted, `lost at call ${n}`);
-      expect(trainer.recoveries).toBe(Number(struck));
-      fragile.before = undefined;
-      await trainer.destroy();
-    }
-    expect(n).toBeGreaterThan(stride);
+    await lostAtEachCall(own, tiersOf(own), stride, wanted, choices);
     expect(told).toContain(true);
   });
 
@@ -311,23 +324,7 @@ test('a device that is lost at the n-th call takes nothing that was made ahead f
   const { outcome: wanted, choices } = await run((await fragileDevice(device)).device, own);
   const told = watched();
   const stride = EVERY_CASE ? 7 : 211;
-  let n = 0;
-  for (let struck = true; struck; n += stride) {
-    struck = false;
-    const fragile = await fragileDevice(device);
-    const trainer = await openTrainer(fragile.device, own, { memory: memoryOf(own, 0.4, 4), choices });
-    let calls = 0;
-    fragile.before = () => {
-      if (calls++ !== n) return;
-      struck = true;
-      fragile.lose();
-    };
-    expectSame(await train(trainer, own), wanted, `lost at call ${n}`);
-    expect(trainer.recoveries).toBe(Number(struck));
-    fragile.before = undefined;
-    await trainer.destroy();
-  }
-  expect(n).toBeGreaterThan(stride);
+  await lostAtEachCall(own, memoryOf(own, 0.4, 4), stride, wanted, choices);
   expect(told).toContain(true);
 });
 

@@ -1,6 +1,7 @@
 // A benchmark of AdamW on the host whose values lie on disk: they are read, updated and written as a training step has it, in the
 // threads and the tiers of a run, beside the same reads and writes of such a file with nothing in between, in turns.
 
+import { UPDATES_AT_ONCE } from '../../engine/run/host-optimizer.ts';
 import { HostThreads } from '../../engine/run/host-threads.ts';
 import { HostAdamW, type HostExtent, type HostScalars } from '../../kernels/host-adamw.ts';
 import { HYPER, STATE } from '../../kernels/step-control.ts';
@@ -19,13 +20,12 @@ import { digits, percentage } from './text.ts';
 const INDICES = 32;
 const CHUNK_BYTES = 2 ** 21;
 const KINDS = 4;
-/** Of an update, under way at once: as a run has them; and chunks that are read ahead of it. */
-const AT_ONCE = 3;
+/** Chunks that are read ahead of an update: twice as many as a run reads ahead. */
 const AHEAD = 8;
 /** Reads, or writes, of such a file at once beside it. */
 const LANES = 4;
 /** Chunks in host memory: what is under way, and a few more. */
-const SLOTS = KINDS * AT_ONCE + AHEAD + 12;
+const SLOTS = KINDS * UPDATES_AT_ONCE + AHEAD + 12;
 const ROUNDS = 5;
 
 export interface DiskStatesFigure {
@@ -93,7 +93,7 @@ async function updateAll(backing: Backing, updater: HostThreads | HostAdamW): Pr
   backing.setOrder((chunk) => (chunk - KINDS * first + KINDS * INDICES) % (KINDS * INDICES));
   const underWay: Promise<void>[] = [];
   for (let index = 0; index < INDICES; index++) {
-    await underWay[index - AT_ONCE];
+    await underWay[index - UPDATES_AT_ONCE];
     first = index;
     const chunks = Array.from({ length: KINDS }, (_, kind) => ({ chunk: KINDS * index + kind, kept: kind === 0 }));
     underWay.push(

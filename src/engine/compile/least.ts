@@ -9,6 +9,7 @@ import { HoldfastError } from '../../util/errors.ts';
 import { arenaBytes, candidate, type FitCandidate, leastChunks, leastPeak, needBelow, placeAll } from './candidate.ts';
 import { chunkSizes, leastBytesOf, mapOf } from './chunk-sizes.ts';
 import type { Passes } from './pass.ts';
+import { lastingBytes } from './tally.ts';
 import { leastWay, sparingWays } from './ways.ts';
 import { type AdapterLimits, updatesOnGPU, updatesOnHost, type Workload } from './workload.ts';
 
@@ -120,10 +121,12 @@ function findLeast<P extends Passes>(
   const placements = placeAll(tried, limits);
   const activations = arenaBytes(placements);
   const chunks = leastChunks(tried, durable);
+  // What no chunk size changes. Other ranks' programs are not known.
+  const other = activations + (tried.isShared ? 0 : lastingBytes(tried.programs));
   for (const size of chunkSizes(tried, limits)) {
     // Chunks that are too large by themselves, in slots and in staging, need not be looked at.
-    if (activations + chunks * leastBytesOf(tried, size) >= bytes) continue;
-    if (activations + chunks * mapOf(tried, size).chunkBytes >= bytes) continue;
+    if (other + chunks * leastBytesOf(tried, size) >= bytes) continue;
+    if (other + chunks * mapOf(tried, size).chunkBytes >= bytes) continue;
     const found = candidate(tried, placements, size, durable);
     if (fitsBelow(found, below)) bytes = Math.min(bytes, leastPeak(found));
     const need = needBelow(found);

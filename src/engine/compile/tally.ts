@@ -2,6 +2,7 @@
 // into operations. Most candidates for a fit are only counted. Lowered, they come to the same (test/plan/tally.test.ts).
 
 import {
+  bytesOf,
   type ChunkInstruction,
   holderOf,
   type Instruction,
@@ -108,11 +109,11 @@ class Counts {
     return known;
   }
 
-  #count({ instructions }: Program): Counted {
+  #count(program: Program): Counted {
+    const { instructions } = program;
     const stashIds = new StashIds(this.#map, instructions);
     const stashes: number[] = [];
     const blocks = new Set<Blocks>();
-    const lasting = new Set<Tensor>();
     let [atOnce, completed] = [0, 0];
     for (const instruction of instructions) {
       switch (instruction.op) {
@@ -122,7 +123,6 @@ class Counts {
           atOnce = Math.max(atOnce, taken.atOnce);
           completed = Math.max(completed, taken.completed);
           blocks.add(taken.blocks);
-          addLasting(instruction, lasting);
           break;
         }
         case 'offload':
@@ -139,7 +139,7 @@ class Counts {
         default: // between ranks
       }
     }
-    return { atOnce, completed, blocks, lasting, stashes };
+    return { atOnce, completed, blocks, lasting: lastingIn(program), stashes };
   }
 
   #takenBy(instruction: TensorInstruction | ChunkInstruction): Taken {
@@ -203,9 +203,26 @@ class Counts {
   }
 }
 
-function addLasting({ operands }: TensorInstruction | ChunkInstruction, lasting: Set<Tensor>): void {
-  for (const name in operands) {
-    const operand = operands[name];
-    if (operand && !('kind' in operand) && operand.role === 'persistent') lasting.add(holderOf(operand));
+const lastingOf = new WeakMap<Program, ReadonlySet<Tensor>>();
+
+/** Tensors of a program that live on, whatever its layout of chunks. */
+function lastingIn(program: Program): ReadonlySet<Tensor> {
+  const known = lastingOf.get(program);
+  if (known) return known;
+  const lasting = new Set<Tensor>();
+  for (const instruction of program.instructions) {
+    if (instruction.op !== 'dispatch' && instruction.op !== 'dispatch each chunk') continue;
+    for (const name in instruction.operands) {
+      const operand = instruction.operands[name];
+      if (operand && !('kind' in operand) && operand.role === 'persistent') lasting.add(holderOf(operand));
+    }
   }
+  lastingOf.set(program, lasting);
+  return lasting;
+}
+
+/** Bytes of all tensors that live on, of programs of one rank alone. */
+export function lastingBytes(programs: readonly Program[]): number {
+  const lasting = new Set(programs.flatMap((program) => [...lastingIn(program)]));
+  return [...lasting].reduce((sum, tensor) => sum + bytesOf(tensor), 0);
 }

@@ -12,6 +12,8 @@ import { covers, fits, type PlanState, takeRoom } from './plan-state.ts';
 const MOST_SWEEPS = 50;
 const NEXT_TO_NOTHING = 0.0005;
 const MOST_SHAKES = 60;
+/** Shakes in a row that move no chunk less, behind which none is tried. */
+const FRUITLESS_SHAKES = 12;
 /** Rows and chunks looked at, behind which no shake begins: a plan takes tens of milliseconds. */
 const MOST_WORK = 500_000;
 
@@ -85,7 +87,8 @@ export class Exchange {
     const random = new Random(1, 'shakes');
     const { keep, room } = this.#state;
     const rows = room.length;
-    for (let n = 0; n < MOST_SHAKES && rows > 0 && this.#work < MOST_WORK; n++) {
+    let fruitless = 0;
+    for (let n = 0; n < MOST_SHAKES && rows > 0 && this.#work < MOST_WORK && fruitless < FRUITLESS_SHAKES; n++) {
       const before = this.#cost;
       const log: number[] = [];
       this.#log = log;
@@ -100,6 +103,7 @@ export class Exchange {
       this.#bringInEpochs();
       this.improve();
       this.#log = undefined;
+      fruitless = this.#cost < before - 1 / 2 ? 0 : fruitless + 1;
       if (this.#cost <= before) continue;
       this.#takeBack(log);
     }

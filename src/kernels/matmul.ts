@@ -227,7 +227,8 @@ export const matmul: Kernel<MatmulProblem> = {
       compilesSlowly: true,
       dispatch(p, { subgroupSize }) {
         const QUADS = Math.max(1, subgroupSize / 4);
-        return tiles(quadsShader, loadsFor(p), p, { rows: 16, columns: 16 * QUADS }, { QUADS });
+        const SPLIT = QUADS === 1 && isInFours(p) ? 1 : 0;
+        return tiles(quadsShader, loadsFor(p), p, { rows: 16, columns: 16 * QUADS }, { QUADS, SPLIT });
       },
     },
     tiled('tiled', panelLoop),

@@ -1,5 +1,6 @@
 // Holdfast beside its peers: the same GPT, weights and batches, on the same adapter through the same WebGPU,
-// each library in a process of its own, in turn, round after round. Only ratios within one run mean anything.
+// each library in a process of its own, in turn, round after round. Only ratios within one run mean anything; those of processor
+// time depend less on what else runs than those of tokens a second.
 //
 //   npm run bench:peers -- [--adapter auto|software|NAME] [--rounds 3] [--seconds 5] [--json]
 
@@ -100,6 +101,10 @@ function summary(name) {
     least: Math.min(...tokens),
     most: Math.max(...tokens),
     ratio: median(tokensOf(faster).map((peer, round) => tokens[round] / peer)),
+    processorMilliseconds: median(list.map(({ processorMilliseconds }) => processorMilliseconds)),
+    processorRatio: median(
+      results.get(faster).map((peer, round) => peer.processorMilliseconds / list[round].processorMilliseconds),
+    ),
     losses: list[0].losses,
   };
 }
@@ -110,14 +115,17 @@ function median(values) {
 }
 
 function print() {
-  const header = ['', 'tokens/s', 'range', `to ${faster}`, 'first step', 'losses of steps 1 and 8'];
-  const rows = summaries.map(({ name, firstStepMilliseconds, tokensPerSecond, least, most, ratio, losses }) => [
-    name,
-    String(Math.round(tokensPerSecond)),
-    `${Math.round(least)} - ${Math.round(most)}`,
-    `${ratio.toFixed(2)} x`,
-    `${(firstStepMilliseconds / 1000).toFixed(2)} s`,
-    `${losses[0].toFixed(5)} ${losses.at(-1).toFixed(5)}`,
+  const to = `to ${faster}`;
+  const header = ['', 'tokens/s', 'range', to, 'CPU ms/step', to, 'first step', 'losses of steps 1 and 8'];
+  const rows = summaries.map((s) => [
+    s.name,
+    String(Math.round(s.tokensPerSecond)),
+    `${Math.round(s.least)} - ${Math.round(s.most)}`,
+    `${s.ratio.toFixed(2)} x`,
+    s.processorMilliseconds.toFixed(1),
+    `${s.processorRatio.toFixed(2)} x`,
+    `${(s.firstStepMilliseconds / 1000).toFixed(2)} s`,
+    `${s.losses[0].toFixed(5)} ${s.losses.at(-1).toFixed(5)}`,
   ]);
   const widths = header.map((_, i) => Math.max(...[header, ...rows].map((row) => row[i].length)));
   console.log(`${adapters[0]}; medians of ${rounds} rounds of ${seconds} s`);

@@ -54,7 +54,7 @@ describe('a source file', () => {
 /** Sources that are not shipped. */
 const BESIDES = ['scripts', 'test'].flatMap((folder) =>
   readdirSync(path.join(ROOT, folder), { recursive: true, encoding: 'utf8' })
-    .filter((name) => /\.(?:ts|mjs)$/.test(name) && !name.includes('fixtures/'))
+    .filter((name) => /\.(?:ts|mjs)$/.test(name) && !/fixtures\/|node_modules\//.test(name))
     .map((name) => path.join(folder, name)),
 );
 

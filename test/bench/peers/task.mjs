@@ -94,7 +94,7 @@ export async function provideNavigator(host, adapter) {
   return (await gpu.requestAdapter()).info.description;
 }
 
-/** Opens a library, trains for `seconds`, and prints one JSON object. `open` returns the adapter's name and `step`. */
+/** Opens a library, trains for `seconds`, and prints one JSON object, processor time by step in it. `open` returns the adapter's name and `step`. */
 export async function report(seconds, open) {
   const list = batches();
   let next = 0;
@@ -110,6 +110,7 @@ export async function report(seconds, open) {
 
   const underWay = [];
   const begin = performance.now();
+  const before = process.cpuUsage();
   let steps = 0;
   do {
     underWay.push(start());
@@ -118,7 +119,15 @@ export async function report(seconds, open) {
   } while (performance.now() - begin < seconds * 1000 || steps + WARM_UP_STEPS < COMPARED_LOSSES);
   losses.push(...(await Promise.all(underWay)));
   const elapsed = performance.now() - begin;
+  const { user, system } = process.cpuUsage(before);
   const tokensPerSecond = (steps * SHAPE.batch * SHAPE.seq * 1000) / elapsed;
-  const result = { adapter, firstStepMilliseconds, tokensPerSecond, steps, losses: losses.slice(0, COMPARED_LOSSES) };
+  const result = {
+    adapter,
+    firstStepMilliseconds,
+    tokensPerSecond,
+    processorMilliseconds: (user + system) / 1000 / steps,
+    steps,
+    losses: losses.slice(0, COMPARED_LOSSES),
+  };
   process.stdout.write(`${JSON.stringify(result)}\n`, () => process.exit(0));
 }

@@ -26,16 +26,7 @@ export function tables(card: string, { adapter, variants, launches }: LabReport)
         : ['', '', '', '', '']),
     ],
   );
-  const header = [
-    'kernel',
-    'registers',
-    'spills',
-    'scratch',
-    'workgroup memory',
-    'waves',
-    'instructions',
-    'densest loop',
-  ];
+  const header = ['kernel', 'registers', 'spills', 'scratch', 'workgroup memory', 'waves', 'instructions', 'main loop'];
   header.push('multiply-adds', 'matrix products', '128-bit workgroup reads', '128-bit global reads');
   const shaders = new Map<string, { row: string[]; count: number }>();
   for (const row of rows) shaders.set(row.join(), { row, count: (shaders.get(row.join())?.count ?? 0) + 1 });

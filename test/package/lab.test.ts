@@ -5,7 +5,7 @@ import { spawnSync } from 'node:child_process';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { LabReport } from '../../scripts/lab/compile.ts';
-import { densestLoop, parseCompiled, shareOf } from '../../scripts/lab/machine-code.ts';
+import { mainLoop, parseCompiled, shareOf } from '../../scripts/lab/machine-code.ts';
 import { prepare } from '../../scripts/lab/mesa.mjs';
 import { FEW_WAVES } from '../../scripts/lab/table.ts';
 import { EVERY_CASE } from '../host.ts';
@@ -33,8 +33,8 @@ BB3:
 `;
 
 describe('machine code', () => {
-  it('has its densest loop found, of which two instructions in one count twice', () => {
-    const loop = densestLoop(CODE);
+  it('has its main loop found, of which two instructions in one count twice', () => {
+    const loop = mainLoop(CODE);
     expect(loop).toEqual({
       instructions: 8,
       multiplyAdds: 3,
@@ -48,14 +48,14 @@ describe('machine code', () => {
 
   it('counts products of matrices by themselves', () => {
     const product = 'v_wmma_f32_16x16x16_f16 v[8:15], v[88:95], v[72:79], v[8:15]';
-    const loop = densestLoop(CODE.replace(/v_fmac_f32_e32.*/, product));
+    const loop = mainLoop(CODE.replace(/v_fmac_f32_e32.*/, product));
     expect(loop).toMatchObject({ instructions: 8, multiplyAdds: 2, matrixProducts: 1 });
-    expect(densestLoop(`BB0:\n\t${product}\n\ts_branch BB0\n`)?.matrixProducts).toBe(1);
+    expect(mainLoop(`BB0:\n\t${product}\n\ts_branch BB0\n`)?.matrixProducts).toBe(1);
   });
 
   it('may have no loop of multiply-adds', () => {
-    expect(densestLoop(CODE.replace(/v_.*/g, 'v_add_f32 v1, v1, v1'))).toBeUndefined();
-    expect(densestLoop('')).toBeUndefined();
+    expect(mainLoop(CODE.replace(/v_.*/g, 'v_add_f32 v1, v1, v1'))).toBeUndefined();
+    expect(mainLoop('')).toBeUndefined();
   });
 
   it('comes with its statistics, all of which must be there', () => {

@@ -4,6 +4,7 @@ import { GPUBufferUsage, GPUMapMode } from '../src/gpu/constants.ts';
 import { type Device, openDevice } from '../src/gpu/device.ts';
 import { bindDispatch, encodeDispatch, packUniforms } from '../src/gpu/dispatch.ts';
 import type { Kernel, Operand, Variant } from '../src/kernels/kernel.ts';
+import { TILE_SHAPES } from '../src/kernels/matmul-tiles.ts';
 import { type NarrowElement, readingStored, STORED_BLOCKS, storedBytes } from '../src/kernels/stored.ts';
 import { assert } from '../src/util/errors.ts';
 import { CODECS, isMade } from '../src/values/stored-elements.ts';
@@ -30,16 +31,18 @@ export async function releaseDevice(): Promise<void> {
   opened = undefined;
 }
 
+const UNROLLED = new Set(TILE_SHAPES.filter(({ unrolled }) => unrolled).map(({ name }) => name));
+
 /**
  * The variants of a kernel that the adapter under test can run, whatever the problem: `quads` needs subgroups of one known size,
- * and those that read only what is stored in some way have tests of their own. A software adapter takes seconds for each shader of `tiledUnrolled`: in `npm test`
- * it has one, in matmul.test.ts.
+ * and those that read only what is stored in some way have tests of their own. A software adapter takes seconds for each shader whose
+ * steps are written out: in `npm test` it has one of each shape, in matmul.test.ts.
  */
 export async function runnable<P>(kernel: Kernel<P>): Promise<Variant<P>[]> {
   const { traits } = await testDevice();
   const isLeftOut = ({ name, readsOnly }: Variant<P>) =>
     readsOnly !== undefined ||
-    (name === 'quads' ? traits.subgroupSize < 4 : name === 'tiledUnrolled' && traits.software && !EVERY_CASE);
+    (name === 'quads' ? traits.subgroupSize < 4 : UNROLLED.has(name) && traits.software && !EVERY_CASE);
   return kernel.variants.filter((variant) => !isLeftOut(variant));
 }
 

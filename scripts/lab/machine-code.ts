@@ -1,4 +1,4 @@
-// Machine code that a GPU's compiler made of a kernel: its statistics, and what its densest loop does. Reads what
+// Machine code that a GPU's compiler made of a kernel: its statistics, and what its main loop does. Reads what
 // null_gpu.c writes, with AMD's instructions as LLVM's and ACO's disassemblers print them. Pure text in, figures out.
 
 /** A kernel as it was compiled. */
@@ -15,14 +15,14 @@ export interface Compiled {
   /** That a SIMD unit holds at once. */
   readonly waves: number;
   readonly instructions: number;
-  /** The loop with the most multiply-adds, those of matrices with them, to an instruction; none where no loop has any. */
+  /** The loop without one in it that has the most multiply-adds, those of matrices with them; none where no loop has any. */
   readonly loop: Loop | undefined;
 }
 
 /** Instructions of a loop, by what they do. */
 export interface Loop {
   readonly instructions: number;
-  /** Instructions; two in one (`v_dual_`) count as two here and there. */
+  /** Of floats. Instructions; two in one (`v_dual_`) count as two here and there. */
   readonly multiplyAdds: number;
   /** Products of matrices, of 16 x 16 x 16 multiply-adds each. */
   readonly matrixProducts: number;
@@ -52,7 +52,7 @@ export function parseCompiled(text: string): Compiled {
     workgroupMemory: statistic('LDS size'),
     waves: statistic('Subgroups per SIMD'),
     instructions: statistic('Instructions'),
-    loop: densestLoop(/^code\n([\s\S]*?)^end$/m.exec(text)?.[1] ?? ''),
+    loop: mainLoop(/^code\n([\s\S]*?)^end$/m.exec(text)?.[1] ?? ''),
   };
 }
 
@@ -74,20 +74,26 @@ function blocksOf(code: string): Block[] {
 }
 
 /** A loop is what lies between a label and a branch back to it. */
-export function densestLoop(code: string): Loop | undefined {
+export function mainLoop(code: string): Loop | undefined {
   const blocks = blocksOf(code);
   const placeOf = new Map(blocks.map(({ label }, place) => [label, place]));
-  let densest: Loop | undefined;
+  const loops: { readonly first: number; readonly last: number; readonly loop: Loop }[] = [];
   blocks.forEach(({ instructions }, last) => {
     instructions.forEach((instruction, end) => {
       const first = placeOf.get(/^s_c?branch\w*\s+(BB\d+)/.exec(instruction)?.[1] ?? '');
       if (first === undefined || first > last) return;
       const before = blocks.slice(first, last).flatMap((block) => block.instructions);
-      const loop = loopOf([...before, ...instructions.slice(0, end + 1)]);
-      if (densityOf(loop) > (densest ? densityOf(densest) : 0)) densest = loop;
+      loops.push({ first, last, loop: loopOf([...before, ...instructions.slice(0, end + 1)]) });
     });
   });
-  return densest;
+  const innermost = loops.filter(
+    (outer) => !loops.some((inner) => inner !== outer && inner.first >= outer.first && inner.last <= outer.last),
+  );
+  const [main] = innermost
+    .map(({ loop }) => loop)
+    .filter((loop) => termsOf(loop) > 0)
+    .sort((one, other) => termsOf(other) - termsOf(one) || one.instructions - other.instructions);
+  return main;
 }
 
 /** The part of a loop's instructions that is multiply-adds. */
@@ -96,9 +102,9 @@ export const shareOf = ({ instructions, multiplyAdds }: Loop): number => multipl
 /** Of a lane, in a product of 16 x 16 x 16 by 32 of them. */
 const MULTIPLY_ADDS_OF_PRODUCT = 128;
 
-/** A lane's multiply-adds, those of matrices with them, to an instruction. */
-const densityOf = ({ instructions, multiplyAdds, matrixProducts }: Loop): number =>
-  (multiplyAdds + MULTIPLY_ADDS_OF_PRODUCT * matrixProducts) / instructions;
+/** A lane's multiply-adds, those of matrices with them. */
+const termsOf = ({ multiplyAdds, matrixProducts }: Loop): number =>
+  multiplyAdds + MULTIPLY_ADDS_OF_PRODUCT * matrixProducts;
 
 function loopOf(instructions: readonly string[]): Loop {
   const count = (pattern: RegExp) => instructions.filter((instruction) => pattern.test(instruction)).length;
@@ -106,7 +112,7 @@ function loopOf(instructions: readonly string[]): Loop {
   const parts = instructions.flatMap((instruction) => instruction.split('::'));
   return {
     instructions: parts.filter((part) => !/^s_delay_alu/.test(part.trim())).length,
-    multiplyAdds: parts.filter((part) => /^v_(pk_|dual_)?(fma|fmac|mad|mac)(ak|mk)?_/.test(part.trim())).length,
+    multiplyAdds: parts.filter((part) => /^v_(pk_|dual_)?(fma|fmac|mad|mac)(ak|mk)?_(mix_)?f/.test(part.trim())).length,
     matrixProducts: count(/^v_(wmma|mfma|swmmac)_/),
     workgroupReads: { all: count(/^ds_(load|read)/), wide: count(/^ds_(load|read)_b128/) },
     globalReads: {

@@ -9,6 +9,15 @@ const COMPUTE_UNITS = 80;
 /** ... each of which wants so many waves at least, to have others while one waits. */
 const WAVES_EACH = 4;
 export const FEW_WAVES = COMPUTE_UNITS * WAVES_EACH;
+/**
+ * What moves fewer bytes than one read of 128 bits for each of 64 lanes of so many waves has nothing for them to do: the last step of
+ * a sum, the decision of a step.
+ */
+export const LEAST_BYTES = FEW_WAVES * 64 * 16;
+
+/** Whether a card has too little to do for its size, with enough there to do. */
+export const isThin = ({ waves, bytes }: Pick<LabReport['launches'][number], 'waves' | 'bytes'>): boolean =>
+  bytes >= LEAST_BYTES && Math.max(...Object.values(waves)) < FEW_WAVES;
 
 export function tables(card: string, { adapter, variants, launches }: LabReport): string {
   const rows = variants.map(
@@ -26,21 +35,12 @@ export function tables(card: string, { adapter, variants, launches }: LabReport)
         : ['', '', '', '', '']),
     ],
   );
-  const header = [
-    'kernel',
-    'registers',
-    'spills',
-    'scratch',
-    'workgroup memory',
-    'waves',
-    'instructions',
-    'densest loop',
-  ];
+  const header = ['kernel', 'registers', 'spills', 'scratch', 'workgroup memory', 'waves', 'instructions', 'main loop'];
   header.push('multiply-adds', 'matrix products', '128-bit workgroup reads', '128-bit global reads');
   const shaders = new Map<string, { row: string[]; count: number }>();
   for (const row of rows) shaders.set(row.join(), { row, count: (shaders.get(row.join())?.count ?? 0) + 1 });
   const merged = [...shaders.values()].map(({ row, count }) => [...row, `${count}`]);
-  const few = launches.filter(({ waves }) => Math.max(...Object.values(waves)) < FEW_WAVES);
+  const few = launches.filter(isThin);
   const launchRows = few.map(({ step, kernel, label, dispatches, waves, bytes }) => [
     kernel,
     ...[
@@ -54,7 +54,7 @@ export function tables(card: string, { adapter, variants, launches }: LabReport)
   return [
     `\n${card}, ${adapter}\n`,
     table([...header, 'shaders'], merged),
-    `\ndispatches with fewer waves than ${WAVES_EACH} a compute unit of ${COMPUTE_UNITS} (${FEW_WAVES}), in every variant, of ${sum(launches)}\n`,
+    `\ndispatches with fewer waves than ${WAVES_EACH} a compute unit of ${COMPUTE_UNITS} (${FEW_WAVES}), in every variant, that move ${(LEAST_BYTES / 1e6).toFixed(2)} MB or more, of ${sum(launches)}\n`,
     table(['kernel', 'waves', 'dispatches', 'MB moved', 'first of them'], launchRows),
   ].join('');
 }

@@ -1,5 +1,5 @@
 // needs: p
-// gives: a, b, place_a, place_b, load_row, load_a, load_b, steps
+// gives: a, b, place_a, place_b, along_a, along_b, block_a, block_b, load_row, load_a, load_b, steps
 // Loads of A and B, one float at a time: any shape, layout, stride and offset. Steps of k past K become
 // zeros on both sides, rows and columns past the end repeat the last one (they are never stored).
 
@@ -9,6 +9,22 @@
 // Where four rows of A from `row` on begin, and four columns of B.
 fn place_a(row: u32) -> vec4u { return p.a0 + min(row + vec4u(0u, 1u, 2u, 3u), vec4u(p.M - 1u)) * p.a_m; }
 fn place_b(column: u32) -> vec4u { return p.b0 + min(column + vec4u(0u, 1u, 2u, 3u), vec4u(p.N - 1u)) * p.b_n; }
+
+// How far from there step k is.
+fn along_a(k: u32) -> u32 { return k * p.a_k; }
+fn along_b(k: u32) -> u32 { return k * p.b_k; }
+
+// Four rows of A over four steps of k, none of which is past K, a row to a column of the result; then four columns of B.
+fn block_a(i: vec4u) -> mat4x4f {
+  let s = p.a_k;
+  return transpose(mat4x4f(four_of_a(i), four_of_a(i + s), four_of_a(i + 2u * s), four_of_a(i + 3u * s)));
+}
+fn block_b(i: vec4u) -> mat4x4f {
+  let s = p.b_k;
+  return transpose(mat4x4f(four_of_b(i), four_of_b(i + s), four_of_b(i + 2u * s), four_of_b(i + 3u * s)));
+}
+fn four_of_a(i: vec4u) -> vec4f { return vec4f(a[i.x], a[i.y], a[i.z], a[i.w]); }
+fn four_of_b(i: vec4u) -> vec4f { return vec4f(b[i.x], b[i.y], b[i.z], b[i.w]); }
 
 // One row of A over k, k + 1, k + 2, k + 3.
 fn load_row(place: u32, k: u32) -> vec4f {
@@ -25,7 +41,7 @@ fn load_column(place: u32, k: u32) -> vec4f {
   return select(vec4f(), terms, vec4u(p.K - k) > vec4u(0u, 1u, 2u, 3u));
 }
 
-// Four rows of A, one in each column of the result; then four columns of B.
+// The same of any k.
 fn load_a(place: vec4u, k: u32) -> mat4x4f {
   return mat4x4f(load_row(place.x, k), load_row(place.y, k), load_row(place.z, k), load_row(place.w, k));
 }

@@ -1,6 +1,6 @@
 // needs: A_ALONG_M, B_ALONG_K
 // needs: p
-// gives: a, b, place_a, place_b, load_row, load_a, load_b, steps
+// gives: a, b, place_a, place_b, along_a, along_b, block_a, block_b, load_row, load_a, load_b, steps
 // Loads of A and B, four floats at a time: one address and one bounds check for four elements. For K, a0, b0,
 // the strides other than 1 and the sizes of A and B all multiples of 4. Constants: A_ALONG_M is 1 where a_m
 // is 1 (A stored transposed) and else a_k is; B_ALONG_K is 1 where b_k is 1 (B stored transposed) and else
@@ -23,19 +23,23 @@ fn place_b(column: u32) -> vec4u {
 // One row of A over k, k + 1, k + 2, k + 3; not for A_ALONG_M.
 fn load_row(place: u32, k: u32) -> vec4f { return a[place + (k >> 2u)]; }
 
-// Four rows of A, one in each column of the result; then four columns of B.
-fn load_a(place: vec4u, k: u32) -> mat4x4f {
-  let i = place + ((k * p.a_k) >> 2u);
+// How far from there the steps of k from `k` on are.
+fn along_a(k: u32) -> u32 { return (k * p.a_k) >> 2u; }
+fn along_b(k: u32) -> u32 { return (k * p.b_k) >> 2u; }
+
+// Four rows of A over four steps of k, a row to a column of the result; then four columns of B.
+fn block_a(i: vec4u) -> mat4x4f {
   let block = mat4x4f(a[i.x], a[i.y], a[i.z], a[i.w]);
   if (A_ALONG_M != 0u) { return transpose(block); }
   return block;
 }
-fn load_b(place: vec4u, k: u32) -> mat4x4f {
-  let i = place + ((k * p.b_k) >> 2u);
+fn block_b(i: vec4u) -> mat4x4f {
   let block = mat4x4f(b[i.x], b[i.y], b[i.z], b[i.w]);
   if (B_ALONG_K != 0u) { return block; }
   return transpose(block);
 }
+fn load_a(place: vec4u, k: u32) -> mat4x4f { return block_a(place + along_a(k)); }
+fn load_b(place: vec4u, k: u32) -> mat4x4f { return block_b(place + along_b(k)); }
 
 // K, for reasons given in load_1.wgsl.
 fn steps() -> u32 { return min(p.K, 4u * min(arrayLength(&a), arrayLength(&b))); }

@@ -1,5 +1,5 @@
 // needs: TOTALS_OF_A
-// needs: rows_at, columns_at, QUARTERS, STEPS, DEPTH
+// needs: rows_at, columns_at, ROW_QUARTERS, COLUMN_QUARTERS, STEPS, DEPTH
 // needs: p
 // gives: total_panels, store_totals
 // totals_lanes.wgsl from panels in workgroup memory, with its bits: the first tile of a row or column sums what passes through them
@@ -8,13 +8,15 @@
 
 @group(0) @binding(4) var<storage, read_write> totals: array<f32>;  // (M) of A, or (N) of B, from totals0
 
-var<workgroup> running_sums: array<array<vec4f, QUARTERS>, STEPS>;
+const SIDE = ROW_QUARTERS * TOTALS_OF_A + COLUMN_QUARTERS * (1u - TOTALS_OF_A);  // quarters of it
+
+var<workgroup> running_sums: array<array<vec4f, SIDE>, STEPS>;
 var<private> running: vec4f;  // over the steps of a block
 var<private> total: vec4f;    // over the blocks
 
 fn panel_side(g: u32, i: u32, quarter: u32) -> vec4f {
-  if (TOTALS_OF_A != 0u) { return rows_at(g, i, quarter % 8u, quarter / 8u); }
-  return columns_at(g, i, quarter % 8u, quarter / 8u);
+  if (TOTALS_OF_A != 0u) { return rows_at(g, i, quarter % (SIDE / 2u), quarter / (SIDE / 2u)); }
+  return columns_at(g, i, quarter % (SIDE / 2u), quarter / (SIDE / 2u));
 }
 
 fn all_of(quarter: u32) -> vec4f {
@@ -24,8 +26,8 @@ fn all_of(quarter: u32) -> vec4f {
 // Of the panels that begin at this step of k, when they are there.
 fn total_panels(start: u32, lane: u32, tile_row: u32, tile_column: u32) {
   if (select(tile_row, tile_column, TOTALS_OF_A != 0u) != 0u) { return; }
-  let quarter = lane % QUARTERS;
-  let i = lane / QUARTERS;
+  let quarter = lane % SIDE;
+  let i = lane / SIDE;
   if (i < STEPS) {
     for (var g = 0u; g < DEPTH / STEPS; g++) { running += panel_side(g, i, quarter); }
   }
@@ -42,11 +44,11 @@ fn total_panels(start: u32, lane: u32, tile_row: u32, tile_column: u32) {
 
 fn store_totals(lane: u32, tile_row: u32, tile_column: u32) {
   if (select(tile_row, tile_column, TOTALS_OF_A != 0u) != 0u) { return; }
-  let quarter = lane % QUARTERS;
+  let quarter = lane % SIDE;
   workgroupBarrier();
-  if (lane < QUARTERS * STEPS) { running_sums[lane / QUARTERS][quarter] = total; }
+  if (lane < SIDE * STEPS) { running_sums[lane / SIDE][quarter] = total; }
   workgroupBarrier();
-  if (lane >= QUARTERS) { return; }
+  if (lane >= SIDE) { return; }
   let all = all_of(quarter);
   let first = select(tile_column, tile_row, TOTALS_OF_A != 0u) + 4u * quarter;
   let size = select(p.N, p.M, TOTALS_OF_A != 0u);

@@ -6,15 +6,9 @@
 import blockShader from '../../shaders/matmul/block.wgsl?raw';
 import load1 from '../../shaders/matmul/load_1.wgsl?raw';
 import load4 from '../../shaders/matmul/load_4.wgsl?raw';
-import panelFloats from '../../shaders/matmul/panel_floats.wgsl?raw';
-import panelHalves from '../../shaders/matmul/panel_halves.wgsl?raw';
-import panelLoop from '../../shaders/matmul/panel_loop.wgsl?raw';
-import panelUnrolled from '../../shaders/matmul/panel_unrolled.wgsl?raw';
 import problemShader from '../../shaders/matmul/problem.wgsl?raw';
 import quadsShader from '../../shaders/matmul/quads.wgsl?raw';
 import rowsShader from '../../shaders/matmul/rows.wgsl?raw';
-import rowsFloats from '../../shaders/matmul/rows_floats.wgsl?raw';
-import rowsHalves from '../../shaders/matmul/rows_halves.wgsl?raw';
 import store1 from '../../shaders/matmul/store_1.wgsl?raw';
 import store4 from '../../shaders/matmul/store_4.wgsl?raw';
 import subgroupMatrixShader from '../../shaders/matmul/subgroup_matrix.wgsl?raw';
@@ -23,9 +17,6 @@ import subgroupMatrixSmall from '../../shaders/matmul/subgroup_matrix_small.wgsl
 import subgroupMatrixUnits from '../../shaders/matmul/subgroup_matrix_units.wgsl?raw';
 import subgroupsFixed from '../../shaders/matmul/subgroups_fixed.wgsl?raw';
 import subgroupsSized from '../../shaders/matmul/subgroups_sized.wgsl?raw';
-import tileBlocks from '../../shaders/matmul/tile_blocks.wgsl?raw';
-import tiledShader from '../../shaders/matmul/tiled.wgsl?raw';
-import tiledSmallShader from '../../shaders/matmul/tiled_small.wgsl?raw';
 import totalsLanes from '../../shaders/matmul/totals_lanes.wgsl?raw';
 import totalsNone from '../../shaders/matmul/totals_none.wgsl?raw';
 import totalsPanels from '../../shaders/matmul/totals_panels.wgsl?raw';
@@ -46,6 +37,7 @@ import {
 } from './kernel.ts';
 import { type FinishData, finishOf } from './matmul-epilogues.ts';
 import { cutByRows, geometry, type MatmulProblem, partOfK, partOfM, partOfN } from './matmul-problem.ts';
+import { hasFewTiles, suitsTiles, TILE_SHAPES, type TileShape, tileText } from './matmul-tiles.ts';
 
 /** C. */
 function product({ accumulate, partial }: MatmulProblem, size: number): Operand {
@@ -127,33 +119,18 @@ const FEW = 4;
 /** Lanes in a workgroup of 'rows', four columns each. */
 const LANES = 32;
 
-/** So few tiles of 64 x 64 leave a large GPU idle: smaller ones are tried, too. Each compute unit runs several at once. */
-const FEW_TILES = 512;
-const hasFewTiles = ({ M, N }: MatmulProblem): boolean => ceilDiv(M, 64) * ceilDiv(N, 64) < FEW_TILES;
-
 /** Multiply-adds past which 'block' is not tried: a GPU would take long over it, and Windows resets one that does. */
 const LARGEST_BLOCK_TRIAL = 2 ** 31;
 
-/** 64 invocations and 8,704 bytes of workgroup memory, with totals 9,728: within the limits that WebGPU guarantees. */
-const tiled = (name: string, panel: string, kept = rowsFloats + panelFloats): Variant<MatmulProblem> => ({
-  name,
-  supports: (_, { software }) => !software,
+/** One row of the table of tiles. */
+const tiled = (shape: TileShape): Variant<MatmulProblem> => ({
+  name: shape.name,
+  ...(shape.halves && { readsOnly: shape.halves }),
+  supports: (p, { software }) => !software && suitsTiles(p, shape),
   dispatch(p) {
-    const main = tiledShader + panel + kept + tileBlocks;
-    return tiles(main, loadsFor(p), p, { rows: 64, columns: 64 }, {}, totalsPanels);
+    const { text, constants } = tileText(shape);
+    return tiles(text, loadsFor(p), p, shape, constants, totalsPanels);
   },
-});
-
-/** Panels in which B stays in halves: 6,656 bytes. With the bits of the others; bfloat16 takes more to widen than it saves. */
-const tiledHalves = (name: string, panel: string): Variant<MatmulProblem> => ({
-  ...tiled(name, panel, rowsFloats + panelHalves),
-  readsOnly: { b: 'f16' },
-});
-
-/** Both stay: 4,608 bytes. */
-const tiledAllHalves = (name: string, panel: string): Variant<MatmulProblem> => ({
-  ...tiled(name, panel, rowsHalves + panelHalves),
-  readsOnly: { a: 'f16', b: 'f16' },
 });
 
 /**
@@ -231,32 +208,13 @@ export const matmul: Kernel<MatmulProblem> = {
         return tiles(quadsShader, loadsFor(p), p, { rows: 16, columns: 16 * QUADS }, { QUADS, SPLIT });
       },
     },
-    tiled('tiled', panelLoop),
-    tiled('tiledUnrolled', panelUnrolled),
-    {
-      // 64 invocations and 9,216 bytes, with totals 9,728.
-      name: 'tiledSmall',
-      supports: (p, { software }) => !software && hasFewTiles(p),
-      dispatch: (p) =>
-        tiles(
-          tiledSmallShader + rowsFloats + panelFloats + tileBlocks,
-          loadsFor(p),
-          p,
-          { rows: 32, columns: 32 },
-          {},
-          totalsPanels,
-        ),
-    },
+    ...TILE_SHAPES.map(tiled),
     {
       // No barriers, no subgroup operations: for software adapters that report no subgroups (Deno's), and to be tried elsewhere.
       name: 'block',
       supports: ({ M, N, K }, { software }) => M > FEW && (software || M * N * K <= LARGEST_BLOCK_TRIAL),
       dispatch: (p) => tiles(blockShader, load1, p, { rows: 16, columns: 32 }),
     },
-    tiledHalves('tiledHalves', panelLoop),
-    tiledHalves('tiledHalvesUnrolled', panelUnrolled),
-    tiledAllHalves('tiledAllHalves', panelLoop),
-    tiledAllHalves('tiledAllHalvesUnrolled', panelUnrolled),
     subgroupMatrix('subgroupMatrix', subgroupMatrixShader, 64),
     subgroupMatrix('subgroupMatrixSmall', subgroupMatrixSmall, 32),
   ],

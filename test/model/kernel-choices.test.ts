@@ -123,6 +123,6 @@ test('a GPU compiles the shaders of all its choices before the first trial', asy
   await new KernelChoices(gpu).settle(
     problems.map((problem) => ({ kernel: matmul, whole: problem, problem, operands: {} })),
   );
-  const labels = ['tiled', 'tiledUnrolled', 'tiledSmall', 'block'].map((name) => `matmul.${name}`);
+  const labels = ['tiled', 'tiledUnrolled', 'tiled32x64', 'tiledSmall', 'block'].map((name) => `matmul.${name}`);
   expect(found).toEqual([0, 1].map(() => [...labels, ...labels]));
 });

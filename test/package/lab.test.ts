@@ -5,9 +5,9 @@ import { spawnSync } from 'node:child_process';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { LabReport } from '../../scripts/lab/compile.ts';
-import { densestLoop, parseCompiled, shareOf } from '../../scripts/lab/machine-code.ts';
+import { mainLoop, parseCompiled, shareOf } from '../../scripts/lab/machine-code.ts';
 import { prepare } from '../../scripts/lab/mesa.mjs';
-import { FEW_WAVES } from '../../scripts/lab/table.ts';
+import { isThin } from '../../scripts/lab/table.ts';
 import { EVERY_CASE } from '../host.ts';
 
 /** Whether a product's sizes are multiples of 4, as those of most are. */
@@ -33,8 +33,8 @@ BB3:
 `;
 
 describe('machine code', () => {
-  it('has its densest loop found, of which two instructions in one count twice', () => {
-    const loop = densestLoop(CODE);
+  it('has its main loop found, of which two instructions in one count twice', () => {
+    const loop = mainLoop(CODE);
     expect(loop).toEqual({
       instructions: 8,
       multiplyAdds: 3,
@@ -48,14 +48,24 @@ describe('machine code', () => {
 
   it('counts products of matrices by themselves', () => {
     const product = 'v_wmma_f32_16x16x16_f16 v[8:15], v[88:95], v[72:79], v[8:15]';
-    const loop = densestLoop(CODE.replace(/v_fmac_f32_e32.*/, product));
+    const loop = mainLoop(CODE.replace(/v_fmac_f32_e32.*/, product));
     expect(loop).toMatchObject({ instructions: 8, multiplyAdds: 2, matrixProducts: 1 });
-    expect(densestLoop(`BB0:\n\t${product}\n\ts_branch BB0\n`)?.matrixProducts).toBe(1);
+    expect(mainLoop(`BB0:\n\t${product}\n\ts_branch BB0\n`)?.matrixProducts).toBe(1);
+  });
+
+  it('is judged by the innermost loop with the most multiply-adds, of floats alone', () => {
+    const [fma, integers] = ['\tv_fmac_f32_e32 v1, v2, v3\n', '\tv_mad_u32_u24 v1, v2, v3, v4\n'];
+    const loop = (label: string, body: string) => `${label}:\n${body}\ts_cbranch_scc1 ${label}\n`;
+    const tail = loop('BB1', fma.repeat(4));
+    const main = loop('BB2', `${fma.repeat(16)}${integers.repeat(6)}`);
+    expect(mainLoop(tail + main)).toMatchObject({ instructions: 23, multiplyAdds: 16 });
+    expect(mainLoop(main + tail)).toMatchObject({ instructions: 23, multiplyAdds: 16 });
+    expect(mainLoop(loop('BB0', tail + fma.repeat(30)))).toMatchObject({ instructions: 5, multiplyAdds: 4 });
   });
 
   it('may have no loop of multiply-adds', () => {
-    expect(densestLoop(CODE.replace(/v_.*/g, 'v_add_f32 v1, v1, v1'))).toBeUndefined();
-    expect(densestLoop('')).toBeUndefined();
+    expect(mainLoop(CODE.replace(/v_.*/g, 'v_add_f32 v1, v1, v1'))).toBeUndefined();
+    expect(mainLoop('')).toBeUndefined();
   });
 
   it('comes with its statistics, all of which must be there', () => {
@@ -86,7 +96,15 @@ describe.skipIf(missing !== undefined)(`kernels in a GPU's compiler${missing ? `
   it.each(CARDS)('%s: no variant that a GPU may try keeps registers in memory', (card) => {
     const { variants, launches } = compiledFor(card);
     const names = new Set(variants.map(({ kernel, variant }) => `${kernel}.${variant}`));
-    for (const name of ['matmul.tiled', 'attentionBackwardKV.tiled', 'sumSquares.eights', 'adamw.items']) {
+    for (const name of [
+      'matmul.tiled',
+      'matmul.tiled128x64',
+      'matmul.tiled64x128',
+      'matmul.tiled32x64',
+      'attentionBackwardKV.tiled',
+      'sumSquares.eights',
+      'adamw.items',
+    ]) {
       expect(names).toContain(name);
     }
     expect(variants.filter(({ spills, scratch }) => spills > 0 || scratch > 0)).toEqual([]);
@@ -95,22 +113,29 @@ describe.skipIf(missing !== undefined)(`kernels in a GPU's compiler${missing ? `
     for (const [kernel, share] of Object.entries(least)) {
       const compiled = variants.filter((one) => one.kernel === kernel && one.variant === 'tiled');
       expect(compiled.length).toBeGreaterThan(0);
-      for (const { loop, waves, problem } of compiled) {
-        // Where A and B are read one float at a time, Mesa copies sums from register to register in each round: 82 %.
-        const oneByOne = kernel === 'matmul' && !isInFours(problem);
-        expect(loop && shareOf(loop), kernel).toBeGreaterThan(oneByOne ? 0.8 : share);
+      for (const { loop, waves } of compiled) {
+        expect(loop && shareOf(loop), kernel).toBeGreaterThan(share);
         expect(loop?.workgroupReads.wide).toBe(loop?.workgroupReads.all);
         expect(waves).toBeGreaterThanOrEqual(kernel === 'matmul' ? 8 : 4);
       }
     }
+    // Of steps written out the whole of a panel counts, with what brings it. One read float by float takes four times the reads, and
+    // the first tiles of a row or column make totals on the way.
+    for (const { variant, stored, problem, loop, waves } of variants) {
+      const wanted = { tiledUnrolled: 0.85, tiled128x64: 0.84, tiled64x128: 0.84, tiled32x64: 0.73 }[variant];
+      if (wanted === undefined) continue;
+      expect(waves, variant).toBeGreaterThanOrEqual(8);
+      if (!isInFours(problem) || 'totalsOf' in problem || Object.keys(stored).length > 0) continue;
+      expect(loop && shareOf(loop), variant).toBeGreaterThanOrEqual(wanted);
+      expect(loop?.workgroupReads.wide).toBe(loop?.workgroupReads.all);
+    }
     const launched = launches.flatMap(({ kernel, waves }) => Object.keys(waves).map((name) => `${kernel}.${name}`));
     expect(new Set(launched)).toEqual(names);
-    // What is left with fewer waves than 4 a compute unit of 80: parts of products where chunks end, and little sums.
-    const most = (waves: Readonly<Record<string, number>>) => Math.max(...Object.values(waves));
-    const few = launches.filter(({ step, waves }) => step.startsWith('GPT-2') && most(waves) < FEW_WAVES);
-    for (const { kernel, label, bytes } of few) {
-      expect(kernel === 'matmul' ? /, rows \d+ to \d+$/.test(label) : bytes < 2e6, `${kernel}, ${label}`).toBe(true);
-    }
+    // Parts of products where chunks end: they have the text of their whole, as another may round otherwise.
+    const few = launches.filter((launch) => launch.step.startsWith('GPT-2') && isThin(launch));
+    expect(few.reduce((all, { dispatches }) => all + dispatches, 0)).toBe(4);
+    for (const { kernel, label } of few)
+      expect([kernel, label]).toEqual(['matmul', expect.stringMatching(/, rows \d+ to \d+$/)]);
   });
 
   // Not before: of RDNA 2's instructions none multiplies matrices.
@@ -140,8 +165,8 @@ describe.skipIf(missing !== undefined)(`kernels in a GPU's compiler${missing ? `
     const both = variants.filter(({ variant }) => variant === 'tiledAllHalves');
     expect(both.length).toBeGreaterThan(0);
     for (const { spills, scratch, waves, workgroupMemory, loop } of both) {
-      expect([spills, scratch, waves, workgroupMemory]).toEqual([0, 0, 12, 4608]);
-      expect(loop && shareOf(loop)).toBeGreaterThan(0.88);
+      expect([spills, scratch, waves, workgroupMemory]).toEqual([0, 0, 14, 4608]);
+      expect(loop && shareOf(loop)).toBeGreaterThan(0.9);
       expect(loop?.workgroupReads).toEqual({ all: 8, wide: 8 });
     }
   });

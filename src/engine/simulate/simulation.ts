@@ -124,6 +124,7 @@ export class Simulation {
           map.chunkBytes / disk.readBytesPerSecond,
           this.#seconds.reduce((a, b) => a + b, 0),
           this.#coming.count / schedule.plan.steps,
+          pass.operations.some(isOnHost),
         )
       : 0;
     const moves = pass.operations.some(isTransfer);

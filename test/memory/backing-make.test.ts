@@ -16,7 +16,7 @@ const BYTES = 1024;
 const GROUPS = 6;
 const CHUNKS = 4 * GROUPS;
 const SLOTS = 12;
-const LIMITS = { slots: SLOTS, held: CHUNKS, largestPut: 4, updates: 4 };
+const LIMITS = { slots: SLOTS, held: CHUNKS, largestPut: 4, updates: 4, beside: 18 };
 /** All values beside a put, and half of them once more. */
 const BLOCKS = CHUNKS + 4 + CHUNKS / 2;
 
@@ -166,11 +166,50 @@ describe.each(Object.entries(FAULTS) as [Fault, string][])('with a disk that fai
   });
 });
 
-test('there is room beside values where host memory is left, or, under it, where disk is; none without a limit', () => {
-  expect(sparedChunks({ ...LIMITS, slots: Number.POSITIVE_INFINITY, blocks: 0 }).chunks).toBe(0);
+test('there is room beside values where host memory is left, or, under it, where disk is; without a limit as much as is of use', () => {
+  const unlimited = { slots: Number.POSITIVE_INFINITY, blocks: 0 };
+  expect(sparedChunks({ ...LIMITS, ...unlimited })).toEqual({ chunks: 18, slots: 18, onDisk: false });
+  expect(sparedChunks({ ...LIMITS, ...unlimited, beside: 0 }).chunks).toBe(0);
   expect(sparedChunks({ ...LIMITS, slots: CHUNKS + 4, blocks: 0 }).chunks).toBe(0);
   expect(sparedChunks({ ...LIMITS, slots: CHUNKS + 9, blocks: 0 })).toEqual({ chunks: 5, slots: 5, onDisk: false });
   expect(sparedChunks({ ...LIMITS, blocks: BLOCKS })).toEqual({ chunks: 24, slots: 0, onDisk: true });
   expect(sparedChunks({ ...LIMITS, slots: SLOTS - 1, blocks: BLOCKS }).chunks).toBe(0);
   expect(sparedChunks({ ...LIMITS, updates: 0, blocks: BLOCKS }).chunks).toBe(0);
+});
+
+test('without a limit the room beside values is there from the first on, or as much of it as there is memory for', async () => {
+  const openIn = (most: number) => {
+    let left = most;
+    const allocate = (bytes: number) => {
+      if (left-- <= 0) throw new RangeError('no memory');
+      return new Uint8Array(bytes);
+    };
+    return new Backing({
+      ...{ chunks: CHUNKS, chunkBytes: BYTES, hostLimit: Number.POSITIVE_INFINITY, updates: 4, beside: 18, allocate },
+    });
+  };
+  for (const [memory, room] of [
+    [100, 18],
+    [CHUNKS + 5, 5],
+    [CHUNKS, 0],
+  ] as const) {
+    const backing = openIn(memory);
+    expect(backing.spare).toEqual({ chunks: room, slots: room, onDisk: false });
+    const peak = (CHUNKS + room) * BYTES;
+    expect(backing.ledger.hostPeak).toBe(peak);
+    const version = new Uint8Array(CHUNKS);
+    for (let chunk = 0; chunk < CHUNKS; chunk++) await backing.putAll([{ chunk, bytes: valueIn(chunk, 0) }]);
+    for (let index = 0; 3 * (index + 1) <= room; index++) {
+      const { made } = await make(backing, index, version, () => false);
+      if (index === 0) giveUp(backing, made);
+      else {
+        await put(backing, made);
+        for (const chunk of groupOf(index).slice(1)) version[chunk] = 1;
+      }
+    }
+    await expectValues(backing, version);
+    backing.check();
+    expect(backing.ledger.hostPeak).toBe(peak);
+    await backing.close();
+  }
 });

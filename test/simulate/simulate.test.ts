@@ -165,8 +165,8 @@ describe('with AdamW on the host', () => {
   it('within host memory that is left, updates begin behind their own gradients, in as many as it holds', () => {
     const { fit, pass, plan } = fitOf(0.3, MACHINE, ON_HOST);
     const machine = withMemory(0.3);
-    const stepIn = (chunks: number, hostIsLimited: boolean) =>
-      followed({ fit, pass, schedule: plan, hostBytes: chunks * fit.map.chunkBytes, hostIsLimited }, machine);
+    const stepIn = (chunks: number, beginsAhead: boolean) =>
+      followed({ fit, pass, schedule: plan, hostBytes: chunks * fit.map.chunkBytes, beginsAhead }, machine);
     const { held, largestPut, beside = 0 } = needBelow(fit);
     const onHost = pass.operations.flatMap((operation, m) =>
       operation.op === 'host' ? [secondsAt(machine, pass, m)] : [],
@@ -188,7 +188,7 @@ describe('with AdamW on the host', () => {
     const { held, chunkBytes, largestPut, updates, beside = 0 } = needBelow(fit);
     const stepIn = (slots: number, blocks: number, bytesPerSecond: number) => {
       const rates = { readBytesPerSecond: bytesPerSecond, writeBytesPerSecond: bytesPerSecond };
-      const part = { fit, pass, schedule: plan, hostBytes: slots * chunkBytes, hostIsLimited: true };
+      const part = { fit, pass, schedule: plan, hostBytes: slots * chunkBytes, beginsAhead: true };
       return followed(part, { ...withMemory(0.3), disk: { ...rates, bytes: blocks * chunkBytes } });
     };
     // From disks that a step waits for to those that it hides.

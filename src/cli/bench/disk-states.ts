@@ -20,7 +20,7 @@ import { digits, percentage } from './text.ts';
 const INDICES = 32;
 const CHUNK_BYTES = 2 ** 21;
 const KINDS = 4;
-/** Chunks that are read ahead of an update: twice as many as a run reads ahead. */
+/** Chunks that are read ahead of an update. A run, which has other values to read as well, reads fewer ahead. */
 const AHEAD = 8;
 /** Reads, or writes, of such a file at once beside it. */
 const LANES = 4;

@@ -105,13 +105,13 @@ export function oneDevice({ optimizerDevice: device = 'gpu' }: Pick<RunSettings,
 /** What is predicted. Low-rank updates are left out of the size: they are a small part of it. */
 export function scenarioOf(run: PlannedRun): Scenario {
   const { flags, settings, stored } = run;
-  const { ranks: size, zero: stage = DEFAULT_STAGE, hostMemory, policy, prefetch } = flags;
+  const { ranks: size, zero: stage = DEFAULT_STAGE, policy, prefetch } = flags;
   const { activations = 'auto', recovery = 'step', accumulateOrder } = flags;
   const { config, batch, seq: context, accumulate } = settings;
   const passes = backwardPassesIn(settings);
   return {
     ...{ batch, context, accumulate, activations, recovery, accumulateOrder, policy, prefetch, passes },
-    ...{ packed: sharesRows(settings), optimizerDevice: oneDevice(settings), hostIsLimited: hostMemory !== undefined },
+    ...{ packed: sharesRows(settings), optimizerDevice: oneDevice(settings) },
     ...(size !== undefined && {
       ranks: {
         size,

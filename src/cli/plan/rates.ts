@@ -23,8 +23,10 @@ export async function planBasis(host: Host, wanted: string): Promise<PlanBasis> 
 
 const isSoftware = ({ wanted, adapter }: PlanBasis): boolean => adapter?.software ?? wanted === 'software';
 
-export const plannedLimits = (basis: PlanBasis): AdapterLimits =>
-  basis.adapter ? limitsIn(basis.adapter) : { ...DEFAULT_LIMITS, rates: typicalRates(isSoftware(basis)) };
+export function plannedLimits(basis: PlanBasis): AdapterLimits {
+  const software = isSoftware(basis);
+  return basis.adapter ? limitsIn(basis.adapter) : { ...DEFAULT_LIMITS, software, rates: typicalRates(software) };
+}
 
 /** `by the rates measured on NVIDIA H100`. */
 export function describeRates(basis: PlanBasis): string {

@@ -232,12 +232,21 @@ export const updatesAside = ({ map, held }: Pick<Measured, 'map' | 'held'>): boo
 export const updatesAhead = ({ workload }: Pick<Measured, 'workload'>): boolean =>
   updatesOnHost(workload) && !workload.inBackward && !workload.isShared;
 
-/** What a fit needs below the GPU. */
-export function needBelow(fit: Pick<Measured, 'map' | 'workload' | 'held' | 'stashes'>): NeedBelow {
+/** Whether it does: a software adapter computes on the same processor, and there nothing is gained by it. */
+export const beginsAhead = (
+  fit: Pick<Measured, 'workload'> & { readonly durable: boolean },
+  { software = false }: Pick<AdapterLimits, 'software'>,
+): boolean => updatesAhead(fit) && fit.durable && !software;
+
+/** What a fit needs below the GPU. `isAhead`: whether updates begin there before their step is decided. */
+export function needBelow(
+  fit: Pick<Measured, 'map' | 'workload' | 'held' | 'stashes'>,
+  isAhead = updatesAhead(fit),
+): NeedBelow {
   const { map, workload, held, stashes } = fit;
   const { dtype, momentDtype, hostIndex } = map;
   const onHost = map.indices.filter((index) => index >= hostIndex).length;
-  const beside = updatesAhead(fit) ? onHost * lastingKinds(dtype, momentDtype).length : 0;
+  const beside = isAhead ? onHost * lastingKinds(dtype, momentDtype).length : 0;
   return {
     ...{ chunks: map.count, held, chunkBytes: map.chunkBytes, largestPut: map.largestPut },
     ...{ updates: heldByUpdate(workload), stashes, ...(beside > 0 && { beside }) },

@@ -124,8 +124,12 @@ function startsOf({ start, steps, moments }: Plan, trace: Trace): Set<number>[] 
 const LEAST_AHEAD = 2;
 const MOST_AHEAD = 16;
 
-/** Chunks to read ahead: as many as are needed while one is read, and one more. Times of a read and a step, in one unit. */
-export function readAheadFor(read: number, step: number, loadsPerStep: number): number {
+/**
+ * Chunks to read ahead: as many as are needed while one is read, and one more. Times of a read and a step, in one unit. Updates on the
+ * host read several chunks at once by themselves: what is read further ahead beside them gives way to these, and is read again.
+ */
+export function readAheadFor(read: number, step: number, loadsPerStep: number, updatesOnHost: boolean): number {
+  if (updatesOnHost) return LEAST_AHEAD;
   const wanted = Math.ceil(read / (step / Math.max(1, loadsPerStep))) + 1;
   return Math.min(MOST_AHEAD, Math.max(LEAST_AHEAD, Number.isFinite(wanted) ? wanted : LEAST_AHEAD));
 }

@@ -109,6 +109,8 @@ export interface AdapterLimits {
   readonly binding: number;
   readonly buffer: number;
   readonly rates: Rates;
+  /** Whether it computes on the host's processor. @default false */
+  readonly software?: boolean;
   /** Bytes; no chunk is smaller. @default what the size of the model makes of it */
   readonly leastChunk?: number;
   /** Bytes; no chunk is larger, where smaller ones work. @default no limit */

@@ -74,6 +74,7 @@ export async function keptAdapter(host: Host, wanted = 'auto'): Promise<AdapterR
 export const limitsIn = ({ binding, buffer, software, rates }: AdapterRecord): AdapterLimits => ({
   binding,
   buffer,
+  software,
   rates: rates ?? typicalRates(software),
 });
 

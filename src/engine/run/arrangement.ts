@@ -110,7 +110,8 @@ export interface Arrangement<P extends Passes> {
 /** What a fit goes by on a device. `memory`: its rates, where they are known. */
 export function limitsOf({ adapter }: Device, { rates }: Pick<MemoryOptions, 'rates'> = {}): AdapterLimits {
   const { maxStorageBufferBindingSize: binding, maxBufferSize: buffer } = adapter.limits;
-  return { binding, buffer, rates: rates ?? typicalRates(adapter.software) };
+  const { software } = adapter;
+  return { binding, buffer, software, rates: rates ?? typicalRates(software) };
 }
 
 /** What a fit goes by of the budgets below the GPU. `updates`: chunks that an update there holds. */

@@ -14,7 +14,10 @@ import type { Slots } from './slots.ts';
 
 /** What it asks of all that lies below the GPU. */
 type ValuesBelow = Pick<Below, 'putAll'> &
-  Pick<Backing, 'where' | 'setZero' | 'discard' | 'update' | 'check' | 'spare' | 'takeRoom' | 'giveRoomBack'> &
+  Pick<
+    Backing,
+    'where' | 'setZero' | 'discard' | 'prefetch' | 'update' | 'check' | 'spare' | 'takeRoom' | 'giveRoomBack'
+  > &
   Pick<Backing, 'make' | 'stow' | 'putStowed' | 'dropStowed' | 'leaveHost'>;
 
 /** A value that was made beside the old one: in a room, or on disk. */
@@ -31,6 +34,9 @@ export class ChunkCopies {
   readonly #goingDown: Uint8Array;
   /** By chunk: of these, changes of what lies below. */
   readonly #changing: Uint8Array;
+  /** By chunk: the number of the last of these. */
+  readonly #changeOf: Float64Array;
+  #changes = 0;
   /** By chunk: see `isMade`. */
   readonly #made: Uint8Array;
 
@@ -41,6 +47,7 @@ export class ChunkCopies {
     this.#dirty = new Uint8Array(chunks);
     this.#goingDown = new Uint8Array(chunks);
     this.#changing = new Uint8Array(chunks);
+    this.#changeOf = new Float64Array(chunks);
     this.#made = new Uint8Array(chunks);
   }
 
@@ -158,6 +165,18 @@ export class ChunkCopies {
     }
     for (const chunk of changed) if (this.onGPU(chunk)) this.drop(chunk);
     this.#countChanges([...read, ...changed], 1);
+    this.#changes++;
+    for (const chunk of [...read, ...changed]) this.#changeOf[chunk] = this.#changes;
+  }
+
+  /** The number of the change below that a value waits for or that works on it: one that waits longer has a smaller one, of at least 1. */
+  changeOf(chunk: number): number | undefined {
+    return at(this.#changing, chunk) > 0 ? at(this.#changeOf, chunk) : undefined;
+  }
+
+  /** The value is read from disk before its change begins, unless it was made ahead. */
+  prefetchBelow(chunk: number): void {
+    if (!this.isMade(chunk)) this.#below.prefetch(chunk);
   }
 
   /** Changes values below in place, by `work`, which gets the bytes of what is read and of what changes, in this order. */

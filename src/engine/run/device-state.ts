@@ -5,7 +5,7 @@ import type { Device } from '../../gpu/device.ts';
 import { ReadbackRing } from '../../gpu/readback.ts';
 import type { Below } from '../../memory/tiers/below.ts';
 import { at } from '../../util/at.ts';
-import { arenaSizes, updatesAhead, updatesAside } from '../compile/candidate.ts';
+import { arenaSizes, beginsAhead, updatesAside } from '../compile/candidate.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import type { Fit } from '../compile/fitted.ts';
 import { isOnHost, isTransfer } from '../compile/operations.ts';
@@ -25,13 +25,6 @@ export interface DeviceState {
   /** Frees every buffer; called again, it does nothing. */
   release(): void;
 }
-
-/**
- * Whether what the host updates may begin before its step is decided. A software adapter computes on the same processor: there nothing
- * is gained by it.
- */
-export const beginsAhead = (device: Device, fit: Fit): boolean =>
-  updatesAhead(fit) && fit.durable && !device.adapter.software;
 
 /** Errors: OutOfMemory where the device has not the memory; nothing is left of it then. */
 export async function makeDeviceState(
@@ -69,7 +62,7 @@ export async function makeDeviceState(
       const bindings = await Bindings.make(device, storage, slots, choices, operations);
       below.stashes.place(map.count, stashes);
       const copies = new ChunkCopies(slots, below, map.count + stashes.length, durable);
-      const aside = { ...options, updatesAside: updatesAside(fit), updatesAhead: beginsAhead(device, fit) };
+      const aside = { ...options, updatesAside: updatesAside(fit), updatesAhead: beginsAhead(fit, device.adapter) };
       const executor = new Executor(device, map, storage, slots, copies, bindings, staging, below, aside);
       return { device, storage, executor, ring, release };
     });

@@ -141,7 +141,7 @@ export class HostOptimizer {
   async abandon(): Promise<void> {
     for (const ahead of this.#unfinished) {
       await ahead.end();
-      ahead.giveUp();
+      await ahead.giveUp();
     }
     this.#unfinished.clear();
   }
@@ -171,6 +171,8 @@ export class HostOptimizer {
     const decayMask = this.#storage.onHost(operands.decayMask) as Uint32Array;
     const others = Object.values(changed);
     this.#copies.leaveBelow([gradient], others);
+    // They are read while others work, or the step is decided.
+    if (step.left <= UPDATES_AT_ONCE) for (const chunk of others) this.#copies.prefetchBelow(chunk);
     // A copy that was given up behind its last use.
     if (this.#widths.dtype === 'f16' && changed.beside !== undefined) this.#copies.renewBelow(changed.beside);
     const update = async () => {

@@ -67,9 +67,11 @@ export class ScheduledReads {
     const { loadsOf, plan } = this.#begun;
     const now = this.#base + moment;
     this.#tiers.setOrder((chunk) => {
-      // An update that waits for it, or works, was encoded before.
-      if (this.#copies.isGoingDown(chunk)) return now;
       if (this.#copies.isMade(chunk)) return Number.POSITIVE_INFINITY;
+      // Updates were encoded before, and get their values one after the other.
+      const change = this.#copies.changeOf(chunk);
+      if (change !== undefined) return -1 / change;
+      if (this.#copies.isGoingDown(chunk)) return now;
       const loads = loadsOf.get(chunk);
       if (!loads) return Number.POSITIVE_INFINITY;
       return loads.find((load) => load > now) ?? at(loads, 0) + plan.moments.length;

@@ -9,7 +9,7 @@ import { ALL_KINDS, KINDS } from '../../memory/layout/kinds.ts';
 import { Below } from '../../memory/tiers/below.ts';
 import type { Threads } from '../../runtime/host.ts';
 import { finishing } from '../../util/errors.ts';
-import { needBelow } from '../compile/candidate.ts';
+import { beginsAhead, needBelow } from '../compile/candidate.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import { fitMemory } from '../compile/fit.ts';
 import type { Fit } from '../compile/fitted.ts';
@@ -18,7 +18,7 @@ import { dispatchesOf } from '../compile/pass-figures.ts';
 import { heldByUpdate, updatesOnHost, type Workload } from '../compile/workload.ts';
 import type { Ranks } from '../ranks/ranks.ts';
 import { arrange, autoBudget, checkMemory, limitsOf, type MemoryOptions, optionsOf, SHRINK } from './arrangement.ts';
-import { beginsAhead, makeDeviceState } from './device-state.ts';
+import { makeDeviceState } from './device-state.ts';
 import { HostThreads } from './host-threads.ts';
 import { emptyLedger, type LinkLedger } from './link-ledger.ts';
 import { insteadOf, type SessionState } from './state-builder.ts';
@@ -76,8 +76,7 @@ async function makeParts<P extends Passes>(
   const heap = updatesOnHost(found.workload) ? WasmHeap.make() : undefined;
   const { host, disk } = memory;
   const allocate = heap && ((bytes: number) => heap.allocate(bytes));
-  const { beside, ...needed } = needBelow(found);
-  const need = { ...needed, ...(beside !== undefined && beginsAhead(device, found) && { beside }) };
+  const need = needBelow(found, beginsAhead(found, device.adapter));
   const below = await Below.open(need, { host, disk, allocate, copyBytes: device.copyBytes });
   const updater = heap && threads ? new HostThreads(threads, heap) : new HostAdamW(heap);
   try {

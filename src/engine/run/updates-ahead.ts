@@ -40,8 +40,9 @@ interface MadeUpdate {
   /** The gradient's chunk, and those of the values. */
   readonly chunks: readonly number[];
   readonly values: Map<Role, { readonly chunk: number; made: Made }>;
-  /** Of the values, those that go to disk. */
+  /** Of the values, those that go to disk, and when they are there. */
   readonly stowed: readonly Role[];
+  stowing: Promise<void>;
 }
 
 export class UpdatesAhead {
@@ -66,11 +67,10 @@ export class UpdatesAhead {
     this.#queue = this.#queue.then(() => this.#make(operation)).catch(() => {});
   }
 
-  /** Nothing begins any more; waits for what is under way. */
+  /** Nothing begins any more; waits for what is computed. It may be on its way to disk yet. */
   async end(): Promise<void> {
     this.#isOver = true;
     await this.#queue;
-    await this.#stowing;
   }
 
   /** Operations of which something was made that is not taken. */
@@ -79,12 +79,14 @@ export class UpdatesAhead {
   }
 
   /** Behind the end: gives up what was made and not taken. */
-  giveUp(): void {
+  async giveUp(): Promise<void> {
+    await this.#stowing;
     for (const index of [...this.#made.keys()]) this.#giveUp(index);
   }
 
   /** Behind the end: puts what was made of an operation in its place. False where there is nothing, or the step was decided otherwise. */
   async take({ index, chunks, size, firstNarrow }: HostOperation, state: Float32Array): Promise<boolean> {
+    await this.#made.get(index)?.stowing;
     const update = this.#made.get(index);
     if (!update) return false;
     if (!isSameUpdate(state, this.#scalars.state)) {
@@ -140,13 +142,18 @@ export class UpdatesAhead {
     const values: MadeUpdate['values'] = new Map(
       roles.map((role, i) => [role, { chunk: chunkOf(chunks, role), made: { bytes: at(rooms, i) } }]),
     );
-    const update: MadeUpdate = { chunks: [gradient, ...Object.values(changed)], values, stowed };
+    const update: MadeUpdate = {
+      chunks: [gradient, ...Object.values(changed)],
+      values,
+      stowed,
+      stowing: Promise.resolve(),
+    };
     this.#made.set(index, update);
     copies.setMade(update.chunks, true);
     this.#count(update, -1);
     // One is on its way to disk while the next is read and computed.
     await this.#stowing;
-    if (stowed.length > 0) this.#stowing = this.#stow(index, update);
+    if (stowed.length > 0) this.#stowing = update.stowing = this.#stow(index, update);
   }
 
   /** Gives up what there is no block for, or no disk any more. */

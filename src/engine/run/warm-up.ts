@@ -92,6 +92,6 @@ export class WarmUp {
   /** Chunks to read ahead, where the disk gave `bytesPerMs`. */
   readAhead(bytesPerMs: number, loadsPerStep: number): number {
     const milliseconds = this.#groups.reduce((sum, { seconds }) => sum + 1000 * seconds, 0);
-    return readAheadFor(this.#pass.trace.chunkBytes / bytesPerMs, milliseconds, loadsPerStep);
+    return readAheadFor(this.#pass.trace.chunkBytes / bytesPerMs, milliseconds, loadsPerStep, this.#isOnHost);
   }
 }

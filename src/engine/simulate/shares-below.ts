@@ -24,10 +24,17 @@ export function sharesBelow(fit: Fit, { disk }: Machine, hostBytes: number): Sha
   return { hostSlots: Math.max(needBelow(fit).held, 1), beside: { chunks: 0, slots: 0, onDisk: false }, homes };
 }
 
-/** Where all lies that a run has below the GPU, copies too. Errors: HoldfastError where host memory and disk are too small, with what would do. */
-export function divideBelow(fit: Fit, diskBytes: number | undefined, hostBytes: number): SharesBelow {
+/**
+ * Where all lies that a run has below the GPU, copies too, by what it needs there. Errors: HoldfastError where host memory and disk
+ * are too small, with what would do.
+ */
+export function divideBelow(
+  fit: Fit,
+  diskBytes: number | undefined,
+  hostBytes: number,
+  need = needBelow(fit),
+): SharesBelow {
   const { map, stashes } = fit;
-  const need = needBelow(fit);
   const count = Math.max(need.held, 1);
   const shares = sharesOf(need, { host: hostBytes, disk: diskBytes ?? 0 });
   const homes = stashHomes(stashes, shares?.stashes ?? { host: 0, disk: 0 });
@@ -49,6 +56,6 @@ export function divideBelow(fit: Fit, diskBytes: number | undefined, hostBytes: 
         `--host-memory ${Math.ceil(all / 1e6)}MB would do`,
     );
   }
-  const { held: all, largestPut, updates } = need;
-  return { hostSlots: held, beside: sparedChunks({ slots, blocks, held: all, largestPut, updates }), homes };
+  const { held: all, largestPut, updates, beside = 0 } = need;
+  return { hostSlots: held, beside: sparedChunks({ slots, blocks, held: all, largestPut, updates, beside }), homes };
 }

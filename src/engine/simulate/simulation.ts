@@ -45,8 +45,8 @@ export interface SimulatedPart {
   readonly ranks?: SimulatedRanks | undefined;
   /** Whether the disk is read ahead of what is needed. @default true */
   readonly prefetch?: boolean | undefined;
-  /** Whether `hostBytes` is a limit of the run's, within which updates there may begin before a step is decided. @default false */
-  readonly hostIsLimited?: boolean | undefined;
+  /** Whether updates on the host may begin before a step is decided, where there is room. @default false */
+  readonly beginsAhead?: boolean | undefined;
   /** Told of what lies below, behind each operation. @default nothing is */
   readonly watch?: ((below: SimulatedBelow) => void) | undefined;
 }
@@ -85,7 +85,7 @@ export class Simulation {
   readonly #left: (Command | undefined)[] = [];
 
   constructor(
-    { fit, pass, schedule, hostBytes, ranks, prefetch = true, hostIsLimited = false, watch }: SimulatedPart,
+    { fit, pass, schedule, hostBytes, ranks, prefetch = true, beginsAhead = false, watch }: SimulatedPart,
     machine: Machine,
     pipeline?: SimulatedPipeline,
   ) {
@@ -111,7 +111,7 @@ export class Simulation {
       if (isOnHost(operation)) return hostSecondsOn(machine, operation, owned);
       return arithmetic * secondsOn(machine, operation, owned);
     });
-    const ahead = hostIsLimited && durable && updatesAhead(fit) ? beside : undefined;
+    const ahead = beginsAhead && durable && updatesAhead(fit) ? beside : undefined;
     const onHost = { aside: updatesAside(fit), operations: pass.operations, seconds: this.#seconds, ahead };
     this.#host = new SimulatedHostOptimizer(this.#link, this.#tiers, onHost);
     const { update } = pass;
@@ -124,6 +124,7 @@ export class Simulation {
           map.chunkBytes / disk.readBytesPerSecond,
           this.#seconds.reduce((a, b) => a + b, 0),
           this.#coming.count / schedule.plan.steps,
+          pass.operations.some(isOnHost),
         )
       : 0;
     const moves = pass.operations.some(isTransfer);

@@ -84,11 +84,15 @@ export class Backing {
     const blocks = disk ? Math.floor(Math.min(disk.bytes, options.diskLimit ?? disk.bytes) / chunkBytes) : 0;
     checkLimits(options, slots, blocks, largestPut);
     this.chunks = chunks;
-    this.spare = sparedChunks({ slots, blocks, held, largestPut, updates: options.updates ?? 0 });
     this.#chunkBytes = chunkBytes;
     this.#largestPut = slots < held ? largestPut : Number.POSITIVE_INFINITY;
     this.#host = new HostTier(slots, chunkBytes, () => this.#queue.advance(), options.allocate);
     this.#disk = disk && new DiskTier(new DiskFile(disk), chunkBytes, blocks);
+    const { updates = 0, beside = 0 } = options;
+    const most = sparedChunks({ slots, blocks, held, largestPut, updates, beside });
+    const isReserved = slots === Number.POSITIVE_INFINITY && beside > 0;
+    const room = isReserved ? Math.max(0, this.#host.reserve(held + beside) - held) : most.chunks;
+    this.spare = isReserved ? { chunks: room, slots: room, onDisk: false } : most;
     this.#chunks = Array.from({ length: chunks }, (_, id) => {
       return {
         id,

@@ -53,6 +53,18 @@ export class HostTier {
     return slot;
   }
 
+  /** Makes slots until there are so many, or memory for no more. Returns how many there are. */
+  reserve(count: number): number {
+    while (this.slots.length < count) {
+      try {
+        this.#free.push(this.#make());
+      } catch {
+        break;
+      }
+    }
+    return this.slots.length;
+  }
+
   hold(slot: Slot): void {
     slot.holds++;
   }

@@ -20,6 +20,8 @@ export interface BackingOptions {
   readonly largestPut?: number | undefined;
   /** Chunks that an update here holds at once. @default nothing is updated here */
   readonly updates?: number;
+  /** Chunks of new values that may be made beside the old ones where host memory has no limit: they are made room for at once. @default 0 */
+  readonly beside?: number;
   /** Makes zeroed host memory. @default an ArrayBuffer each */
   readonly allocate?: ((bytes: number) => Uint8Array<ArrayBuffer>) | undefined;
   /** Takes new values into it. @default `to.set(from)` */
@@ -51,15 +53,15 @@ export interface Spared {
 const slotsToMake = (updates: number): number => 2 * (updates - 1);
 
 /**
- * Of so many slots and blocks, what no value needs, nor a put; none where memory has no limit, of which nothing more than is needed is
- * taken. Where slots do not hold all, values are made in them that go to blocks, beside what works there anyway.
+ * Of so many slots and blocks, what no value needs, nor a put; where memory has no limit as many chunks as may be made `beside`
+ * others. Where slots do not hold all, values are made in them that go to blocks, beside what works there anyway.
  */
 export function sparedChunks(
-  found: Readonly<Record<'slots' | 'blocks' | 'held' | 'largestPut' | 'updates', number>>,
+  found: Readonly<Record<'slots' | 'blocks' | 'held' | 'largestPut' | 'updates' | 'beside', number>>,
 ): Spared {
-  const { slots, blocks, held, largestPut, updates } = found;
+  const { slots, blocks, held, largestPut, updates, beside } = found;
   const none = { chunks: 0, slots: 0, onDisk: false };
-  if (!Number.isFinite(slots)) return none;
+  if (slots === Number.POSITIVE_INFINITY) return { chunks: beside, slots: beside, onDisk: false };
   if (slots >= held) {
     const spared = Math.max(0, slots - held - largestPut);
     return { chunks: spared, slots: spared, onDisk: false };

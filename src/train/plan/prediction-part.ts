@@ -63,8 +63,6 @@ export interface Scenario extends Changes {
   readonly policy?: PolicyName | undefined;
   /** Whether the disk is read ahead of what is needed. @default true */
   readonly prefetch?: boolean | undefined;
-  /** Whether host memory is a limit of the run's: see SimulatedPart. @default false */
-  readonly hostIsLimited?: boolean | undefined;
   /** Whether sequences hold several records. @default false */
   readonly packed?: boolean | undefined;
   /** Backward passes of a step that updates within one. @default it updates at its end */

@@ -349,9 +349,9 @@ export class Predictor {
     const hostShare = ranked && below > 0 ? here / below : 1 / scale;
     const leastHost = leastHostBytes(needBelow(fit), disk !== undefined) / hostShare;
     this.#checkBelow(below, hostBytes, { least: leastHost, put: fit.map.largestPut * fit.map.chunkBytes });
-    const { policy = 'planned', prefetch, hostIsLimited } = this.#scenario;
+    const { policy = 'planned', prefetch } = this.#scenario;
     const planned = { schedule: schedule(step.trace, fit.slots, policy, step.extra), hostBytes: hostBytes * hostShare };
-    const part: SimulatedPart = { fit, pass: step, ...planned, ranks, prefetch, hostIsLimited };
+    const part: SimulatedPart = { fit, pass: step, ...planned, ranks, prefetch, beginsAhead: true };
     return { part, fit, scale, below, sent: sentIn(step.operations, ranks) };
   }
 

@@ -5,7 +5,7 @@
 // Invariant: the fit is that of a run with these settings, memory and limits.
 
 import type { Highs } from 'highs';
-import { needBelow } from '../../engine/compile/candidate.ts';
+import { beginsAhead, needBelow } from '../../engine/compile/candidate.ts';
 import { fitInTime, fitMemory } from '../../engine/compile/fit.ts';
 import type { Fit } from '../../engine/compile/fitted.ts';
 import { type FitOptions, leastMemory, type Recovery } from '../../engine/compile/least.ts';
@@ -235,7 +235,8 @@ function figuresWithin(
   const { map, passes, staging, slots } = fit;
   const { step } = passes;
   const { trace, extra } = step;
-  const { hostSlots, beside, homes } = divideBelow(fit, disk, host);
+  const need = needBelow(fit, beginsAhead(fit, limits));
+  const { hostSlots, beside, homes } = divideBelow(fit, disk, host, need);
   const kinds = Uint8Array.from(kindsIn(fit), (kind) => DATA_KINDS.indexOf(kind));
   const peaks = { host: new Peaks(), disk: new Peaks() };
   const machine = { ...machineOf(limits), ...(disk !== undefined && { disk: { ...TYPICAL_DISK, bytes: disk } }) };
@@ -255,7 +256,6 @@ function figuresWithin(
     return chunks * map.chunkBytes;
   };
   const updatesBelow = trace.moments.some(({ onHost = [] }) => onHost.length > 0);
-  const need = needBelow(fit);
   const besideSlots = beside.onDisk ? 0 : beside.slots;
   // What is in host memory may have a copy there as well.
   const ofBlocks = hostSlots < need.held ? blockBytes(need) : 0;

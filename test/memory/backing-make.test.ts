@@ -16,7 +16,7 @@ const BYTES = 1024;
 const GROUPS = 6;
 const CHUNKS = 4 * GROUPS;
 const SLOTS = 12;
-const LIMITS = { slots: SLOTS, held: CHUNKS, largestPut: 4, updates: 4, beside: 18 };
+const LIMITS = { slots: SLOTS, held: CHUNKS, largestPut: 4, updates: 4, beside: 18, chunkBytes: BYTES };
 /** All values beside a put, and half of them once more. */
 const BLOCKS = CHUNKS + 4 + CHUNKS / 2;
 
@@ -166,10 +166,11 @@ describe.each(Object.entries(FAULTS) as [Fault, string][])('with a disk that fai
   });
 });
 
-test('there is room beside values where host memory is left, or, under it, where disk is; without a limit as much as is of use', () => {
+test('there is room beside values where host memory is left, or, under it, where disk is; without a limit up to 2 GiB', () => {
   const unlimited = { slots: Number.POSITIVE_INFINITY, blocks: 0 };
   expect(sparedChunks({ ...LIMITS, ...unlimited })).toEqual({ chunks: 18, slots: 18, onDisk: false });
   expect(sparedChunks({ ...LIMITS, ...unlimited, beside: 0 }).chunks).toBe(0);
+  expect(sparedChunks({ ...LIMITS, ...unlimited, chunkBytes: 2 ** 29 }).chunks).toBe(4);
   expect(sparedChunks({ ...LIMITS, slots: CHUNKS + 4, blocks: 0 }).chunks).toBe(0);
   expect(sparedChunks({ ...LIMITS, slots: CHUNKS + 9, blocks: 0 })).toEqual({ chunks: 5, slots: 5, onDisk: false });
   expect(sparedChunks({ ...LIMITS, blocks: BLOCKS })).toEqual({ chunks: 24, slots: 0, onDisk: true });

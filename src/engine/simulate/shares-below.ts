@@ -56,6 +56,7 @@ export function divideBelow(
         `--host-memory ${Math.ceil(all / 1e6)}MB would do`,
     );
   }
-  const { held: all, largestPut, updates, beside = 0 } = need;
-  return { hostSlots: held, beside: sparedChunks({ slots, blocks, held: all, largestPut, updates, beside }), homes };
+  const { held: all, largestPut, updates, beside = 0, chunkBytes } = need;
+  const spared = sparedChunks({ slots, blocks, held: all, largestPut, updates, beside, chunkBytes });
+  return { hostSlots: held, beside: spared, homes };
 }

@@ -89,9 +89,9 @@ export class Backing {
     this.#host = new HostTier(slots, chunkBytes, () => this.#queue.advance(), options.allocate);
     this.#disk = disk && new DiskTier(new DiskFile(disk), chunkBytes, blocks);
     const { updates = 0, beside = 0 } = options;
-    const most = sparedChunks({ slots, blocks, held, largestPut, updates, beside });
-    const isReserved = slots === Number.POSITIVE_INFINITY && beside > 0;
-    const room = isReserved ? Math.max(0, this.#host.reserve(held + beside) - held) : most.chunks;
+    const most = sparedChunks({ slots, blocks, held, largestPut, updates, beside, chunkBytes });
+    const isReserved = slots === Number.POSITIVE_INFINITY && most.chunks > 0;
+    const room = isReserved ? Math.max(0, this.#host.reserve(held + most.chunks) - held) : most.chunks;
     this.spare = isReserved ? { chunks: room, slots: room, onDisk: false } : most;
     this.#chunks = Array.from({ length: chunks }, (_, id) => {
       return {

@@ -52,16 +52,22 @@ export interface Spared {
 /** What an update that is made beside the values that it is of holds beside these: what it makes, and what the one before it did. */
 const slotsToMake = (updates: number): number => 2 * (updates - 1);
 
+/** Bytes for new values beside others that are taken of memory with no limit: nobody said how much there is. */
+const MOST_UNASKED = 2 ** 31;
+
 /**
  * Of so many slots and blocks, what no value needs, nor a put; where memory has no limit as many chunks as may be made `beside`
- * others. Where slots do not hold all, values are made in them that go to blocks, beside what works there anyway.
+ * others, up to 2 GiB. Where slots do not hold all, values are made in them that go to blocks, beside what works there anyway.
  */
 export function sparedChunks(
-  found: Readonly<Record<'slots' | 'blocks' | 'held' | 'largestPut' | 'updates' | 'beside', number>>,
+  found: Readonly<Record<'slots' | 'blocks' | 'held' | 'largestPut' | 'updates' | 'beside' | 'chunkBytes', number>>,
 ): Spared {
-  const { slots, blocks, held, largestPut, updates, beside } = found;
+  const { slots, blocks, held, largestPut, updates, beside, chunkBytes } = found;
   const none = { chunks: 0, slots: 0, onDisk: false };
-  if (slots === Number.POSITIVE_INFINITY) return { chunks: beside, slots: beside, onDisk: false };
+  if (slots === Number.POSITIVE_INFINITY) {
+    const room = Math.min(beside, Math.floor(MOST_UNASKED / chunkBytes));
+    return { chunks: room, slots: room, onDisk: false };
+  }
   if (slots >= held) {
     const spared = Math.max(0, slots - held - largestPut);
     return { chunks: spared, slots: spared, onDisk: false };

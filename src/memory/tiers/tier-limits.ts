@@ -52,7 +52,7 @@ export interface Spared {
 /** What an update that is made beside the values that it is of holds beside these: what it makes, and what the one before it did. */
 const slotsToMake = (updates: number): number => 2 * (updates - 1);
 
-/** Bytes for new values beside others that are taken of memory with no limit: nobody said how much there is. */
+/** Bytes for new values beside others that are taken where memory has no limit, as it may be less than all values need once more. */
 const MOST_UNASKED = 2 ** 31;
 
 /**

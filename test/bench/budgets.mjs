@@ -1,6 +1,5 @@
 // What a step of the default model takes within budgets, beside one of the same run without a budget, and what was predicted
-// of it before such a run was there; and four times the batch in the memory of one. In Node, or in a page. `plan` predicts for the
-// adapter that is used unless another is named. By hand; it takes some minutes.
+// of it before such a run was there; and four times the batch in the memory of one. In Node, or in a page. By hand; it takes some minutes.
 //
 //   npm run bench:budgets -- [--rounds 3] [--steps 60] [--adapter NAME] [--page] [--json]
 //
@@ -67,10 +66,11 @@ function inNode() {
   return {
     time({ batch, budget }) {
       const memory = ['--batch', `${batch}`, ...(budget ? ['--gpu-memory', `${budget}`] : [])];
-      const plan = () => JSON.parse(command('plan', ...shape, '--vocab-size', '256', ...memory, '--json')).step;
+      const adapter = options.adapter ? ['--adapter', options.adapter] : [];
+      const plan = () =>
+        JSON.parse(command('plan', ...adapter, ...shape, '--vocab-size', '256', ...memory, '--json')).step;
       const predicted = runs > 0 ? plan()?.seconds : undefined;
       const out = ['--out', path.join(folder, `${runs++}`)];
-      const adapter = options.adapter ? ['--adapter', options.adapter] : [];
       const own = [...adapter, '--steps', `${steps}`, '--eval-windows', '1', '--json'];
       const lines = command('train', ...shape, ...memory, ...own, ...out)
         .trim()

@@ -35,7 +35,7 @@ import {
   wholeMap,
 } from './chunk-sizes.ts';
 import type { Fit } from './fitted.ts';
-import { type FitOptions, fitsBelow, isDurable, leastWithin, limitsWith } from './least.ts';
+import { type FitOptions, fitsBelow, isDurable, knownLeast, leastWithin, limitsWith } from './least.ts';
 import type { Passes } from './pass.ts';
 import { SizedFits, withSlots } from './sized.ts';
 import type { FindWay, FitWanted, Price } from './way-search.ts';
@@ -53,7 +53,10 @@ export function fitMemory<P extends Passes>(
   options: FitOptions = {},
 ): Fit<P> {
   if (budget === undefined) return wholeFit(workload, adapter);
-  const least = leastWithin(workload, limitsWith(adapter, options), options, budget);
+  const limits = limitsWith(adapter, options);
+  const fallback = () => leastWithin(workload, limits, options, budget);
+  const known = knownLeast(workload, limits, options);
+  const least = known ?? fallback();
   if (budget < least.bytes) {
     throw new HoldfastError(
       `${formatBytes(budget)} of GPU memory are too little: ${least.bytes} bytes (${formatBytes(least.bytes)}) is the smallest ` +
@@ -62,7 +65,8 @@ export function fitMemory<P extends Passes>(
   }
   return cheapest(
     workload,
-    findWithin(workload, adapter, budget, options, () => least.workload),
+    // The same, whatever is known.
+    findWithin(workload, adapter, budget, options, () => fallback().workload),
   );
 }
 

@@ -67,6 +67,19 @@ interface TooLittleBelow {
 
 const leastFits = new WeakMap<Workload, Map<string, Least<Passes> | TooLittleBelow>>();
 
+/** What was found of all ways: it is asked for a budget at a time. */
+const leastOfAll = new WeakMap<Workload, Map<string, Least<Passes>>>();
+
+const keyOf = (limits: AdapterLimits, { recovery = 'step', below }: FitOptions): string =>
+  `${limits.binding} ${limits.buffer} ${limits.leastChunk} ${limits.mostChunk} ${recovery} ${below?.key}`;
+
+/** What all ways were found to need at least, if that was asked for. */
+export const knownLeast = <P extends Passes>(
+  workload: Workload<P>,
+  limits: AdapterLimits,
+  options: FitOptions,
+): Least<P> | undefined => leastOfAll.get(workload)?.get(keyOf(limits, options)) as Least<P> | undefined;
+
 /** For a budget: the way that needs the least memory, or one that needs no more than it. @default of all ways */
 export function leastWithin<P extends Passes>(
   workload: Workload<P>,
@@ -74,37 +87,57 @@ export function leastWithin<P extends Passes>(
   options: FitOptions,
   budget = 0,
 ): Least<P> {
-  let [needed, aboveDisk] = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY];
-  const least = leastWay(workload, (tried) => {
-    const found = leastOf(tried, limits, options);
-    if ('bytes' in found) return found;
-    needed = Math.min(needed, found.needed);
-    aboveDisk = Math.min(aboveDisk, found.aboveDisk);
-    return undefined;
-  });
-  if (least && budget > 0 && budget >= least.bytes) return least;
+  const known = budget === 0 ? knownLeast(workload, limits, options) : undefined;
+  if (known) return known;
+  const uniform = leastUniform(workload, limits, options);
+  const first = budget > 0 ? uniform().least : undefined;
+  if (first && budget >= first.bytes) return first;
+  // It mostly needs so little that no other has to be measured.
   const [sparing] = sparingWays(workload);
   const other = sparing && leastOf(sparing, limits, options);
-  if (other && 'bytes' in other) return least && least.bytes <= other.bytes ? least : other;
-  if (least) return least;
+  const most = other && 'bytes' in other ? other : undefined;
+  const { least, refused } = uniform(most?.bytes);
+  const found = most && (!least || most.bytes < least.bytes) ? most : least;
+  if (found) {
+    const all = leastOfAll.get(workload) ?? new Map<string, Least<Passes>>();
+    leastOfAll.set(workload, all.set(keyOf(limits, options), found));
+    return found;
+  }
   throw new HoldfastError(
-    `the activations that are to be moved do not fit below the GPU: with all chunks that takes ${needed} bytes ` +
-      `(${formatBytes(needed)}) of host memory, or at least ${aboveDisk} of it above a disk that has room for the rest, and ` +
+    `the activations that are to be moved do not fit below the GPU: with all chunks that takes ${refused.needed} bytes ` +
+      `(${formatBytes(refused.needed)}) of host memory, or at least ${refused.aboveDisk} of it above a disk that has room for the rest, and ` +
       `there are ${options.below?.described}; give that much,` +
       ' or leave it to the budget what becomes of activations (auto)',
   );
 }
 
+/** The uniform way that needs the least, of those that hold no more than so many bytes, and what is said where none fits below. */
+const leastUniform =
+  <P extends Passes>(workload: Workload<P>, limits: AdapterLimits, options: FitOptions) =>
+  (most?: number): { readonly least: Least<P> | undefined; readonly refused: TooLittleBelow } => {
+    let [needed, aboveDisk] = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY];
+    const measure = (tried: Workload<P>): Least<P> | undefined => {
+      const found = leastOf(tried, limits, options);
+      if ('bytes' in found) return found;
+      needed = Math.min(needed, found.needed);
+      aboveDisk = Math.min(aboveDisk, found.aboveDisk);
+      return undefined;
+    };
+    const least = leastWay(workload, measure, most);
+    return { least, refused: { needed, aboveDisk } };
+  };
+
 /** What one way needs in all, and what of that is activations, in bytes. */
 function leastOf<P extends Passes>(
   tried: Workload<P>,
   limits: AdapterLimits,
-  { recovery = 'step', below }: FitOptions,
+  options: FitOptions,
 ): Least<P> | TooLittleBelow {
+  const { recovery = 'step', below } = options;
   // It does not depend on the budget, and is asked for with each.
   const known = leastFits.get(tried) ?? new Map<string, Least<Passes> | TooLittleBelow>();
   leastFits.set(tried, known);
-  const key = `${limits.binding} ${limits.buffer} ${limits.leastChunk} ${limits.mostChunk} ${recovery} ${below?.key}`;
+  const key = keyOf(limits, options);
   const found = (known.get(key) as Least<P> | TooLittleBelow | undefined) ?? findLeast(tried, limits, recovery, below);
   known.set(key, found);
   return found;

@@ -41,19 +41,19 @@ export const sparingWays = <P extends Passes>(workload: Workload<P>): Iterable<W
 
 /**
  * What fits the least memory among uniform ways, by what `measure` says of those that work: of the ones that hold about as little at
- * once as the first of these.
+ * once as the first of these. `most`: those that hold more bytes are not measured. @default no limit
  */
 export function leastWay<P extends Passes, F extends { readonly bytes: number }>(
   workload: Workload<P>,
   measure: (way: Workload<P>) => F | undefined,
+  most = Number.POSITIVE_INFINITY,
 ): F | undefined {
   let least: F | undefined;
-  let most = Number.POSITIVE_INFINITY;
   for (const way of uniformWays(workload)) {
     if (aliveIn(way) > most) break;
     const found = measure(way);
     if (!found) continue;
-    if (!least) most = aliveIn(way) + ALIKE;
+    if (!least) most = Math.min(most, aliveIn(way) + ALIKE);
     if (!least || found.bytes < least.bytes) least = found;
   }
   return least;

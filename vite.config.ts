@@ -2,6 +2,7 @@ import { builtinModules } from 'node:module';
 import os from 'node:os';
 import { defineConfig } from 'vitest/config';
 import { assemblyModules } from './config/assembly.ts';
+import { kernelsDigest } from './config/digest.ts';
 import { pageScripts } from './config/page-scripts.ts';
 
 const isThorough = process.env['HOLDFAST_TESTS'] === 'all';
@@ -23,7 +24,7 @@ const isRun = (id: string): boolean => id.endsWith('/src/train/run/run.ts');
 // Three bundles in dist/: the library, the headless runtime beside it, and the command line. Shaders are
 // inlined as text. Everything from npm stays an import, so that a lock file decides its version.
 export default defineConfig({
-  plugins: [pageScripts, assemblyModules],
+  plugins: [pageScripts, assemblyModules, kernelsDigest],
   build: {
     target: 'es2023',
     outDir: 'dist',

@@ -3,6 +3,7 @@
 
 import type { Plugin } from 'vite';
 import { assemblyModules } from './assembly.ts';
+import { kernelsDigest } from './digest.ts';
 import { pageScripts } from './page-scripts.ts';
 
 /** Pages get SharedArrayBuffer with these headers. */
@@ -12,7 +13,7 @@ export const ISOLATED = {
 };
 
 export function browserPlugins(): Plugin[] {
-  return [noNode, pageScripts, assemblyModules];
+  return [noNode, pageScripts, assemblyModules, kernelsDigest];
 }
 
 /** A package's branch for Node, never taken in a browser, imports one of Node's modules. */

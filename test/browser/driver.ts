@@ -81,7 +81,7 @@ export async function close(browser: Browser, site: Site): Promise<void> {
   await browser.close();
 }
 
-type Choices = Record<string, Record<string, string>>;
+type Choices = Record<string, { readonly kernels: string; readonly choices: Record<string, string> }>;
 
 function choicesIn(file: string): Choices {
   try {
@@ -107,7 +107,10 @@ async function keepChoices(browser: Browser, site: Site): Promise<void> {
     });
     await page.close();
     const all = choicesIn(KNOWN_CHOICES);
-    for (const [adapter, choices] of Object.entries(measured)) all[adapter] = { ...choices, ...all[adapter] };
+    for (const [adapter, { kernels, choices }] of Object.entries(measured)) {
+      const before = all[adapter]?.kernels === kernels ? all[adapter].choices : {};
+      all[adapter] = { kernels, choices: { ...choices, ...before } };
+    }
     // Two files may do this at once.
     writeFileSync(`${KNOWN_CHOICES}.${process.pid}`, JSON.stringify(all));
     renameSync(`${KNOWN_CHOICES}.${process.pid}`, KNOWN_CHOICES);

@@ -29,10 +29,10 @@ export async function nodeFigures(): Promise<NodeFigures> {
       .trim()
       .split('\n')
       .map((line) => JSON.parse(line));
-    const [choices] = Object.values<Record<string, string>>(
+    const [entry] = Object.values<{ readonly choices: Record<string, string> }>(
       JSON.parse(await readFile(path.join(cache, 'holdfast', 'kernel-choices.json'), 'utf8')),
     );
-    return { cases, choices: choices ?? {} };
+    return { cases, choices: entry?.choices ?? {} };
   } finally {
     await rm(cache, { recursive: true, force: true });
   }

@@ -13,6 +13,7 @@ import { checkWeights, loadCheckpoint, loadWeights } from '../../src/formats/che
 import { FAMILIES, FAMILY_NAMES } from '../../src/formats/families/index.ts';
 import { configOfShape } from '../../src/formats/shape.ts';
 import type { Device } from '../../src/gpu/device.ts';
+import KERNELS from '../../src/kernels/kernel.ts?digest';
 import { makeModel } from '../../src/nn/index.ts';
 import { loadRun } from '../../src/parity/replay-run.ts';
 import { runReport } from '../../src/report/run-report.ts';
@@ -180,7 +181,10 @@ test('the cache of kernel choices: taken or ignored, never an error, and whole a
   const { files, state } = await savedRun();
   const host = memoryHost(files, { cacheFolder: 'cache' });
   const device = { adapter: { name: 'an adapter' }, check() {} } as unknown as Device;
-  const cache = { 'memory | an adapter': state.choices, 'memory | another': { 'matmul a|b': 'b' } };
+  const cache = {
+    'memory | an adapter': { kernels: KERNELS, choices: state.choices },
+    'memory | another': { kernels: 'others', choices: { 'matmul a|b': 'b' } },
+  };
   const accepted = await tryAll('choices', cache, async (bytes) => {
     files.contents.set('cache/kernel-choices.json', bytes);
     const found = await loadChoices(host, device);

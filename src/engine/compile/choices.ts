@@ -6,11 +6,12 @@ import { GPUBufferUsage } from '../../gpu/constants.ts';
 import { checkDevice, type Device } from '../../gpu/device.ts';
 import { type BoundDispatch, bindDispatch, encodeDispatch, packUniforms } from '../../gpu/dispatch.ts';
 import { ELEMENT_TYPES, type Kernel, mayServe, type StoredOperands, type Variant } from '../../kernels/kernel.ts';
+import KERNELS from '../../kernels/kernel.ts?digest';
 import { readingNarrow, storedBytes } from '../../kernels/stored.ts';
 import { checkHost } from '../../runtime/check-host.ts';
 import type { Host } from '../../runtime/host.ts';
 import { assert, Stopped } from '../../util/errors.ts';
-import { check, namesTo, text } from '../../util/json.ts';
+import { check, namesTo, object, text } from '../../util/json.ts';
 import { adapterKey, readCache, writeCache } from './adapter-cache.ts';
 import { boundTogether, type DispatchOperation, storedOperands } from './operations.ts';
 import { isProven } from './proof.ts';
@@ -331,15 +332,23 @@ export class Trial {
 }
 
 const CACHE_FILE = 'kernel-choices.json';
-/** Adapter -> its choices. */
-const CACHE = namesTo(namesTo(text));
+/** Adapter -> the kernels that were tried there, and the choices. */
+const CACHE = namesTo(object({ kernels: text, choices: namesTo(text) }));
 
-/** The remembered choices for this adapter and runtime; empty when there are none. */
+/** The remembered choices for this adapter and runtime; empty when there are none, or they are of other kernels than there are now. */
 export async function loadChoices(host: Host, device: Device): Promise<ChoiceRecord> {
   checkHost(host);
   checkDevice(device);
   const all = await readCache(host, CACHE_FILE, CACHE);
-  return all?.[adapterKey(host, device)] ?? {};
+  return choicesIn(all, adapterKey(host, device));
+}
+
+function choicesIn(
+  all: Readonly<Record<string, { kernels: string; choices: ChoiceRecord }>> = {},
+  key: string,
+): ChoiceRecord {
+  const known = all[key];
+  return known?.kernels === KERNELS ? known.choices : {};
 }
 
 /** Adds this run's choices to what is remembered. A cache that cannot be written is not an error. */
@@ -349,5 +358,8 @@ export async function saveChoices(host: Host, device: Device, record: ChoiceReco
   check(namesTo(text), record, 'record');
   const all = (await readCache(host, CACHE_FILE, CACHE)) ?? {};
   const key = adapterKey(host, device);
-  await writeCache(host, CACHE_FILE, { ...all, [key]: { ...all[key], ...record } });
+  await writeCache(host, CACHE_FILE, {
+    ...all,
+    [key]: { kernels: KERNELS, choices: { ...choicesIn(all, key), ...record } },
+  });
 }

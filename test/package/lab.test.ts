@@ -131,11 +131,8 @@ describe.skipIf(missing !== undefined)(`kernels in a GPU's compiler${missing ? `
     }
     const launched = launches.flatMap(({ kernel, waves }) => Object.keys(waves).map((name) => `${kernel}.${name}`));
     expect(new Set(launched)).toEqual(names);
-    // Parts of products where chunks end: they have the text of their whole, as another may round otherwise.
-    const few = launches.filter((launch) => launch.step.startsWith('GPT-2') && isThin(launch));
-    expect(few.reduce((all, { dispatches }) => all + dispatches, 0)).toBe(4);
-    for (const { kernel, label } of few)
-      expect([kernel, label]).toEqual(['matmul', expect.stringMatching(/, rows \d+ to \d+$/)]);
+    // No weight is cut where chunks end, and no part of a product is too small.
+    expect(launches.filter((launch) => launch.step.startsWith('GPT-2') && isThin(launch))).toEqual([]);
   });
 
   // Not before: of RDNA 2's instructions none multiplies matrices.

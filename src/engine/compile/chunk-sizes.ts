@@ -54,7 +54,7 @@ export function mapOf(
   // Workloads that differ in their activations alone have the same chunks.
   const known = maps.get(parameters) ?? new Map<string, ChunkMap>();
   maps.set(parameters, known);
-  const key = `${chunkBytes} ${training} ${costs?.piece}`;
+  const key = `${chunkBytes} ${training} ${costs?.piece} ${costs?.padding}`;
   const limits = limitsOf(chunkBytes);
   const make = () =>
     chunkLimits?.isFixed
@@ -131,13 +131,19 @@ const MOST_PADDING = 0.125;
 export const wholeMap = (workload: Workload, limits: AdapterLimits): ChunkMap =>
   largestMap(workload, chunkSizes(workload, limits));
 
+/**
+ * What cutting a tensor costs where nothing moves: each product with it is a dispatch more, and what is cut off is often too small
+ * for all of a GPU. Padding of an eightieth is as good as none.
+ */
+const RESIDENT_COSTS: LayoutCosts = { piece: 0.02, padding: 0.0125 };
+
 /** Chunks of everything at once that never moves. */
 export const residentMap = (workload: Workload, limits: AdapterLimits): ChunkMap =>
-  largestMap(workload, chunkSizes(workload, limits, LARGEST_RESIDENT_CHUNK));
+  largestMap(workload, chunkSizes(workload, limits, LARGEST_RESIDENT_CHUNK), RESIDENT_COSTS);
 
-function largestMap(workload: Workload, sizes: readonly number[]): ChunkMap {
-  if (!isMixed(workload)) return mapOf(workload, Math.max(...sizes));
-  const maps = sizes.map((bytes) => mapOf(workload, bytes));
+function largestMap(workload: Workload, sizes: readonly number[], costs?: LayoutCosts): ChunkMap {
+  if (!isMixed(workload)) return mapOf(workload, Math.max(...sizes), costs);
+  const maps = sizes.map((bytes) => mapOf(workload, bytes, costs));
   return largestWithin(maps, bytesOf, MOST_PADDING, Math.min(...maps.map(bytesOf)));
 }
 

@@ -6,6 +6,7 @@ import { type ChoiceRecord, loadChoices, saveChoices } from '../engine/compile/c
 import { RUN_STATE, TRAINER_STATE } from '../formats/checkpoint/folder.ts';
 import { checkpointsOf } from '../formats/checkpoint.ts';
 import { openDevice } from '../gpu/device.ts';
+import type { ActivationDtype } from '../graph/narrow-activations.ts';
 import type { OptimizerDevice, Update } from '../graph/operators/optimizer.ts';
 import type { MomentDtype, TrainingDtype } from '../memory/layout/kinds.ts';
 import { loadCase, type ReferenceCase } from '../parity/reference-case.ts';
@@ -15,7 +16,14 @@ import { ALLOWED_MULTIPLE, type Verdict } from '../parity/verdict.ts';
 import { FolderHeld, type Host, join } from '../runtime/host.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
 import { addMemoryOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
-import { adapterOption, dtypeOption, eitherDeviceOption, optimizerStateOption, wholeNumberFrom } from './options.ts';
+import {
+  activationDtypeOption,
+  adapterOption,
+  dtypeOption,
+  eitherDeviceOption,
+  optimizerStateOption,
+  wholeNumberFrom,
+} from './options.ts';
 import { checkUpdate, updateOption } from './update-flags.ts';
 
 const AFTER_HELP = `
@@ -24,8 +32,8 @@ Exit status: 0 if all pass, 1 if one fails, 2 for what cannot be read or replaye
 of a run also "sameBits".
 "multiple" is value / tolerance and "worst" the largest of them; up to ${ALLOWED_MULTIPLE} it passes.
 With --dtype a case is also replayed in f32, as it is and with parameters that are off by the rounding of that width, which says
-how far that may take each figure: its tolerance, of which 1 passes. With --optimizer-state moments are moved
-likewise behind each step.
+how far that may take each figure: its tolerance, of which 1 passes. With --activation-dtype activations are moved likewise where
+they are made, with --optimizer-state moments behind each step.
 What is infinite or not a number is printed as ${Number.MAX_VALUE}.
 A run is trained again, from its seed to its checkpoint, and compared with what was recorded of it; its folder is locked
 meanwhile, as one that is trained in. On the same adapter
@@ -42,6 +50,7 @@ interface Flags extends MemoryFlags {
   update: Update;
   dtype: TrainingDtype;
   optimizerState: MomentDtype;
+  activationDtype: ActivationDtype;
 }
 
 export function parityCommand(host: Host, setStatus: (status: number) => void): Command {
@@ -56,31 +65,29 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
     .addOption(updateOption())
     .addOption(dtypeOption())
     .addOption(optimizerStateOption())
+    .addOption(activationDtypeOption())
     .addOption(adapterOption())
     .addHelpText('after', AFTER_HELP);
   const replayAll = async (subjects: readonly Subject[], flags: Flags): Promise<void> => {
-    const { json = false, adapter, steps, optimizerDevice, update, dtype, optimizerState } = flags;
+    const { json = false, adapter, steps, optimizerDevice, update, dtype, optimizerState, activationDtype } = flags;
     const memory = memoryFromFlags(host, flags);
     const given = (name: string) => command.getOptionValueSource(name) === 'cli';
     if (!subjects.some(({ run }) => run)) {
       const flag = ['data', 'model', 'steps'].find((name) => Object.hasOwn(flags, name));
       if (flag) throw new HoldfastError(`--${flag}: is for runs, and these are reference cases; leave the flag out`);
     }
-    if (optimizerDevice !== 'gpu' && subjects.some(({ run }) => run))
-      throw new HoldfastError('--optimizer-device: a run is replayed where it ran; leave the flag out');
-    if (update !== 'at-end' && subjects.some(({ run }) => run))
-      throw new HoldfastError('--update: a run is replayed as it ran; leave the flag out');
+    if (subjects.some(({ run }) => run)) checkAsItRan(flags);
     for (const { reference } of subjects)
       if (reference) checkUpdate(update, { ...flags, accumulate: reference.accumulate }, given);
-    if (optimizerState !== 'f32' && subjects.some(({ run }) => run))
-      throw new HoldfastError('--optimizer-state: a run is replayed with the moments that it had; leave the flag out');
-    if (dtype !== 'f32' && subjects.some(({ run }) => run))
-      throw new HoldfastError('--dtype: a run is replayed in the width that it ran in; leave the flag out');
     const device = await openDevice(host, { adapter });
     try {
       let choices: ChoiceRecord = await loadChoices(host, device);
-      const narrow = [dtype, ...(optimizerState === 'f32' ? [] : [`moments in ${optimizerState}`])];
-      const isWide = dtype === 'f32' && optimizerState === 'f32';
+      const narrow = [
+        dtype,
+        ...(activationDtype === 'f32' ? [] : [`activations in ${activationDtype}`]),
+        ...(optimizerState === 'f32' ? [] : [`moments in ${optimizerState}`]),
+      ];
+      const isWide = [dtype, activationDtype, optimizerState].every((width) => width === 'f32');
       const most = isWide
         ? `${ALLOWED_MULTIPLE} tolerances pass`
         : `the tolerances derived for ${narrow.join(', ')} pass`;
@@ -91,7 +98,8 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
         if (run)
           result = await withProgress(host, run.name, (onStep) => replayRun(device, run, { memory, steps, onStep }));
         else {
-          const how = { memory, optimizerDevice, update, dtype, momentDtype: optimizerState, threads: host.threads };
+          const widths = { dtype, activationDtype, momentDtype: optimizerState };
+          const how = { memory, optimizerDevice, update, ...widths, threads: host.threads };
           const replayed = await replay(device, reference, { choices, ...how });
           choices = { ...choices, ...replayed.choices };
           result = replayed;
@@ -139,6 +147,17 @@ export function parityCommand(host: Host, setStatus: (status: number) => void): 
     };
     return finishing(replayed, () => finishing(async () => {}, ...ends));
   });
+}
+
+/** Errors: HoldfastError for a flag that would replay a run in another way than it ran. */
+function checkAsItRan({ optimizerDevice, update, dtype, optimizerState, activationDtype }: Flags): void {
+  const refused =
+    (optimizerDevice !== 'gpu' && '--optimizer-device: a run is replayed where it ran') ||
+    (update !== 'at-end' && '--update: a run is replayed as it ran') ||
+    (optimizerState !== 'f32' && '--optimizer-state: a run is replayed with the moments that it had') ||
+    (activationDtype !== 'f32' && '--activation-dtype: a run is replayed with the activations that it had') ||
+    (dtype !== 'f32' && '--dtype: a run is replayed in the width that it ran in');
+  if (refused) throw new HoldfastError(`${refused}; leave the flag out`);
 }
 
 /** What is replayed: a case or a run. */

@@ -3,10 +3,14 @@
 // rounded: what is kept or moved is half as large, and what is made again is made of the same values, hence to the same bits.
 // What describes a row (means, deviations, logarithms of sums) stays as it is: it is small, and is exponentiated.
 // What f16 has no number for becomes infinite: the loss or a gradient is then not finite either, and the step is skipped.
+// By the same rewrite the same activations are moved by coins in float32, which shows what rounding them may do.
 //
 // Invariant: a program and its narrow one have the same instructions on what is no activation, in the same order.
 
+import { throwCoins } from '../kernels/coins.ts';
+import type { Kernel } from '../kernels/kernel.ts';
 import { NARROW } from '../kernels/narrow.ts';
+import { splitmix32 } from '../util/random.ts';
 import { type Instruction, type Program, type Tensor, touchedBy, withOperands } from './program.ts';
 
 /** What activations are kept as for the backward pass. */
@@ -17,23 +21,55 @@ export type ActivationDtype = (typeof ACTIVATION_DTYPES)[number];
 /** Operands of kernels that describe rows. */
 const STATISTICS: ReadonlySet<string> = new Set(['mean', 'rstd', 'lse', 'delta']);
 
+/** What stands in for an activation once it is complete, and the dispatch from one to the other. */
+interface StandIn {
+  readonly tensor: Tensor;
+  // biome-ignore lint/suspicious/noExplicitAny: the problem is its own
+  readonly kernel: Kernel<any>;
+  readonly problem: object;
+  readonly label: string;
+}
+
 /** The program with what its forward pass keeps rounded to sixteen bits. */
-export function narrowActivations(program: Program, dtype: Exclude<ActivationDtype, 'f32'>): Program {
+export const narrowActivations = (program: Program, dtype: Exclude<ActivationDtype, 'f32'>): Program =>
+  withStandIns(program, (tensor) => ({
+    tensor: { ...tensor, name: `${tensor.name}, ${dtype}`, stored: dtype },
+    kernel: NARROW[dtype],
+    problem: { size: tensor.size },
+    label: `${tensor.name}, rounded`,
+  }));
+
+/** Coins that activations are moved by: up or down by a share of the value, and at least by so much, other coins for another seed. */
+export interface ActivationCoins {
+  readonly share: number;
+  readonly least: number;
+  readonly seed: number;
+}
+
+/** The program with what its forward pass keeps moved by coins, in float32. */
+export const throwActivations = (program: Program, { share, least, seed }: ActivationCoins): Program =>
+  withStandIns(program, (tensor, number) => ({
+    tensor: { ...tensor, name: `${tensor.name}, moved` },
+    kernel: throwCoins,
+    problem: { size: tensor.size, stream: splitmix32(splitmix32(seed) ^ number), share, least },
+    label: `${tensor.name}, moved`,
+  }));
+
+/** The program with another tensor in place of each of these activations, once it is complete; they are numbered. */
+function withStandIns(program: Program, standInFor: (tensor: Tensor, number: number) => StandIn): Program {
   const completeAt = completions(program);
-  const narrowOf = new Map<Tensor, Tensor>();
-  const standIn = (tensor: Tensor): Tensor => narrowOf.get(tensor) ?? tensor;
+  const madeOf = new Map<Tensor, Tensor>();
+  const standIn = (tensor: Tensor): Tensor => madeOf.get(tensor) ?? tensor;
   const instructions = program.instructions.flatMap((instruction, i): Instruction[] => {
     const { phase, block, layer } = instruction;
     const complete = [...new Set(tensorsOf(instruction))].filter((tensor) => completeAt.get(tensor) === i);
     return [
       withOperands(instruction, standIn),
       ...complete.map((tensor): Instruction => {
-        const rounded: Tensor = { ...tensor, name: `${tensor.name}, ${dtype}`, stored: dtype };
-        narrowOf.set(tensor, rounded);
+        const { tensor: other, kernel, problem, label } = standInFor(tensor, madeOf.size);
+        madeOf.set(tensor, other);
         return {
-          ...{ op: 'dispatch', phase, kernel: NARROW[dtype], problem: { size: tensor.size } },
-          operands: { x: tensor, y: rounded },
-          label: `${tensor.name}, rounded`,
+          ...{ op: 'dispatch', phase, kernel, problem, operands: { x: tensor, y: other }, label },
           ...(block !== undefined && { block }),
           ...(layer !== undefined && { layer }),
         };

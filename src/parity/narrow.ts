@@ -1,6 +1,6 @@
-// Tolerances of a reference case in sixteen bits, of parameters or of moments, and what they are derived from: how far
-// the results of float32 move when every parameter moves by the unit roundoff of the width, or every moment behind every step by
-// half of what it may be rounded by, up or down at random.
+// Tolerances of a reference case in sixteen bits, of parameters, of activations or of moments, and what they are derived from: how
+// far the results of float32 move when every parameter moves by the unit roundoff of the width, or every activation that is kept
+// where it is made, or every moment behind every step by half of what it may be rounded by, up or down at random.
 //
 // A result is, to first order, off by the sum over all roundings of c_i d_i, with |d_i| <= u: c is how much it depends on each.
 // For independent d_i of mean 0 that stays within LAMBDA u |c| but for a share 2 exp(-LAMBDA^2 / 2) of cases (Hoeffding; Higham
@@ -11,6 +11,7 @@
 //
 // Invariant: a tolerance is that of float32, and the width's share; it is never less than the former.
 
+import type { ActivationCoins, ActivationDtype } from '../graph/narrow-activations.ts';
 import { FIRST_SCALE, LEAST_SCALE } from '../kernels/step-control.ts';
 import type { Kind, TrainingDtype } from '../memory/layout/kinds.ts';
 import { at } from '../util/at.ts';
@@ -33,8 +34,8 @@ const LEAST_ROUNDOFF: Readonly<Record<TrainingDtype, number>> = { f32: 0, bf16: 
  */
 const MOMENT_ROUNDOFF = 2 ** -8;
 
-/** Throws of the coins: of two, the largest is below a fourth of u |c| in 4 % of cases, where a result is one number. */
-export const THROWS = 2;
+/** Throws of the coins: of four, the largest is below a tenth of u |c| in one of 25,000 cases, where a result is one number. */
+export const THROWS = 4;
 
 /**
  * As many times u |c| as a result may be off: by Hoeffding's bound one of 3000 is off by more. Rounding to nearest has less
@@ -81,6 +82,10 @@ export function thrown(reference: ReferenceCase, dtype: TrainingDtype, throwOf: 
     schedule: { ...schedule, peak: schedule.peak * longer, min: schedule.min * longer },
   };
 }
+
+/** What moves activations by the unit roundoff of a width; undefined of f32. */
+export const coinsOf = (dtype: ActivationDtype, throwOf: number): ActivationCoins | undefined =>
+  dtype === 'f32' ? undefined : { share: UNIT_ROUNDOFF[dtype], least: LEAST_ROUNDOFF[dtype], seed: throwOf };
 
 /** Moments as a step leaves them, each moved by what rounding by chance may move it: up or down, step by step. */
 export const movedMoments = (moments: Values, throwOf: number, step: number, kind: Kind): Values =>

@@ -4,6 +4,7 @@ import { arrayOf, type Batch, type BatchArray } from '../data/batches.ts';
 import type { ChoiceRecord } from '../engine/compile/choices.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import type { Device } from '../gpu/device.ts';
+import type { ActivationCoins, ActivationDtype } from '../graph/narrow-activations.ts';
 import type { OptimizerDevice, Update } from '../graph/operators/optimizer.ts';
 import { initialState, SCALER } from '../kernels/step-control.ts';
 import type { MomentDtype, TrainingDtype } from '../memory/layout/kinds.ts';
@@ -14,7 +15,7 @@ import { Trainer } from '../train/step/trainer.ts';
 import { at } from '../util/at.ts';
 import { assert } from '../util/errors.ts';
 import { collect, sourceOf, type TensorSource, type Values } from '../values/tensor-source.ts';
-import { movedBack, movedMoments, narrowTolerances, scaleOfGradients, THROWS, thrown } from './narrow.ts';
+import { coinsOf, movedBack, movedMoments, narrowTolerances, scaleOfGradients, THROWS, thrown } from './narrow.ts';
 import type { Outcome, ReferenceCase } from './reference-case.ts';
 import { compareWithReference, type Verdict } from './verdict.ts';
 
@@ -36,6 +37,8 @@ export interface ReplayOptions {
   dtype?: TrainingDtype;
   /** What moments are kept as; likewise. @default 'f32' */
   momentDtype?: MomentDtype;
+  /** What activations are kept as for the backward pass; likewise. @default 'f32' */
+  activationDtype?: ActivationDtype;
   /** Those of the host. @default none */
   threads?: Threads | undefined;
 }
@@ -45,31 +48,39 @@ export async function replay(
   reference: ReferenceCase,
   options: ReplayOptions = {},
 ): Promise<ReplayResult> {
-  const { dtype = 'f32', momentDtype = 'f32', ...others } = options;
-  if (dtype === 'f32' && momentDtype === 'f32') {
-    const { outcome, choices } = await outcomeOf(device, reference, options);
-    return { ...compareWithReference(reference, outcome), choices };
-  }
+  const { dtype = 'f32', momentDtype = 'f32', activationDtype = 'f32', ...others } = options;
   const { outcome, choices } = await outcomeOf(device, reference, options);
+  if ([dtype, momentDtype, activationDtype].every((width) => width === 'f32'))
+    return { ...compareWithReference(reference, outcome), choices };
   // The bits of a case in f32 are the same in any memory.
   const wide = { ...others, choices, memory: {} };
   const centre = await outcomeOf(device, reference, wide);
   const throws: Outcome[] = [];
   for (let i = 0; i < THROWS; i++) {
     const moved = thrown(reference, dtype, i);
-    const found = await outcomeOf(device, moved, wide, momentDtype === 'f32' ? undefined : i);
+    const found = await outcomeOf(device, moved, wide, {
+      moments: momentDtype === 'f32' ? undefined : i,
+      activations: coinsOf(activationDtype, i),
+    });
     throws.push({ ...found.outcome, final: movedBack(found.outcome.final, moved, reference) });
   }
   const tolerance = narrowTolerances(reference, dtype, centre.outcome, throws);
   return { ...compareWithReference({ ...reference, tolerance }, outcome, 1), choices: centre.choices };
 }
 
-/** What comes of a case, and the kernel choices. `throwOf`: of the coins that move moments behind each step. @default none */
+/** Coins of a throw, where something is moved by them in a replay. */
+interface Throw {
+  /** The number of the throw that moves moments behind each step. */
+  readonly moments: number | undefined;
+  readonly activations: ActivationCoins | undefined;
+}
+
+/** What comes of a case, and the kernel choices. */
 async function outcomeOf(
   device: Device,
   reference: ReferenceCase,
   options: ReplayOptions,
-  throwOf?: number,
+  thrown?: Throw,
 ): Promise<{ readonly outcome: Outcome; readonly choices: ChoiceRecord }> {
   const { batch, seq, accumulate, schedule, optimizer, batches } = reference;
   const {
@@ -80,11 +91,13 @@ async function outcomeOf(
     threads,
     dtype = 'f32',
     momentDtype = 'f32',
+    activationDtype = 'f32',
   } = options;
+  const { moments, activations: activationCoins } = thrown ?? {};
   const model = momentsIn(computedIn(reference.model, dtype), momentDtype);
   const trains = new Set(model.parameters.filter(({ trainable = true }) => trainable).map(({ name }) => name));
   const packed = batches[0]?.[0]?.['documents'] !== undefined;
-  const how = { optimizerDevice, update, threads, choices, memory };
+  const how = { optimizerDevice, update, threads, choices, memory, activationDtype, activationCoins };
   const settings = { batch, seq, packed, accumulate, schedule, optimizer, ...how };
   const trainer = await Trainer.create(device, model, settings);
   try {
@@ -108,8 +121,8 @@ async function outcomeOf(
       lr.push(metrics.lr);
       loss.push(metrics.loss);
       gradNorm.push(metrics.gradNorm);
-      for (const kind of throwOf === undefined ? [] : (['moment1', 'moment2'] as const)) {
-        const moved = movedMoments(await collect(trainer.values(kind)), throwOf ?? 0, step, kind);
+      for (const kind of moments === undefined ? [] : (['moment1', 'moment2'] as const)) {
+        const moved = movedMoments(await collect(trainer.values(kind)), moments ?? 0, step, kind);
         await trainer.setValues(kind, sourceOf(moved));
       }
     }

@@ -146,10 +146,24 @@ test('plan states what activations in bf16 leave out', async () => {
   expect((await arenas('bf16')) / (await arenas('f32'))).toBeLessThan(0.65);
 });
 
+test('on a machine of a file the bytes of a run are planned, in any width', async () => {
+  const shape = ['--layers', '2', '--width', '64', '--heads', '2', '--vocab-size', '256', '--batch', '4'];
+  const widths = ['--dtype', 'bf16', '--activation-dtype', 'bf16', '--optimizer-state', 'bf16'];
+  const plan = async (...args: string[]) => JSON.parse(await done(files, ['plan', '--json', ...shape, ...args]));
+  for (const narrow of [[], widths]) {
+    const run = await plan('--sample-tokens', '0', ...narrow);
+    const { smallestBudget, resident } = await plan('--hardware', 'rtx-3060', ...narrow);
+    expect([smallestBudget, resident.bytes]).toEqual([run.smallestBudget, run.unlimited]);
+  }
+});
+
 test.each([
   [['train', '--dtype', 'f8'], 'f32, bf16, f16'],
   [['plan', '--activation-dtype', 'bf16', '--compare'], '--activation-dtype bf16: policies are compared'],
   [['plan', '--compare', '--dtype', 'bf16'], '--dtype: policies are compared'],
+  [['parity', 'wide', '--dtype', 'bf16'], '--dtype: a run is replayed in the width that it ran in'],
+  [['parity', 'wide', '--activation-dtype', 'f16'], '--activation-dtype: a run is replayed with the activations'],
+  [['parity', 'wide', '--optimizer-state', 'bf16'], '--optimizer-state: a run is replayed with the moments'],
 ])('%j is refused', async (args, words) => {
   const { status, said } = await inProcess(files, args);
   expect([status, said.trim().split('\n')]).toEqual([2, [expect.stringContaining(words)]]);

@@ -1,6 +1,6 @@
-// The README's commands: each parses, and Colossal-AI's teaching examples are runs of the published sizes on data that is drawn.
+// Commands of the README and of docs/: each parses, and Colossal-AI's teaching examples are runs of the published sizes on data that is drawn.
 
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { run } from '../../src/cli/run.ts';
@@ -16,15 +16,18 @@ import { done, inProcess } from './in-process.ts';
 
 chooseVariants(5);
 
-const readme = readFileSync(path.resolve(import.meta.dirname, '../../README.md'), 'utf8');
-const blocks = [...readme.matchAll(/^```\n([\s\S]*?)^```$/gm)].map(([, block = '']) => block);
+const root = path.resolve(import.meta.dirname, '../..');
+const pages = readdirSync(path.join(root, 'docs')).filter((name) => name.endsWith('.md'));
+const all = ['README.md', ...pages.map((name) => `docs/${name}`)];
+const text = all.map((name) => readFileSync(path.join(root, name), 'utf8')).join('\n');
+const blocks = [...text.matchAll(/^```\n([\s\S]*?)^```$/gm)].map(([, block = '']) => block);
 const commands = blocks
   .flatMap((block) => block.replace(/\\\n/g, ' ').split('\n'))
   .flatMap((line) => /^(?:npx|mpiexec -n \d+ \S+\/)\s?holdfast (.*?)(?: {2,}#.*| #.*)?$/.exec(line)?.[1] ?? []);
 const wordsOf = (command: string) => [...command.matchAll(/"([^"]*)"|\S+/g)].map(([word, quoted = word]) => quoted);
 const examples = commands.filter((command) => /--data synthetic --batch/.test(command));
 
-test('every command of the README parses, and has the flags that it gives', async () => {
+test('every command parses, and has the flags that it gives', async () => {
   expect(commands.length).toBeGreaterThan(25);
   for (const command of commands) {
     const words = wordsOf(command);
@@ -36,9 +39,9 @@ test('every command of the README parses, and has the flags that it gives', asyn
 });
 
 describe('Colossal-AI’s teaching examples', () => {
-  /** As the README makes them. */
+  /** As the page makes them. */
   const folders = Object.fromEntries(
-    [...readme.matchAll(/^echo '(.*)' > (\S+\/config\.json)$/gm)].map(([, json = '', name = '']) => [name, json]),
+    [...text.matchAll(/^echo '(.*)' > (\S+\/config\.json)$/gm)].map(([, json = '', name = '']) => [name, json]),
   );
 
   test('are of the published sizes', () => {

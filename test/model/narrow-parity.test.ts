@@ -27,12 +27,16 @@ beforeAll(async () => {
   chooseVariants(11);
 });
 
-/** Parameters, moments, and where AdamW runs. */
+/** Parameters, activations, moments, and where AdamW runs. */
 const WIDTHS: readonly ReplayOptions[] = [
   ...NARROW.map((dtype) => ({ dtype })),
+  { activationDtype: 'bf16' },
   ...(EVERY_CASE
     ? [
         { momentDtype: 'bf16' as const },
+        { activationDtype: 'f16' as const },
+        { dtype: 'bf16' as const, activationDtype: 'bf16' as const },
+        { dtype: 'f16' as const, activationDtype: 'f16' as const, momentDtype: 'bf16' as const },
         ...NARROW.map((dtype) => ({ dtype, optimizerDevice: 'cpu' as const })),
         { dtype: 'bf16' as const, momentDtype: 'bf16' as const, optimizerDevice: 'cpu' as const },
       ]
@@ -79,6 +83,12 @@ const WRONG: readonly [what: string, from: string | RegExp, to: string, widths?:
     'gradients without the bits of their fractions',
     'let halves = select(nearest',
     'let halves = select(nearest & vec4u(0xff80u)',
+  ],
+  [
+    'activations without the last four bits of their fractions',
+    'let halves = select(nearest',
+    'let halves = select(nearest & vec4u(0xfff0u)',
+    { activationDtype: 'bf16' },
   ],
   [
     'moments that are always rounded down',

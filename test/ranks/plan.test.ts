@@ -182,7 +182,7 @@ describe('the plan of every rank', () => {
     parseConfig({ model_type: 'gpt2', n_layer: 2, n_embd: 192, n_head: 4, n_positions: SEQ, vocab_size: 300 }, 'wide'),
   );
 
-  // As README.md has it.
+  // As docs/ranks.md has it.
   it.each([
     [32, 1.11],
     [64, 1.025],

@@ -111,7 +111,11 @@ export function scenarioOf(run: PlannedRun): Scenario {
   const passes = backwardPassesIn(settings);
   return {
     ...{ batch, context, accumulate, activations, recovery, accumulateOrder, policy, prefetch, passes },
-    ...{ packed: sharesRows(settings), optimizerDevice: oneDevice(settings) },
+    ...{
+      packed: sharesRows(settings),
+      optimizerDevice: oneDevice(settings),
+      activationDtype: settings.activationDtype,
+    },
     ...(size !== undefined && {
       ranks: {
         size,

@@ -27,6 +27,7 @@ import { type SimulatedRanks, sentBytes } from '../../engine/simulate/network.ts
 import type { ActivationMode } from '../../graph/activations.ts';
 import type { GridPlace } from '../../graph/grid-place.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
+import type { ActivationDtype } from '../../graph/narrow-activations.ts';
 import type { BackwardPasses, OptimizerDevice } from '../../graph/operators/optimizer.ts';
 import { trainedKindsOf } from '../../memory/layout/chunk-map.ts';
 import { ELEMENT_BYTES, gradientKind, indicesTogether, KINDS } from '../../memory/layout/kinds.ts';
@@ -65,6 +66,8 @@ export interface Scenario extends Changes {
   readonly prefetch?: boolean | undefined;
   /** Whether sequences hold several records. @default false */
   readonly packed?: boolean | undefined;
+  /** What activations are kept as for the backward pass. @default 'f32' */
+  readonly activationDtype?: ActivationDtype | undefined;
   /** Backward passes of a step that updates within one. @default it updates at its end */
   readonly passes?: BackwardPasses | undefined;
 }
@@ -193,11 +196,12 @@ export class Parts {
     activations: Changes['activations'],
     chunkBytes?: number,
   ) {
-    const { modelOf, batch, context, accumulateOrder, optimizerDevice = 'gpu', passes, packed, ranks } = this.#scenario;
+    const { modelOf, batch, context, accumulateOrder, optimizerDevice = 'gpu', ranks } = this.#scenario;
+    const { passes, packed, activationDtype } = this.#scenario;
     const places = { tensor: { rank: 0, size: this.tensor }, pipeline: stage };
     const model = optimizedOn(modelOf(blocks), optimizerDevice);
     const { part, programs } = stepPart(model, batch, context, places, {
-      ...{ passes, packed, sequenceParallel: ranks?.sequenceParallel },
+      ...{ passes, packed, activationDtype, sequenceParallel: ranks?.sequenceParallel },
     });
     const sharding = this.#sharding && { ...this.#sharding, chunkBytes };
     const options = { activations, accumulateOrder, sharding, inPipeline };

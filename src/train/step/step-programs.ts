@@ -5,7 +5,12 @@
 import { checkTokens } from '../../data/batches.ts';
 import { Graph } from '../../graph/graph.ts';
 import type { GridPlace } from '../../graph/grid-place.ts';
-import { type ActivationDtype, narrowActivations } from '../../graph/narrow-activations.ts';
+import {
+  type ActivationCoins,
+  type ActivationDtype,
+  narrowActivations,
+  throwActivations,
+} from '../../graph/narrow-activations.ts';
 import {
   type BackwardPasses,
   type BlockTensors,
@@ -114,6 +119,8 @@ export interface StepOptions {
   readonly packed?: boolean | undefined;
   /** What activations are kept as for the backward pass. @default 'f32' */
   readonly activationDtype?: ActivationDtype | undefined;
+  /** What they are moved by in its place, in f32. @default nothing */
+  readonly activationCoins?: ActivationCoins | undefined;
   /** Among the stages that have the model's blocks. @default there is one */
   readonly place?: GridPlace | undefined;
   /** Among the ranks that share layers and have some of the rows between these. @default each has all */
@@ -137,7 +144,7 @@ export const passesIn = (
  */
 export function traceStep(model: Model, batch: number, seq: number, options: StepOptions = {}): StepPrograms {
   checkBatch(model, batch, seq);
-  const { packed = false, activationDtype = 'f32', passes, appliesAlone } = options;
+  const { packed = false, activationDtype = 'f32', activationCoins, passes, appliesAlone } = options;
   const { place = { rank: 0, size: 1 } } = options;
   const rows = options.rows && { ranks: options.rows.size, rank: options.rows.rank, batch, seq };
   const { objective } = model;
@@ -168,6 +175,7 @@ export function traceStep(model: Model, batch: number, seq: number, options: Ste
     if (!backward) return g.program();
     g.backward([...parameters.values()]);
     const program = { ...g.program(), appliesAlone };
+    if (activationCoins) return throwActivations(program, activationCoins);
     return activationDtype === 'f32' ? program : narrowActivations(program, activationDtype);
   };
   const first = trace('first micro-batch', false, true);

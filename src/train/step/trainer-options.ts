@@ -3,7 +3,7 @@
 import type { ChoiceRecord } from '../../engine/compile/choices.ts';
 import type { Ranks } from '../../engine/ranks/ranks.ts';
 import { checkMemory, type MemoryOptions } from '../../engine/run/arrangement.ts';
-import { ACTIVATION_DTYPES, type ActivationDtype } from '../../graph/narrow-activations.ts';
+import { ACTIVATION_DTYPES, type ActivationCoins, type ActivationDtype } from '../../graph/narrow-activations.ts';
 import {
   OPTIMIZER_DEVICE_CHOICES,
   type OptimizerDeviceChoice,
@@ -61,6 +61,7 @@ const trainerOptions = object({
   ),
   optimizerDevice: optional(oneOf(OPTIMIZER_DEVICE_CHOICES)),
   activationDtype: optional(oneOf(ACTIVATION_DTYPES)),
+  activationCoins: optional(object({})),
   update: optional(oneOf(UPDATES)),
   ...{ packed: optional(truth), generates: optional(truth) },
   ...{ ranks: optional(object({})), threads: optional(object({})), signal: optional(object({})) },
@@ -96,6 +97,8 @@ export interface TrainerOptions {
   optimizerSplit?: number | undefined;
   /** What activations are kept as for the backward pass, and read as from there on; evaluations have f32. @default 'f32' */
   activationDtype?: ActivationDtype;
+  /** What activations are moved by in f32, to see what rounding them may do. @default nothing @internal */
+  activationCoins?: ActivationCoins | undefined;
   /**
    * When a chunk is updated: behind all gradients, or as soon as its own is complete (`in-backward`), which holds no list of
    * them, and clips, and in f16 finds overflows, with a second backward pass; the same bits. A gradient that is not finite then
@@ -132,7 +135,7 @@ export type FullOptions = Readonly<
 >;
 
 type NotFilledIn =
-  | ('optimizer' | 'optimizerSplit' | 'choices' | 'memory')
+  | ('optimizer' | 'optimizerSplit' | 'activationCoins' | 'choices' | 'memory')
   | ('generates' | 'threads' | 'ranks' | 'signal');
 
 /** The options of the arithmetic, defaults filled in. */

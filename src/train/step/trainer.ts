@@ -78,13 +78,13 @@ export class Trainer {
     checkDevice(device);
     checkModel(model);
     checkOptions(model, options);
-    const { choices, generates = false, threads, ranks, signal, optimizerSplit, ...rest } = options;
+    const { choices, generates = false, threads, ranks, signal, optimizerSplit, activationCoins, ...rest } = options;
     const memory = memoryOf(options);
     const given = filledIn(rest);
     const passes = passesIn(model, given.update, given.optimizer);
     const { batch, seq, packed, optimizerDevice, activationDtype } = given;
     const { sequenceParallel, grid: places } = ranks ?? {};
-    const how = { batch, seq, places, packed, activationDtype, passes, sequenceParallel };
+    const how = { batch, seq, places, packed, activationDtype, activationCoins, passes, sequenceParallel };
     const sharding = ranks && { ...ranks.sharding, chunkBytes: ranks.chunkBytes };
     const partOf = await stepPartOn(device, model, how, signal);
     const madeOf = (model: Model) => {

@@ -86,6 +86,7 @@ export type {
   WriteStream,
 } from './runtime/host.ts';
 export { BatchGenerator, type BatchGeneratorOptions } from './train/inference/batch-generator.ts';
+export { Classifier, type ClassifierOptions } from './train/inference/classifier.ts';
 export type { GenerationOptions } from './train/inference/continuation.ts';
 export { Conversation, type ConversationOptions } from './train/inference/conversation.ts';
 export { Generator, type GeneratorOptions } from './train/inference/generator.ts';
@@ -100,7 +101,7 @@ export type { Intermission, Observer, ReadyRun, RunEvents, RunOptions, RunSummar
 export { defaultSettings, type LoraSettings, type RunSettings } from './train/run/run-settings.ts';
 export { Evaluator, type EvaluatorOptions } from './train/step/evaluator.ts';
 export type { Decay, LearningRateSchedule } from './train/step/schedule.ts';
-export type { StepHooks } from './train/step/stepper.ts';
+export type { StepHooks } from './train/step/step-hooks.ts';
 export { type StepMetrics, Trainer } from './train/step/trainer.ts';
 export { ADAMW_DEFAULTS, type AdamWOptions, type TrainerOptions } from './train/step/trainer-options.ts';
 export type { TrainerState } from './train/step/trainer-state.ts';

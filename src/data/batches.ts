@@ -35,7 +35,12 @@ export interface TokenBatch extends Batch {
 export function arrayOf(batch: Batch, name: string, type: 'i32' | 'f32'): BatchArray {
   const values = batch[name];
   const wanted = type === 'i32' ? Int32Array : Float32Array;
-  if (values instanceof wanted) return values;
+  if (values instanceof wanted) {
+    if (values.buffer instanceof ArrayBuffer) return values;
+    throw new HoldfastError(
+      `a batch's ${name} lie in shared memory, which a GPU's queue may not read; give a copy: slice()`,
+    );
+  }
   throw new HoldfastError(`a batch has no ${name}: give them as ${wanted.name}`);
 }
 

@@ -18,6 +18,9 @@ export const callable = v.custom<(...given: never[]) => unknown>((value) => type
 /** Bytes. */
 export const bytes = v.instance(Uint8Array, 'a Uint8Array');
 
+/** Floats of 32 bits. */
+export const floats = v.instance(Float32Array, 'a Float32Array');
+
 /** A map by names. */
 export const mapByName = v.instance(Map, 'a Map');
 

@@ -4,7 +4,7 @@
 // Invariant: the pieces of a tensor are its elements in order, each once. A piece is the taker's to read until
 // the next one is taken: then the maker may use the memory again.
 
-import { checkWholeNumber, having, mapByName } from '../util/arguments.ts';
+import { checkWholeNumber, floats, having, mapByName } from '../util/arguments.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { check } from '../util/json.ts';
 import { bytesPerElement, CODECS, type NarrowElement, type StoredElement } from './stored-elements.ts';
@@ -110,12 +110,16 @@ export function noTensor(holder: string, given: string, names: Iterable<string>)
 /** Values by tensor name, in memory: small models, reference cases, tests. */
 export type Values = Map<string, Float32Array<ArrayBuffer>>;
 
-/** A source of values that are in memory: small models, reference cases, tests. Copies nothing. Errors: HoldfastError for no Map, and for pieces of no elements. */
+/**
+ * A source of values that are in memory: small models, reference cases, tests. Copies nothing. Errors: HoldfastError for no Map, for what
+ * is no Float32Array in it, and for pieces of no elements.
+ */
 export function sourceOf(
   values: ReadonlyMap<string, Float32Array<ArrayBuffer>>,
   pieceElements = PIECE_ELEMENTS,
 ): TensorSource {
   check(mapByName, values, 'values');
+  for (const [name, all] of values) check(floats, all, `values: ${shortened(String(name))}`);
   checkWholeNumber(pieceElements, 'pieceElements', 1);
   return {
     names: [...values.keys()],

@@ -32,6 +32,17 @@ describe('in pieces', () => {
     expect(files.contents.size).toBe(6);
   });
 
+  test('a state that JSON has no word for is refused before anything is written', async () => {
+    const files = new MemoryFiles();
+    await saveCheckpoint(files, 'run', 3, checkpoint(3));
+    const before = new Map(files.contents);
+    for (const state of [undefined, () => 1, 1n])
+      await expect(saveCheckpoint(files, 'run', 4, { ...checkpoint(4), state })).rejects.toThrow(
+        /^the checkpoint: state is .*; it must be plain JSON$/,
+      );
+    expect(files.contents).toEqual(before);
+  });
+
   test('loaded pieces are no larger than a piece', async () => {
     const length = 2 * PIECE_ELEMENTS + 3;
     const data = new Float32Array(length).map((_, i) => i % 1000);

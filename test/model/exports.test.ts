@@ -31,6 +31,17 @@ async function calls(): Promise<Record<string, Call>> {
   const generator = await library.Generator.open(device, model, weights);
   const texts = await library.BatchGenerator.open(device, model, weights, { batch: 2 });
   const evaluator = await library.Evaluator.open(device, model, weights, { batch, seq });
+  const seer = library.makeModel(
+    library.parseConfig(
+      {
+        ...{ model_type: 'vit', image_size: 4, patch_size: 2, hidden_size: 16, intermediate_size: 32 },
+        ...{ num_hidden_layers: 1, num_attention_heads: 2, num_labels: 3 },
+      },
+      'a classifier',
+    ),
+  );
+  const image = { pixels: new Float32Array(3 * 4 * 4), batch: 1, seq: seer.shape.context };
+  const classifier = await library.Classifier.open(device, seer, library.initialWeights(seer, 1));
   const windows = () => new library.RandomWindows(tokens, 2, 8, 1);
   const closing = async (made: Promise<{ close(): Promise<void> }>) => (await made).close();
   const template = { name: 'chatml', text: '{{ messages[0].content }}', date: '2026-01-01' };
@@ -80,6 +91,11 @@ async function calls(): Promise<Record<string, Call>> {
       args: [{ log_history: [{ eval_loss: 1, epoch: 1, step: 1 }] }, { shouldTrainingStop: false }],
       call: (...args) => new library.EarlyStopping(1).onTrainBegin(...(args as Handled)),
     },
+    Classifier: {
+      args: [device, seer, library.initialWeights(seer, 1), { choices: {}, memory: { gpu: 1e8 } }],
+      call: (...args) => closing((library.Classifier.open as never as (...a: unknown[]) => never)(...args)),
+    },
+    'Classifier.tell': { args: [{ ...image }], call: (given) => classifier.tell(given) },
     Evaluator: {
       args: [device, model, weights, { batch, seq, packed: false, memory: { gpu: 1e8 } }],
       call: (...args) => closing((library.Evaluator.open as never as (...a: unknown[]) => never)(...args)),

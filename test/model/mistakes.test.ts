@@ -70,6 +70,13 @@ describe.each(['without a budget', 'within a budget'])('%s', (kind) => {
       );
       await expectMistake(other({ targets: one.targets.map(() => -1) }), /has -1 among its targets: .* end at 39$/);
       await expectMistake(() => trainer.evaluate({ ...one, seq: 4, batch: 4 }), /a batch of 4 x 4 tokens/);
+      const shared = new Int32Array(new SharedArrayBuffer(one.ids.byteLength)) as unknown as BatchArray;
+      await expectMistake(other({ ids: shared }), /ids lie in shared memory, .*; give a copy: slice\(\)$/);
+      const strange = sourceOf(new Map([['wte.wieght', new Float32Array(1)]]));
+      await expectMistake(
+        () => trainer.setValues('moment1', strange),
+        /no tensor wte.wieght in the model; there are wte.weight,/,
+      );
       await expectMistake(() => collect(trainer.values('gradient')), /no gradient values now/);
       expect(trainer.step).toBe(0);
       expect(await evaluate()).toBe(before);
@@ -126,6 +133,15 @@ describe.each(['without a budget', 'within a budget'])('%s', (kind) => {
       trainer.restore(state);
       expect((await trainer.start(right)).step).toBe(0);
 
+      // A trainer's own goes with the trainer.
+      await generator.close();
+      expect(Number.isFinite(await trainer.evaluate(one))).toBe(true);
+      // Asked for while steps are under way: of one of them.
+      const under = [trainer.start(right), trainer.state(), trainer.start(right), trainer.state()] as const;
+      await Promise.all(under);
+      const idle = await trainer.state();
+      for (const { step, control } of [await under[1], await under[3]])
+        expect((control.at(-1) ?? 0) - step).toBe((idle.control.at(-1) ?? 0) - idle.step);
       const parameters = trainer.values('parameter');
       await trainer.destroy();
       for (const late of [
@@ -198,13 +214,14 @@ describe('what is asked for is none', () => {
     await expectMistake(() => Trainer.create(device, model, wrong), says);
   });
 
-  test.each([...sizes, ...memories.slice(0, 6).map(([memory, says]): [object, RegExp] => [{ memory }, says])])(
-    'of an evaluator: %j',
-    async (changes, says) => {
-      const open = () => Evaluator.open(device, model, initialWeights(model, 3), { batch, seq, ...changes });
-      await expectMistake(open, says);
-    },
-  );
+  const adapter: [object, RegExp] = [{ adapter: 'defualt' }, /^the model has no adapter defualt; it has none$/];
+  test.each([
+    ...[adapter, ...sizes],
+    ...memories.slice(0, 6).map(([memory, says]): [object, RegExp] => [{ memory }, says]),
+  ])('of an evaluator: %j', async (changes, says) => {
+    const open = () => Evaluator.open(device, model, initialWeights(model, 3), { batch, seq, ...changes });
+    await expectMistake(open, says);
+  });
 
   test.each([
     [{ capacity: 0 }, /^a capacity of 0 tokens: must be a whole number from 1 to \d+, the model's context$/],

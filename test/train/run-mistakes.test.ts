@@ -48,6 +48,14 @@ test('and so are those that are missing, and a run without a folder', async () =
   await expectMistake(() => train(host, none, undefined, 'run'), /^the settings is missing; it must be an object$/);
 });
 
+test('a folder that holds a run is no place for another one, whose checkpoints would take the place of its', async () => {
+  const { files } = await savedRun();
+  const before = new Map(files.contents);
+  const says = /^run: holds a checkpoint already; go on with resume, or choose another folder$/;
+  await expectMistake(() => trainRun(memoryHost(files), none, SETTINGS, RUN), says);
+  expect(files.contents).toEqual(before);
+});
+
 test('fewer steps than a run has are refused where it goes on, in a page too; as many as it has are none', async () => {
   const { files } = await savedRun();
   const before = new Map(files.contents);

@@ -6,6 +6,7 @@
 // whole checkpoint of Holdfast's is never removed. Of several processes the first does all of this; the others write their shards
 // (shards.ts) into the folder between.
 
+import * as v from 'valibot';
 import { checkFolder } from '../../runtime/check-host.ts';
 import { type Files, join } from '../../runtime/host.ts';
 import { readJSON } from '../../runtime/read-whole.ts';
@@ -54,8 +55,10 @@ export interface SaveOptions {
 
 const source = having<TensorSource>('a source of tensors', 'names', 'read');
 const saveOptions = object({ best: optional(text) });
+/** What JSON has a word for: what has none could not be read back. */
+const state = v.custom<unknown>((value) => stateOf(value) !== undefined, 'plain JSON');
 const config = parsed((json) => parseConfig(json, 'the checkpoint: config'));
-const toSave = object({ config, shapes: mapByName, weights: source, moment1: source, moment2: source });
+const toSave = object({ config, state, shapes: mapByName, weights: source, moment1: source, moment2: source });
 
 /**
  * Writes `run`/checkpoint-`step`, then removes all others but one. Returns its path. An error, of the disk or of a
@@ -203,7 +206,16 @@ async function writeFolder(
 
 /** As others write it, for people to read. */
 const indented = (json: object): string => `${JSON.stringify(json, undefined, 2)}\n`;
-const stateText = (state: unknown): string => `${JSON.stringify(state)}\n`;
+const stateText = (state: unknown): string => `${stateOf(state)}\n`;
+
+/** As JSON; undefined where it has no word for it. */
+function stateOf(state: unknown): string | undefined {
+  try {
+    return JSON.stringify(state);
+  } catch {
+    return undefined;
+  }
+}
 
 /** Gives a checkpoint that does not count yet another state of its run. Its other files keep their sums. */
 export async function replaceState(files: Files, folder: string, state: unknown): Promise<void> {

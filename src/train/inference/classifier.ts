@@ -9,19 +9,21 @@ import { type Pass, readingPass } from '../../engine/compile/pass.ts';
 import { NO_READBACK } from '../../engine/compile/workload.ts';
 import type { MemoryOptions } from '../../engine/run/arrangement.ts';
 import { Session } from '../../engine/run/session.ts';
-import type { Device } from '../../gpu/device.ts';
+import { checkDevice, type Device } from '../../gpu/device.ts';
 import { Graph } from '../../graph/graph.ts';
 import { logits as logitsOf } from '../../graph/operators/cross-entropy.ts';
 import { makeTensor, type Tensor } from '../../graph/program.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { BatchInputs } from '../../nn/inputs.ts';
-import { lookup, type Model, parameterTensors } from '../../nn/model.ts';
+import { checkModel, lookup, type Model, parameterTensors } from '../../nn/model.ts';
 import { at } from '../../util/at.ts';
-import { finishing } from '../../util/errors.ts';
-import type { TensorSource } from '../../values/tensor-source.ts';
+import { finishing, HoldfastError } from '../../util/errors.ts';
+import { check, object } from '../../util/json.ts';
+import { checkSource, type TensorSource } from '../../values/tensor-source.ts';
 
 type ClassifierPasses = { readonly classify: Pass };
 
+/** How a classifier is opened. */
 export interface ClassifierOptions {
   /** Kernel choices to start from. @default none */
   readonly choices?: ChoiceRecord;
@@ -35,13 +37,19 @@ export class Classifier {
   readonly #inputs: BatchInputs;
   readonly #logits: Tensor;
 
-  /** Errors: HoldfastError for a budget that is too small. */
+  /** Errors: HoldfastError for a model that tells no classes apart, and for a budget that is none, or too small. */
   static async open(
     device: Device,
     model: Model,
     weights: TensorSource,
-    { choices: given, memory }: ClassifierOptions = {},
+    options: ClassifierOptions = {},
   ): Promise<Classifier> {
+    checkDevice(device);
+    checkModel(model);
+    checkSource(weights, 'weights');
+    check(object({}), options, 'the options of a classifier');
+    const { choices: given, memory } = options;
+    if (!model.objective.accuracy) throw new HoldfastError('the model tells no classes apart; open a Generator of it');
     const { context, classes } = model.shape;
     const inputs = new BatchInputs(model.inputs(context, false), 1, context);
     const g = new Graph('classify');

@@ -80,6 +80,7 @@ export class Generator {
   readonly #session: Session<GenerationPasses>;
   readonly #model: Model;
   readonly #generation: Generation;
+  readonly #isOpened: boolean;
   /** The text of which keys and values are in the cache, and the move of the session since which they are. */
   #cached: { readonly tokensFed: TokensFed; readonly epoch: number } | undefined;
 
@@ -91,11 +92,12 @@ export class Generator {
     options: GeneratorOptions = {},
   ): Promise<Generator> {
     const { session, generation } = await openGeneration(device, model, weights, options);
-    return new Generator(session, model, generation);
+    return new Generator(session, model, generation, true);
   }
 
-  /** `session` has the passes of this generation, and the weights. */
-  constructor(session: Session<GenerationPasses>, model: Model, generation: Generation) {
+  /** `session` has the passes of this generation, and the weights. `isOpened`: and nothing else. */
+  constructor(session: Session<GenerationPasses>, model: Model, generation: Generation, isOpened = false) {
+    this.#isOpened = isOpened;
     this.#session = session;
     this.#model = model;
     this.#generation = generation;
@@ -174,8 +176,8 @@ export class Generator {
     }
   }
 
-  /** Frees every buffer of a generator that was opened by itself. */
-  close(): Promise<void> {
-    return this.#session.close();
+  /** Frees every buffer of a generator that was opened by itself; a trainer's goes with the trainer. */
+  async close(): Promise<void> {
+    if (this.#isOpened) await this.#session.close();
   }
 }

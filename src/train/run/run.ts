@@ -7,7 +7,7 @@ import { checkpointsOf, loadTokenizer } from '../../formats/checkpoint.ts';
 import type { Device } from '../../gpu/device.ts';
 import { checkHost } from '../../runtime/check-host.ts';
 import type { Host } from '../../runtime/host.ts';
-import { finishing, messageOf } from '../../util/errors.ts';
+import { finishing, HoldfastError, messageOf } from '../../util/errors.ts';
 import { check, object, text as textSchema } from '../../util/json.ts';
 import type { Trainer } from '../step/trainer.ts';
 import { checkSettings, checkStepsDone } from './check-settings.ts';
@@ -23,8 +23,8 @@ const MOST_LOSSES = 3;
 
 /**
  * Trains into the folder `out`, which no other process may write to meanwhile. With `resume`, goes on from its latest
- * checkpoint. Stopped by `until` or `signal` it is saved, to be resumed. Errors: HoldfastError naming a setting that is none, before
- * anything is made; whatever was saved stays whole.
+ * checkpoint. Stopped by `until` or `signal` it is saved, to be resumed. Errors: HoldfastError naming a setting that is none, and
+ * without `resume` for a folder that holds a run, before anything is made; whatever was saved stays whole.
  */
 export async function trainRun(
   host: Host,
@@ -52,6 +52,7 @@ export async function trainRun(
     const known = options.text && dataFact(options.text);
     if (ranks) await checkAlike(ranks, { ...known, ...(await runFacts(host, ranks, settings, device.adapter.name)) });
     if (resume) saved = await lastSaved(host, out);
+    else if (isFirst) await checkNew(host, out);
     checkStepsDone(settings, saved ?? 0, out);
     const carried = resume ? await loadTokenizer(host.files, out) : undefined;
     const tokenizer = options.tokenizer ?? (await tokenizerFor(host.files, settings, out, carried));
@@ -99,6 +100,12 @@ export async function trainRun(
 /** The step of the latest checkpoint. */
 export const lastSaved = async ({ files }: Host, out: string): Promise<number | undefined> =>
   (await checkpointsOf(files, out)).at(-1)?.step;
+
+/** Errors: HoldfastError for a folder with a checkpoint: those of another run would go as new ones are saved. */
+async function checkNew(host: Host, out: string): Promise<void> {
+  if ((await lastSaved(host, out)) === undefined) return;
+  throw new HoldfastError(`${out}: holds a checkpoint already; go on with resume, or choose another folder`);
+}
 
 /** What must be the same on all ranks of what is learned. */
 const dataFact = ({ identity: { bytes, sha256 } }: RunText) => ({ data: `${bytes} bytes (${sha256})` });

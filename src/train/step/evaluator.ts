@@ -13,6 +13,7 @@ import { Session } from '../../engine/run/session.ts';
 import { checkDevice, type Device } from '../../gpu/device.ts';
 import { withSlices } from '../../graph/activations.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
+import { checkAdapter } from '../../nn/lora.ts';
 import { checkModel, type Model } from '../../nn/model.ts';
 import { at } from '../../util/at.ts';
 import { finishing } from '../../util/errors.ts';
@@ -51,8 +52,8 @@ export class Evaluator {
   readonly #program: EvaluationProgram;
 
   /**
-   * Errors: HoldfastError for sizes that are none, for a sequence longer than the model's context, and for a budget that is
-   * none, or too small.
+   * Errors: HoldfastError for sizes that are none, for a sequence longer than the model's context, for an adapter that the model does
+   * not have, and for a budget that is none, or too small.
    */
   static async open(
     device: Device,
@@ -64,6 +65,7 @@ export class Evaluator {
     checkModel(model);
     checkSource(weights, 'weights');
     check(evaluatorOptions, options, 'the options of an evaluator');
+    checkAdapter(model, options.adapter);
     const traced = traceEvaluation(model, options);
     const program = { ...traced, program: withSlices(traced.program, () => 'keep', 'some') };
     const workload = {

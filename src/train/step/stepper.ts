@@ -9,7 +9,6 @@
 import { isOnHost } from '../../engine/compile/operations.ts';
 import type { Completion, Pass, StepPasses } from '../../engine/compile/pass.ts';
 import type { ReadbackSize } from '../../engine/compile/workload.ts';
-import type { Recording } from '../../engine/observe/recording.ts';
 import { type Kept, Replaced } from '../../engine/run/device-mutex.ts';
 import type { Inputs, Session } from '../../engine/run/session.ts';
 import type { Device } from '../../gpu/device.ts';
@@ -22,6 +21,7 @@ import { assert, HoldfastError } from '../../util/errors.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
 import { DeviceRecovery } from './device-recovery.ts';
 import { GradientsAside } from './gradients-aside.ts';
+import type { StepHooks } from './step-hooks.ts';
 
 /** Steps whose numbers may be under way at once. */
 export const STEP_READS = 4;
@@ -44,20 +44,6 @@ export interface StepJob {
   readonly recorded?: StepHooks['recorded'];
 }
 
-/** Hooks of an observer of a step while it runs. */
-export interface StepHooks {
-  /**
-   * Called with the complete gradients, before clipping and before they are used up; where chunks are updated inside the backward
-   * pass, with copies behind it. Reading them waits for the GPU.
-   */
-  readonly inspect?: ((gradients: TensorSource) => Promise<void>) | undefined;
-  /**
-   * Called when the step is encoded, with what was recorded of it: from `arrived` on it is whole. A step of warm-up is
-   * not recorded; one that a lost device took is, again. `arrived` may then never resolve.
-   */
-  readonly recorded?: ((recording: Recording, arrived: Promise<void>) => void) | undefined;
-}
-
 interface UnderWay {
   readonly number: number;
   readonly job: StepJob;
@@ -77,6 +63,8 @@ export class Stepper {
   readonly #control: Tensor;
   /** The step control's numbers before the oldest step under way. */
   #state: Float32Array<ArrayBuffer>;
+  /** Of the step behind the last that is done; undefined before one is. */
+  #next: number | undefined;
   /** See `unskipped`. */
   #unskipped: { readonly step: number; readonly state: Float32Array<ArrayBuffer> } | undefined;
   readonly #underWay: UnderWay[] = [];
@@ -102,6 +90,11 @@ export class Stepper {
     return lastingOf(this.#state);
   }
 
+  /** The number of the step that goes on from `state`; undefined where none was done since the start or `restore`. */
+  get next(): number | undefined {
+    return this.#next;
+  }
+
   /** Where the last step was skipped: the first of those in a row, and the step control's numbers before it. */
   get unskipped(): { step: number; control: number[] } | undefined {
     return this.#unskipped && { step: this.#unskipped.step, control: lastingOf(this.#unskipped.state) };
@@ -125,6 +118,7 @@ export class Stepper {
     const own = initialState(this.#control.size);
     own.set(state.slice(0, own.length));
     this.#state = own;
+    this.#next = undefined;
     this.#unskipped = undefined;
     this.#session.write(this.#control, this.#state);
   }
@@ -337,6 +331,7 @@ export class Stepper {
       if (oldest.state[STATE.skip] === 0) this.#unskipped = undefined;
       else this.#unskipped ??= { step: oldest.job.step, state: this.#state };
       this.#state = oldest.state;
+      this.#next = oldest.job.step + 1;
       this.#underWay.shift();
       this.#session.mutex.done(oldest.kept);
       oldest.done.resolve(oldest.state);

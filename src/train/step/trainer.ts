@@ -4,9 +4,7 @@
 
 import type { Batch } from '../../data/batches.ts';
 import { KernelChoices } from '../../engine/compile/choices.ts';
-import { measuredLimits } from '../../engine/observe/device-rates.ts';
 import type { Ranks } from '../../engine/ranks/ranks.ts';
-import { autoBudget, limitsOf, type MemoryOptions } from '../../engine/run/arrangement.ts';
 import { checkKind, type OtherPart } from '../../engine/run/model-values.ts';
 import { type Inputs, Session } from '../../engine/run/session.ts';
 import { checkDevice, type Device } from '../../gpu/device.ts';
@@ -18,21 +16,21 @@ import type { Kind } from '../../memory/layout/kinds.ts';
 import { checkModel, type Model, optimizedOn } from '../../nn/model.ts';
 import { stageMap, stageOf } from '../../nn/pipeline-parallel.ts';
 import { partsOf, wholeOf } from '../../nn/tensor-parallel.ts';
-import type { Threads } from '../../runtime/host.ts';
 import { callable } from '../../util/arguments.ts';
 import { at } from '../../util/at.ts';
 import { finishing, HoldfastError } from '../../util/errors.ts';
 import { check, list, object } from '../../util/json.ts';
 import { Random } from '../../util/random.ts';
-import { checkSource, joined, type TensorSource } from '../../values/tensor-source.ts';
+import { checkSource, joined, noTensor, type TensorSource } from '../../values/tensor-source.ts';
 import { type Generation, traceGeneration } from '../inference/generation-workload.ts';
 import { Generator } from '../inference/generator.ts';
-import { chooseSplit, type SplitSearch } from './optimizer-split.ts';
 import { stepPartOn } from './rank-part.ts';
 import { learningRate } from './schedule.ts';
 import { shardWriters } from './shard-writers.ts';
+import { splitOn } from './split-on.ts';
+import type { StepHooks } from './step-hooks.ts';
 import { passesIn, type StepPrograms } from './step-programs.ts';
-import { type StepHooks, Stepper } from './stepper.ts';
+import { Stepper } from './stepper.ts';
 import { checkOptions, type FullOptions, filledIn, memoryOf, type TrainerOptions } from './trainer-options.ts';
 import { checkState, type TrainerState } from './trainer-state.ts';
 import { type TrainingPasses, trainingWorkload } from './training-workload.ts';
@@ -160,14 +158,22 @@ export class Trainer {
     const given = new Set(source.names);
     const missing = this.model.parameters.find(({ name }) => !given.has(name));
     if (missing) throw new HoldfastError(`the weights have no ${missing.name}; give every parameter of the model`);
-    await this.setValues('parameter', source);
+    await this.#set('parameter', source);
   }
 
   /**
    * Sets tensors of a kind, by the names of their parameters. Ranks are all given whole ones. Errors: HoldfastError naming one
-   * of another length.
+   * of another length, or of no parameter.
    */
   async setValues(kind: Kind, source: TensorSource): Promise<void> {
+    checkSource(source);
+    const known = new Set(this.model.parameters.map(({ name }) => name));
+    const other = source.names.find((name) => !known.has(name));
+    if (other !== undefined) throw noTensor('the model', other, known);
+    await this.#set(kind, source);
+  }
+
+  async #set(kind: Kind, source: TensorSource): Promise<void> {
     const { size } = this.ranks?.grid.tensor ?? ALONE;
     return this.session.values.set(kind, size > 1 ? partsOf(this.#layers, source) : source);
   }
@@ -317,10 +323,11 @@ export class Trainer {
     return this.#stepper.settle();
   }
 
-  /** What a checkpoint keeps beside weights and moments; waits for the steps under way. */
+  /** What a checkpoint keeps beside weights and moments, of the last step that is done; waits for the steps under way. */
   async state(): Promise<TrainerState> {
     await this.settle();
-    return { step: this.#step, control: [...this.#stepper.state] };
+    // Others may have been started since.
+    return { step: this.#stepper.next ?? this.#step, control: [...this.#stepper.state] };
   }
 
   /** `state` before the steps that were skipped last: they have changed no weight and no moment. */
@@ -385,16 +392,4 @@ export class Trainer {
     hyper[HYPER.lossScale] = lossScale;
     return hyper;
   }
-}
-
-/** The split that takes the least time within the budget, by what this device and this host reach. */
-async function splitOn(
-  device: Device,
-  { memory: { gpu, ...rest }, ...search }: Omit<SplitSearch, 'limits' | 'memory'> & { readonly memory: MemoryOptions },
-  threads: Threads | undefined,
-): Promise<number> {
-  const budget = gpu === 'auto' ? await autoBudget(device, search.workloadOf(search.model)) : gpu;
-  const memory = budget === undefined ? rest : { ...rest, gpu: budget };
-  const limits = budget === undefined ? limitsOf(device) : await measuredLimits(device, rest, threads);
-  return chooseSplit({ ...search, memory, limits }).split;
 }

@@ -2,11 +2,12 @@
 // found it best for that one, in its order, modes, chunks of about its size, and staging that suits. It takes a part of a search's
 // time, and the seconds of its step are about what a search would come to.
 
+import type { Priced } from './find-way.ts';
 import { findWithin } from './fit.ts';
 import type { Fit } from './fitted.ts';
 import type { FitOptions } from './least.ts';
 import type { Passes } from './pass.ts';
-import { type Priced, staged } from './way-search.ts';
+import { staged } from './way-search.ts';
 import type { AdapterLimits, Workload } from './workload.ts';
 
 /** Chunks are so many times as large at most, and as small. */

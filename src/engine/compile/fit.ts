@@ -34,11 +34,11 @@ import {
   residentMap,
   wholeMap,
 } from './chunk-sizes.ts';
+import type { FindWay, FitWanted, Price } from './find-way.ts';
 import type { Fit } from './fitted.ts';
 import { type FitOptions, fitsBelow, isDurable, knownLeast, leastWithin, limitsWith } from './least.ts';
 import type { Passes } from './pass.ts';
 import { SizedFits, withSlots } from './sized.ts';
-import type { FindWay, FitWanted, Price } from './way-search.ts';
 import { cheapest, firstWithin, leastWay, sparingWays } from './ways.ts';
 import { type ActivationChoice, type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
 

@@ -6,7 +6,6 @@
 // What cannot be better is not priced to the end: see `most` of `FindWay.price`.
 
 import type { ActivationMode } from '../../graph/activations.ts';
-import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { at } from '../../util/at.ts';
 import type { StagingSize } from './candidate.ts';
@@ -15,12 +14,12 @@ import {
   type Estimated,
   type EstimatedWay,
   Estimates,
-  type EstimateWithin,
   leastSecondsOf,
   type Mixture,
   modesOf,
   workOf,
 } from './estimates.ts';
+import type { FindWay, Fitted, FitWanted, Price, Priced } from './find-way.ts';
 import type { Passes } from './pass.ts';
 import type { ActivationChoice, Workload } from './workload.ts';
 
@@ -55,67 +54,6 @@ const WORTH_FEWER_PIECES = 0.01;
 const WORTH_STAGING = { more: 0.05, twice: 0.1 } as const;
 /** How often its staging is changed. */
 const MOST_STAGED = 4;
-
-/** What one of the ways comes to. */
-export interface Fitted<P extends Passes> {
-  readonly workload: Workload<P>;
-  readonly passes: P;
-  readonly map: ChunkMap;
-  readonly residents: number;
-  readonly slots: number;
-  readonly staging: StagingSize;
-  /** What a step was reckoned to take in each order of micro-batches that was tried. */
-  readonly orderSeconds?: Readonly<Partial<Record<AccumulateOrder, number>>>;
-}
-
-/** What a fit is to be like. */
-export interface FitWanted {
-  /** Bytes; chunks have more, or fewer, than these. */
-  readonly moreThan?: number;
-  readonly lessThan?: number;
-  /** Its chunks are those of this map. @default such as suit the budget */
-  readonly map?: ChunkMap;
-  /** Staging, if there is room for it. @default as slots are */
-  readonly staging?: StagingSize | undefined;
-}
-
-/** How ways are fitted and priced. */
-export interface FindWay<P extends Passes, F extends Fitted<P>> extends EstimateWithin {
-  /** Chunks where everything is on the GPU. */
-  wholeMap(): ChunkMap;
-  /** Fits one of the ways; undefined where it does not fit. */
-  fit(workload: Workload<P>, wanted?: FitWanted): F | undefined;
-  /** Chunks in which fewer tensors are cut, those with the fewest pieces first; none where chunks are not to be chosen. */
-  mapsInFewerPieces(than: ChunkMap): readonly ChunkMap[];
-  /** What fits if nothing else does. */
-  least(): F | undefined;
-  /** With other staging, if there is room for it. */
-  withStaging(found: F, staging: StagingSize): F | undefined;
-  /** Of the pass that activations are chosen for. `most`: what takes as many seconds is not looked at to the end. @default no limit */
-  price(found: F, choice: ActivationChoice<P>, most?: number): Price;
-  /** Seconds of a step that one slot more would save, about. */
-  slotSeconds(found: F, choice: ActivationChoice<P>, price: Price): number;
-}
-
-/** What a step takes. */
-export interface Price {
-  /** Infinite where it is no less than was asked for. */
-  readonly seconds: number;
-  /** Of it, what dispatches take whatever they compute. */
-  readonly launchSeconds: number;
-  /** Of it, what is neither computed nor copied where these take turns, and what is not computed where they do not. */
-  readonly waited: number;
-  /** Bytes of chunks that its plan moves. */
-  readonly traffic: number;
-}
-
-export interface Priced<F> extends Price {
-  readonly found: F;
-  /** Of another fit of the same way. */
-  readonly priceOf: (found: F, most?: number) => Price;
-  /** Everything is kept on the GPU, all the time. */
-  readonly isResident?: boolean;
-}
 
 /** With less staging more chunks stay, with more less is waited for, where something is. */
 const stagingsNextTo = ({ down, up }: StagingSize, { waited, seconds }: Price): StagingSize[] => [
@@ -192,6 +130,7 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     this.#size = estimates.dispatches < SMALL ? 'small' : 'large';
     if (best?.traffic !== 0) yield* this.#begin(estimates);
     yield* this.#descend(estimates);
+    if (this.#best?.traffic === 0) yield* this.#doLess(this.#best, estimates);
     if (this.#best?.traffic === 0) return;
     const before = this.#best;
     if (isFirst) yield* this.#spare(estimates);
@@ -312,6 +251,18 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     if (moves && (isSmall || smaller < most)) yield* this.#consider(way, { lessThan: chunkBytes, staging });
     if (isSmall) yield* this.#consider(withOtherHead(way), { staging });
     if (launchesMatter(one, MANY_DISPATCHES)) yield* this.#begin(estimates, { moreThan: chunkBytes });
+  }
+
+  /**
+   * What does less again than one that moves no chunk: the ways that were about as good, in its chunks, and what was considered first,
+   * which keeps everything where no order was looked at before, with the staging and chunks that suit that.
+   */
+  *#doLess({ way, found }: Considered<P, F>, estimates: Estimates<P>): Generator<Priced<F>, void> {
+    const [first, ...others] = this.#contenders;
+    if (!first || first.way.name === way.name) return;
+    for (const other of [first, ...others.toSorted((a, b) => a.seconds - b.seconds)])
+      yield* this.#consider(other.way, { map: found.map });
+    yield* this.#rechunk({ ...first, ...staged(this.#find, first) }, estimates);
   }
 
   /** Sparing ways, the most promising first; those are estimated that may take less than the best. */

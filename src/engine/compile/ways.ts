@@ -8,8 +8,9 @@ import { UNIFORM_STRIDE } from '../../gpu/dispatch.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import { liveBytes } from '../../graph/liveness.ts';
 import { assert } from '../../util/errors.ts';
+import type { FindWay, Fitted, Priced } from './find-way.ts';
 import type { Passes } from './pass.ts';
-import { type FindWay, type Fitted, type Priced, WaySearch } from './way-search.ts';
+import { WaySearch } from './way-search.ts';
 import type { Workload } from './workload.ts';
 
 /** What another order must save of a step: what it moves of activations is many small transfers, each of which takes its time. */

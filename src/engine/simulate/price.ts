@@ -2,10 +2,10 @@
 // fits go by. Only ways of the same workload are held against each other with it; no step is predicted by it.
 
 import { leastSecondsOf, secondsOf, workOf } from '../compile/estimates.ts';
+import type { Price } from '../compile/find-way.ts';
 import type { Fit } from '../compile/fitted.ts';
 import type { Pass } from '../compile/pass.ts';
 import { type PassSchedule, schedule } from '../compile/schedule.ts';
-import type { Price } from '../compile/way-search.ts';
 import type { AdapterLimits } from '../compile/workload.ts';
 import { type Machine, machineOf } from './machine.ts';
 import { finished, STEPS } from './simulate.ts';

@@ -14,10 +14,15 @@ import { Random } from '../../src/util/random.ts';
 import { Memory } from '../interpret.ts';
 
 const most = vi.hoisted(() => ({ rows: 160 }));
-vi.mock('../../src/graph/operators/head-tiles.ts', async (original) => ({
-  ...(await original<typeof import('../../src/graph/operators/head-tiles.ts')>()),
-  rowTile: (rows: number) => Math.min(rows, most.rows),
-}));
+// Small vocabularies in two tiles, as larger ones go in several.
+vi.mock('../../src/graph/operators/head-tiles.ts', async (original) => {
+  const tiles = await original<typeof import('../../src/graph/operators/head-tiles.ts')>();
+  return {
+    ...tiles,
+    rowTile: (rows: number) => Math.min(rows, most.rows),
+    vocabularyTile: (vocabulary: number) => (vocabulary === 11 ? 6 : tiles.vocabularyTile(vocabulary)),
+  };
+});
 
 const GPT2 = { model_type: 'gpt2', vocab_size: 11, n_positions: 400, n_embd: 4, n_head: 2, n_layer: 2, n_inner: 6 };
 const BERT = { model_type: 'bert', vocab_size: 11, max_position_embeddings: 400, hidden_size: 4, intermediate_size: 6 };

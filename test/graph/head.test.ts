@@ -57,15 +57,16 @@ describe.each([
     const tile = batch * seq * vocabularyTile(vocabulary) * 4;
     const small = traceStep(make(11), batch, seq).first;
     const rest = place(small, 2 ** 32).arenas.reduce((a, b) => a + b, 0);
-    expect(bytes).toBeLessThanOrEqual(tile + rest);
+    // Of several tiles each row has its largest logit and its sum so far.
+    const soFar = 2 * batch * seq * 4;
+    expect(bytes).toBeLessThanOrEqual(tile + soFar + rest);
   });
 });
 
-it('tiles cover the vocabulary, are at least two, and depend on it alone', () => {
+it('tiles cover the vocabulary, and depend on it alone', () => {
   for (const vocabulary of [2, 3, 11, 127, 128, 129, 255, 256, 257, 1024, 8192, 8193, 50257, 128256]) {
     const tile = vocabularyTile(vocabulary);
     const tiles = Math.ceil(vocabulary / tile);
-    expect(tiles).toBeGreaterThanOrEqual(2);
     expect(tile).toBeLessThanOrEqual(8192);
     expect((tiles - 1) * tile).toBeLessThan(vocabulary);
   }

@@ -40,7 +40,8 @@ export class SizedFits<P extends Passes> {
   /** `staging`: of what moves; undefined where there is no room for it. @default by the slots */
   of(found: FitCandidate<P>): Fit<P>;
   of(found: FitCandidate<P>, staging: StagingSize | undefined): Fit<P> | undefined;
-  of(found: FitCandidate<P>, staging?: StagingSize): Fit<P> | undefined {
+  of(found: FitCandidate<P>, wanted?: StagingSize): Fit<P> | undefined {
+    const staging = wanted && { ...wanted, down: inWholes(wanted.down, leastStaging(found)) };
     if (staging && !this.#hasRoom(found, staging)) return undefined;
     const known = this.#of(found);
     const fit = known.fits.get(keyOf(staging)) ?? this.#sized(found, known, staging);
@@ -83,10 +84,13 @@ export class SizedFits<P extends Passes> {
     if (holdsAll(free, alone)) return withSlots(found, passes, alone, least, { free });
     const enough = Math.min(MOST_STAGING, Math.ceil(ENOUGH_STAGING / map.chunkBytes));
     const more = Math.min(enough, Math.floor(spare / SLOTS_PER_STAGING));
-    const staging = wanted ?? { down: Math.max(least.down, more), up: Math.max(least.up, more, spare > 0 ? 2 : 1) };
+    const staging = wanted ?? { down: inWholes(more, least), up: Math.max(least.up, more, spare > 0 ? 2 : 1) };
     return withSlots(found, passes, room - staging.down - staging.up, staging, { free });
   }
 }
+
+/** Staging on the way down for whole updates, whose chunks go together: for a part of one nothing is begun. */
+const inWholes = (down: number, least: StagingSize): number => Math.max(1, Math.round(down / least.down)) * least.down;
 
 const keyOf = (staging: StagingSize | undefined): string => (staging ? `${staging.down} ${staging.up}` : '');
 

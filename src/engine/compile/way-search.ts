@@ -62,6 +62,12 @@ const stagingsNextTo = ({ down, up }: StagingSize, { waited, seconds }: Price): 
   { down: Math.ceil(down / 2), up: Math.ceil(up / 2) },
 ];
 
+/** Staging of about as many bytes in chunks of which so many are one of those that it is counted in. */
+const sameBytes = ({ down, up }: StagingSize, times: number): StagingSize => ({
+  down: Math.max(1, Math.round(down * times)),
+  up: Math.max(1, Math.round(up * times)),
+});
+
 /** A fit with other staging, where that costs less time. */
 export function staged<P extends Passes, F extends Fitted<P>>(
   find: FindWay<P, F>,
@@ -135,10 +141,12 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     const before = this.#best;
     if (isFirst) yield* this.#spare(estimates);
     if (this.#best !== before) yield* this.#descend(estimates);
+    const around = this.#best;
     for (const leader of this.#leaders()) {
       yield* this.#restage(leader);
       yield* this.#rechunk(leader, estimates);
     }
+    if (this.#best !== around) yield* this.#descend(estimates);
   }
 
   /** What is about as good as the best, each of its own modes or chunks. */
@@ -244,6 +252,8 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
       const maps = this.#find.mapsInFewerPieces(found.map).slice(0, MOST_MAPS[this.#size]);
       for (const map of maps) {
         const fits = yield* this.#consider(way, { map, staging });
+        if (isSmall && staging)
+          yield* this.#consider(way, { map, staging: sameBytes(staging, chunkBytes / map.chunkBytes) });
         if (isSmall || !fits) yield* this.#consider(way, { map });
       }
     }

@@ -3,20 +3,19 @@
 
 import { ceilDiv } from '../../kernels/kernel.ts';
 
-const LEAST_TILES = 2;
 const MOST_COLUMNS = 8192;
 
 /** Tiles of fewer columns have as many as they come to: no load of theirs is worth a tile that is not like the others. */
 const FEW_COLUMNS = 64;
 
 /**
- * Vocabulary columns a tile: at least 2 tiles, about 128 columns for small vocabularies, at most 8192; a multiple of 4, so that products
+ * Vocabulary columns a tile: about 256 for small vocabularies, an eighth of larger ones, at most 8192; a multiple of 4, so that products
  * load four at a time of all tiles but the last.
  */
 export function vocabularyTile(vocabulary: number): number {
-  const tiles = Math.max(LEAST_TILES, Math.min(8, ceilDiv(vocabulary, 128)), ceilDiv(vocabulary, MOST_COLUMNS));
+  const tiles = Math.max(Math.min(8, ceilDiv(vocabulary, 256)), ceilDiv(vocabulary, MOST_COLUMNS));
   const columns = ceilDiv(vocabulary, tiles);
-  return columns < FEW_COLUMNS ? columns : 4 * ceilDiv(columns, 4);
+  return columns < FEW_COLUMNS ? columns : Math.min(vocabulary, 4 * ceilDiv(columns, 4));
 }
 
 /** Elements of a tile of logits, at most: 128 MiB of them, which every adapter binds. Where memory is short it is cut (row-slices.ts). */

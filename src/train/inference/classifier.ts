@@ -18,7 +18,7 @@ import { BatchInputs } from '../../nn/inputs.ts';
 import { checkModel, lookup, type Model, parameterTensors } from '../../nn/model.ts';
 import { at } from '../../util/at.ts';
 import { finishing, HoldfastError } from '../../util/errors.ts';
-import { check, object } from '../../util/json.ts';
+import { anything, check, closed } from '../../util/json.ts';
 import { checkSource, type TensorSource } from '../../values/tensor-source.ts';
 
 type ClassifierPasses = { readonly classify: Pass };
@@ -30,6 +30,8 @@ export interface ClassifierOptions {
   /** Budgets, tiers and policy. @default all model data stays on the GPU */
   readonly memory?: MemoryOptions;
 }
+
+const classifierOptions = closed<ClassifierOptions>({ choices: anything, memory: anything });
 
 /** A model whose word on one example at a time is asked for. */
 export class Classifier {
@@ -47,7 +49,7 @@ export class Classifier {
     checkDevice(device);
     checkModel(model);
     checkSource(weights, 'weights');
-    check(object({}), options, 'the options of a classifier');
+    check(classifierOptions, options, 'the options of a classifier');
     const { choices: given, memory } = options;
     if (!model.objective.accuracy) throw new HoldfastError('the model tells no classes apart; open a Generator of it');
     const { context, classes } = model.shape;

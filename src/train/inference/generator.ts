@@ -8,7 +8,7 @@ import { Session } from '../../engine/run/session.ts';
 import { checkDevice, type Device } from '../../gpu/device.ts';
 import { checkModel, type Model } from '../../nn/model.ts';
 import { assert, finishing, HoldfastError } from '../../util/errors.ts';
-import { check, object } from '../../util/json.ts';
+import { anything, check, closed } from '../../util/json.ts';
 import type { Random } from '../../util/random.ts';
 import { describeRange, inRange, wholeNumber } from '../../util/range.ts';
 import { checkSource, type TensorSource } from '../../values/tensor-source.ts';
@@ -36,6 +36,8 @@ export interface GeneratorOptions {
   readonly capacity?: number;
 }
 
+const generatorOptions = closed<GeneratorOptions>({ choices: anything, memory: anything, capacity: anything });
+
 /** Of all layers and texts: each is some operators of every step. */
 const MOST_CACHES = 2 ** 14;
 
@@ -50,7 +52,7 @@ export async function openGeneration(
   checkDevice(device);
   checkModel(model);
   checkSource(weights, 'weights');
-  check(object({}), options, 'the options of a generator');
+  check(generatorOptions, options, 'the options of a generator');
   const { context, layers } = model.shape;
   const { capacity = context } = options;
   if (!inRange(wholeNumber(1, context), capacity))

@@ -17,7 +17,7 @@ import { checkAdapter } from '../../nn/lora.ts';
 import { checkModel, type Model } from '../../nn/model.ts';
 import { at } from '../../util/at.ts';
 import { finishing } from '../../util/errors.ts';
-import { check, object, optional, text, truth } from '../../util/json.ts';
+import { anything, check, closed, optional, text, truth } from '../../util/json.ts';
 import { checkSource, type TensorSource } from '../../values/tensor-source.ts';
 import { type EvaluationProgram, traceEvaluation } from './step-programs.ts';
 
@@ -37,7 +37,14 @@ export interface EvaluatorOptions {
   readonly memory?: MemoryOptions;
 }
 
-const evaluatorOptions = object({ packed: optional(truth), adapter: optional(text) });
+const evaluatorOptions = closed<EvaluatorOptions>({
+  batch: anything,
+  seq: anything,
+  packed: optional(truth),
+  adapter: optional(text),
+  choices: anything,
+  memory: anything,
+});
 
 type EvaluationPasses = { readonly evaluate: Pass };
 

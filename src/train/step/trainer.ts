@@ -28,7 +28,7 @@ import { stepPartOn } from './rank-part.ts';
 import { learningRate } from './schedule.ts';
 import { shardWriters } from './shard-writers.ts';
 import { splitOn } from './split-on.ts';
-import type { StepHooks } from './step-hooks.ts';
+import { type StepHooks, stepHooks } from './step-hooks.ts';
 import { passesIn, type StepPrograms } from './step-programs.ts';
 import { Stepper } from './stepper.ts';
 import { checkOptions, type FullOptions, filledIn, memoryOf, type TrainerOptions } from './trainer-options.ts';
@@ -211,7 +211,7 @@ export class Trainer {
     const { accumulate, schedule, batch } = this.options;
     const { rank, size } = this.ranks?.grid.data ?? ALONE;
     check(list(object({})), batches, 'the batches of a step');
-    check(object({}), hooks, 'hooks');
+    check(stepHooks, hooks, 'the hooks of a step');
     if (batches.length !== accumulate * size) {
       throw new HoldfastError(
         `a step of this trainer takes ${accumulate * size} micro-batches (accumulate${size > 1 ? ' x ranks' : ''}), not ${batches.length}`,

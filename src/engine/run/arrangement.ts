@@ -24,7 +24,7 @@ import { probeMemory } from './probe.ts';
 /** Budgets, tiers and policy: where model data lies. No result depends on them. */
 export interface MemoryOptions {
   /**
-   * Bytes of GPU memory, for everything; `auto`: as much as can be had. Absent: all model data stays on the GPU, as
+   * Bytes of GPU memory, for everything; `auto`: as much as can be had, and no budget where all has room. Absent: all model data stays on the GPU, as
    * long as there is memory for it.
    */
   readonly gpu?: number | 'auto';

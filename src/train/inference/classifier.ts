@@ -15,11 +15,11 @@ import { logits as logitsOf } from '../../graph/operators/cross-entropy.ts';
 import { makeTensor, type Tensor } from '../../graph/program.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { BatchInputs } from '../../nn/inputs.ts';
-import { checkModel, lookup, type Model, parameterTensors } from '../../nn/model.ts';
+import { checkComplete, checkModel, lookup, type Model, parameterTensors } from '../../nn/model.ts';
 import { at } from '../../util/at.ts';
 import { finishing, HoldfastError } from '../../util/errors.ts';
 import { anything, check, closed } from '../../util/json.ts';
-import { checkSource, type TensorSource } from '../../values/tensor-source.ts';
+import type { TensorSource } from '../../values/tensor-source.ts';
 
 type ClassifierPasses = { readonly classify: Pass };
 
@@ -39,7 +39,10 @@ export class Classifier {
   readonly #inputs: BatchInputs;
   readonly #logits: Tensor;
 
-  /** Errors: HoldfastError for a model that tells no classes apart, and for a budget that is none, or too small. */
+  /**
+   * Errors: HoldfastError for a model that tells no classes apart, for weights that are not all there, and for a budget that is
+   * none, or too small.
+   */
   static async open(
     device: Device,
     model: Model,
@@ -48,7 +51,7 @@ export class Classifier {
   ): Promise<Classifier> {
     checkDevice(device);
     checkModel(model);
-    checkSource(weights, 'weights');
+    checkComplete(model, weights);
     check(classifierOptions, options, 'the options of a classifier');
     const { choices: given, memory } = options;
     if (!model.objective.accuracy) throw new HoldfastError('the model tells no classes apart; open a Generator of it');

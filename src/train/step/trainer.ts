@@ -13,7 +13,7 @@ import { decayWords } from '../../graph/operators/optimizer.ts';
 import { keyNumbers } from '../../kernels/moments.ts';
 import { HYPER, ROUNDING, STATE } from '../../kernels/step-control.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';
-import { checkModel, type Model, optimizedOn } from '../../nn/model.ts';
+import { checkComplete, checkModel, type Model, optimizedOn } from '../../nn/model.ts';
 import { stageMap, stageOf } from '../../nn/pipeline-parallel.ts';
 import { partsOf, wholeOf } from '../../nn/tensor-parallel.ts';
 import { callable } from '../../util/arguments.ts';
@@ -152,12 +152,9 @@ export class Trainer {
     return this.session.fit.passes.step.operations.length;
   }
 
-  /** Sets every parameter. Errors: HoldfastError naming one that `source` lacks, or has in another length. */
+  /** Sets every parameter. Errors: HoldfastError naming those that `source` lacks, or one that it has in another length. */
   async setWeights(source: TensorSource): Promise<void> {
-    checkSource(source);
-    const given = new Set(source.names);
-    const missing = this.model.parameters.find(({ name }) => !given.has(name));
-    if (missing) throw new HoldfastError(`the weights have no ${missing.name}; give every parameter of the model`);
+    checkComplete(this.model, source);
     await this.#set('parameter', source);
   }
 
@@ -308,12 +305,14 @@ export class Trainer {
   }
 
   /**
-   * Goes on within another GPU budget, in bytes: the same losses, more or less traffic. Only for a trainer that was
-   * made with a budget. Errors: see `Session.setBudget`.
+   * Goes on within another GPU budget, in bytes: the same losses, more or less traffic. Only for a trainer that has a budget:
+   * one that was made with `auto` has none where everything has room. Errors: see `Session.setBudget`.
    */
   async setBudget(budget: number): Promise<void> {
     if (this.session.memory.gpu === undefined) {
-      throw new HoldfastError('this trainer has no GPU budget; give it one when it is made, if only the whole memory');
+      throw new HoldfastError(
+        "this trainer has no GPU budget, nor had one of 'auto' that found room for everything; give it one in bytes when it is made, if only the whole memory",
+      );
     }
     await this.session.setBudget(budget);
   }

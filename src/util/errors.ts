@@ -7,7 +7,7 @@ export class HoldfastError extends Error {
   override name = 'HoldfastError';
 }
 
-/** The end of a work that was asked to end: no failure. */
+/** The end of a work that was asked to end, by a signal: no failure. */
 export class Stopped extends HoldfastError {}
 
 export function assert(condition: unknown, message: string): asserts condition {

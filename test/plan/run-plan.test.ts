@@ -46,7 +46,10 @@ test('a program has the same figures by one call, and what cannot be planned is 
   );
   await expectMistake(() => plan(settings, { memory: { gpu: 'auto' } }), /memory\.gpu is "auto"; it must be a number/);
   await expectMistake(() => plan(settings, { memory: { policy: 'lry' } }), /policy is "lry"; it must be one of/);
-  await expectMistake(() => plan(settings, { memory: { gpu: 1e4 } }), /needs \d+ bytes/);
+  await expectMistake(
+    () => plan(settings, { memory: { gpu: 1e4 } }),
+    /^10.0 KB of GPU memory are too little: \d+ bytes .* is the smallest/,
+  );
   await expectMistake(() => plan({ ...settings, minLr: 1 }, {}), /^minimum learning rate 1: /);
 });
 

@@ -28,6 +28,8 @@ export type { Recovery } from './engine/compile/least.ts';
 export type { Rates } from './engine/compile/rates.ts';
 export type { Policy, PolicyName } from './engine/compile/schedule.ts';
 export { measureRates } from './engine/observe/device-rates.ts';
+export { makeRanks, type RankOptions, type Ranks } from './engine/ranks/ranks.ts';
+export type { ZeroStage } from './engine/ranks/sharding.ts';
 export type { MemoryOptions } from './engine/run/arrangement.ts';
 export type { MemoryReport } from './engine/run/memory-report.ts';
 export type { AdaptedLinear, AdapterInfo, Linear, LoraOptions } from './formats/adapter.ts';
@@ -46,6 +48,8 @@ export {
 export { parseConfig } from './formats/config.ts';
 export type { ModelShape } from './formats/families/family.ts';
 export type * from './formats/families/table.ts';
+export type { GGUFSummary } from './formats/gguf/export.ts';
+export type { TensorType } from './formats/gguf/tensor-types.ts';
 export {
   type Dtype,
   parse as parseSafetensors,
@@ -96,15 +100,19 @@ export { EarlyStopping, type TrainerCallback, type TrainerControl } from './trai
 export type { HuggingFaceState, LogEntry } from './train/run/huggingface-state.ts';
 export type { MemoryRecord } from './train/run/memory-record.ts';
 export { type ModelSources, type OpenedModel, withModel } from './train/run/open-model.ts';
+export { type PlanOptions, planRun } from './train/run/plan-run.ts';
 export { trainRun } from './train/run/run.ts';
 export type { Intermission, Observer, ReadyRun, RunEvents, RunOptions, RunSummary } from './train/run/run-events.ts';
+export type { DataKind, PlannedLinks, PlannedMemory, RunPlan, TierPlan } from './train/run/run-plan.ts';
 export { defaultSettings, type LoraSettings, type RunSettings } from './train/run/run-settings.ts';
+export { type GGUFWriting, writeGGUF } from './train/run/write-gguf.ts';
 export { Evaluator, type EvaluatorOptions } from './train/step/evaluator.ts';
 export type { Decay, LearningRateSchedule } from './train/step/schedule.ts';
 export type { StepHooks } from './train/step/step-hooks.ts';
+export { STEP_READS } from './train/step/stepper.ts';
 export { type StepMetrics, Trainer } from './train/step/trainer.ts';
 export { ADAMW_DEFAULTS, type AdamWOptions, type TrainerOptions } from './train/step/trainer-options.ts';
 export type { TrainerState } from './train/step/trainer-state.ts';
-export { HoldfastError } from './util/errors.ts';
+export { HoldfastError, Stopped } from './util/errors.ts';
 export { Random } from './util/random.ts';
 export { collect, sourceOf, type TensorSource, type Values } from './values/tensor-source.ts';

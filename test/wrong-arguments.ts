@@ -58,7 +58,8 @@ export async function taken(result: unknown): Promise<unknown> {
 /** Far more than any of these takes. */
 const HANG_MS = 20_000;
 
-async function outcome(call: () => unknown): Promise<string | undefined> {
+/** What a call ends in; undefined: a result. */
+async function reason(call: () => unknown): Promise<unknown> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const hang = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(new Error('it hangs')), HANG_MS);
@@ -67,11 +68,41 @@ async function outcome(call: () => unknown): Promise<string | undefined> {
     await Promise.race([(async () => taken(call()))(), hang]);
     return undefined;
   } catch (error) {
-    const isNamed = error instanceof HoldfastError && !/internal|\n/.test(error.message);
-    return isNamed ? undefined : `${(error as Error).name}: ${messageOf(error).slice(0, 200)}`;
+    return error;
   } finally {
     clearTimeout(timer);
   }
+}
+
+async function outcome(call: () => unknown): Promise<string | undefined> {
+  const error = await reason(call);
+  const isNamed = error === undefined || (error instanceof HoldfastError && !/internal|\n/.test(error.message));
+  return isNamed ? undefined : `${(error as Error).name}: ${messageOf(error).slice(0, 200)}`;
+}
+
+/** An object with a name that no option has, and so each object in it. */
+function* withStrangers(given: object, path: string): Generator<{ readonly path: string; readonly changed: object }> {
+  yield { path, changed: { ...given, stranger: 1 } };
+  for (const [name, value] of Object.entries(given)) {
+    if (!isOptions(value)) continue;
+    for (const inner of withStrangers(value, `${path}.${name}`))
+      yield { path: inner.path, changed: { ...given, [name]: inner.changed } };
+  }
+}
+
+/** The objects among arguments, of all calls, that take a name which none of their options has. */
+export async function strangersTaken(calls: Readonly<Record<string, Call>>): Promise<string[]> {
+  const taken: string[] = [];
+  for (const [name, { args, call }] of Object.entries(calls)) {
+    for (const [i, given] of args.entries()) {
+      if (!isOptions(given)) continue;
+      for (const { path, changed } of withStrangers(given as object, `${name}, argument ${i}`)) {
+        const problem = await reason(() => call(...args.with(i, changed)));
+        if (!/: no option stranger; there are /.test(messageOf(problem))) taken.push(path);
+      }
+    }
+  }
+  return taken;
 }
 
 /** The calls with wrong arguments, of all, that end in another error than a HoldfastError of one line, and in which. */

@@ -4,7 +4,7 @@
 import { type Remote, wrap } from 'comlink';
 import { callable } from '../util/arguments.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { check, object, optional } from '../util/json.ts';
+import { check, closed, optional } from '../util/json.ts';
 import type { Environment, RunEvent } from './protocol.ts';
 import { withCallbacks } from './remote-service.ts';
 import type { TrainerService } from './service.ts';
@@ -33,7 +33,7 @@ export interface HoldfastOptions {
   worker?: () => Worker;
 }
 
-const holdfastOptions = object({ onEvents: optional(callable), worker: optional(callable) });
+const holdfastOptions = closed<HoldfastOptions>({ onEvents: optional(callable), worker: optional(callable) });
 
 /**
  * The library, opened: its worker runs. Errors: HoldfastError where the browser has no WebGPU, no adapter or no private files, and

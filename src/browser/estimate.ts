@@ -128,7 +128,7 @@ interface PlannedHere {
  * Where the bytes of a run would lie and what a step of it would move and compute, as `holdfast plan` says it. Errors: HoldfastError
  * for settings that make no model, and where it does not fit.
  */
-export async function planRun(
+export async function planHere(
   settings: RunSettings,
   memory: MemorySettings,
   limits: AdapterLimits = DEFAULT_LIMITS,

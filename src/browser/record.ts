@@ -4,9 +4,9 @@
 // why, and its name where it has one.
 
 import { ORDERS } from '../memory/plan/policies.ts';
-import { readSettings } from '../train/run/run-settings.ts';
+import { keptSettings } from '../train/run/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { check, figure, number, object, oneOf, optional, parsed, type Schema, text } from '../util/json.ts';
+import { check, closed, figure, number, object, oneOf, optional, parsed, type Schema, text } from '../util/json.ts';
 import { realNumber, wholeNumber } from '../util/range.ts';
 import type { MemorySettings, RunRecord } from './protocol.ts';
 
@@ -15,20 +15,20 @@ const time = number(realNumber(0, 8.64e15));
 
 const bytes = number(realNumber(0, Number.MAX_SAFE_INTEGER));
 
-const memorySettings: Schema<MemorySettings> = object({
+const MEMORY = {
   gpu: optional(bytes),
   host: optional(bytes),
   disk: optional(bytes),
   recovery: optional(oneOf(['step', 'checkpoint'])),
   policy: optional(oneOf(['planned', ...(Object.keys(ORDERS) as (keyof typeof ORDERS)[])])),
-} satisfies Record<keyof MemorySettings, unknown>);
+} satisfies Record<keyof MemorySettings, unknown>;
 
 const record: Schema<RunRecord> = object({
   id: text,
   name: text,
   created: time,
-  settings: optional(parsed(readSettings)),
-  memory: memorySettings,
+  settings: optional(parsed(keptSettings)),
+  memory: object(MEMORY),
   status: oneOf(['running', 'paused', 'stopped', 'finished', 'failed', 'imported']),
   savedStep: count,
   // Of a step that was skipped, older pages kept null.
@@ -36,6 +36,8 @@ const record: Schema<RunRecord> = object({
   error: optional(text),
   forkedFrom: optional(object({ id: text, name: text, step: count })),
 } satisfies Record<keyof RunRecord, unknown>);
+
+const memorySettings = closed<MemorySettings>(MEMORY);
 
 /** Budgets that a page gave. Errors: HoldfastError naming the first that is none. */
 export const readMemory = (given: unknown): MemorySettings => check(memorySettings, given, 'the memory settings');

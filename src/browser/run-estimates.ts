@@ -7,7 +7,7 @@ import type { Device } from '../gpu/device.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
 import type { RunSettings } from '../train/run/run-settings.ts';
 import type { CurrentDevice } from './current-device.ts';
-import { compareActivationPolicies, comparePolicies, estimateRun, KnownRuns, planRun } from './estimate.ts';
+import { compareActivationPolicies, comparePolicies, estimateRun, KnownRuns, planHere } from './estimate.ts';
 import type { ActivationPolicyFigures, Estimate, PolicyComparison, RunForecast } from './estimate-types.ts';
 import type { MemorySettings, StoredWeights } from './protocol.ts';
 import type { Speeds } from './speed.ts';
@@ -42,7 +42,7 @@ export class RunEstimates {
   async plan(settings: RunSettings, memory: MemorySettings, stored?: StoredWeights): Promise<RunForecast> {
     const device = await this.#works();
     const [limits, inFiles] = await this.#basis(settings, stored);
-    const { plan, size, secondsWithin: seconds } = await planRun(settings, memory, limits, inFiles, this.#known);
+    const { plan, size, secondsWithin: seconds } = await planHere(settings, memory, limits, inFiles, this.#known);
     const step = device && (await this.#speeds.of(device, settings, size, true, seconds && { memory, seconds }));
     return { ...plan, ...(step && { step }) };
   }

@@ -5,9 +5,12 @@ import * as v from 'valibot';
 import { TRAIN_ON } from '../data/records/read-records.ts';
 import { SAVED_DTYPES } from '../formats/export.ts';
 import { TENSOR_TYPE_NAMES } from '../formats/gguf/tensor-types.ts';
+import type { HubSource } from '../formats/remote/hub-model.ts';
 import { callable, having } from '../util/arguments.ts';
 import {
+  anything,
   check,
+  closed,
   kinds,
   list,
   namesTo,
@@ -22,38 +25,66 @@ import {
 import { wholeNumber } from '../util/range.ts';
 import { STORED_BLOCKS } from '../values/stored-elements.ts';
 import { chosenFiles, file } from './arguments.ts';
+import type {
+  ChatRequest,
+  Fork,
+  ModelExport,
+  NewRun,
+  RecordChoice,
+  SampleRequest,
+  WritingRequest,
+} from './protocol.ts';
+import type { ResumeOptions } from './run-records.ts';
 
 /** A list, or what else it may be. */
 const listOr = (items: Schema<unknown>, other: Schema<unknown>): Schema<unknown> =>
   v.lazy((value) => (Array.isArray(value) ? items : other));
 
-const anything = v.unknown();
 const trainingText = v.custom<string | Blob>(
   (value) => typeof value === 'string' || value instanceof Blob,
   'a text or a File',
 );
-const hub = object({ hub: text, endpoint: optional(text), token: optional(text) });
+const hub = closed<HubSource>({ hub: text, endpoint: optional(text), token: optional(text) });
 const modelFiles = listOr(chosenFiles, hub);
 const someText = optional(trainingText);
 const images = optional(chosenFiles);
-const records = object({
+const records = closed<RecordChoice>({
   trainOn: optional(oneOf(TRAIN_ON)),
   pack: optional(oneOf(['yes', 'no'])),
   template: optional(text),
 });
-const newRun = object({
-  ...{ settings: anything, name: optional(text), memory: optional(anything) },
-  ...{ text: someText, images, tokenizer: optional(list(file)), records: optional(records) },
+const newRun = closed<NewRun>({
+  settings: anything,
+  name: optional(text),
+  memory: anything,
+  text: someText,
+  images,
+  tokenizer: optional(list(file)),
+  records: optional(records),
 });
-const resumption = object({ memory: optional(anything), text: someText, images, paused: optional(truth) });
-const fork = object({ name: optional(text), changes: optional(object({})), memory: optional(anything) });
-const tokens = optional(number(wholeNumber(0)));
+const resumption = closed<ResumeOptions & { readonly paused?: boolean }>({
+  memory: anything,
+  steps: anything,
+  text: someText,
+  images,
+  paused: optional(truth),
+});
+const fork = closed<Fork>({ name: optional(text), changes: optional(object({})), memory: anything });
+/** How it is written is looked into where it is. */
+const writing = {
+  adapter: anything,
+  tokens: optional(number(wholeNumber(0))),
+  temperature: anything,
+  topP: anything,
+  seed: anything,
+} as const satisfies Record<keyof WritingRequest, unknown>;
 const message = object({ role: text, content: text });
 const stored = namesTo(oneOf(Object.keys(STORED_BLOCKS)));
+type ExportAs<F> = Extract<ModelExport, { readonly form: F }>;
 const wantedExport = kinds<unknown>('form', {
-  adapter: object({}),
-  model: object({ dtype: optional(oneOf(Object.keys(SAVED_DTYPES))) }),
-  gguf: object({ type: optional(oneOf(TENSOR_TYPE_NAMES)) }),
+  adapter: closed<ExportAs<'adapter'>>({ form: text }),
+  model: closed<ExportAs<'model'>>({ form: text, dtype: optional(oneOf(Object.keys(SAVED_DTYPES))) }),
+  gguf: closed<ExportAs<'gguf'>>({ form: text, type: optional(oneOf(TENSOR_TYPE_NAMES)) }),
 });
 const target = having<FileSystemDirectoryHandle>('a folder, as showDirectoryPicker gives', 'getFileHandle');
 
@@ -84,9 +115,9 @@ const ARGUMENTS = {
   resume: { ...id, 'the options of resume': optional(resumption) },
   hasData: id,
   fork: { ...id, 'the fork': optional(fork) },
-  sample: { ...id, 'the request': object({ prompt: text, tokens }), ...onText },
+  sample: { ...id, 'the request': closed<SampleRequest>({ ...writing, prompt: text }), ...onText },
   next: { ...id, 'the prompt': text, 'the number of tokens': optional(number(wholeNumber(1))) },
-  chat: { ...id, 'the request': object({ messages: list(message), tokens }), ...onText },
+  chat: { ...id, 'the request': closed<ChatRequest>({ ...writing, messages: list(message) }), ...onText },
   voiceOf: id,
   classify: id,
   inspectModel: { 'the model': v.lazy((given) => (typeof given === 'string' ? text : modelFiles)) },

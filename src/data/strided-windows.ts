@@ -7,7 +7,7 @@
 import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
 import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { check, number, object } from '../util/json.ts';
+import { check, closed, number } from '../util/json.ts';
 import { wholeNumber } from '../util/range.ts';
 import type { TokenBatch } from './batches.ts';
 import { checkTokenIds, type TokenIds, type TokenRun } from './token-run.ts';
@@ -52,7 +52,7 @@ export async function* readStridedWindows(tokens: TokenRun, options: StrideOptio
 }
 
 const count = number(wholeNumber(1));
-const strideOptions = object({ context: count, stride: number(wholeNumber(0)), batch: count });
+const strideOptions = closed<StrideOptions>({ context: count, stride: number(wholeNumber(0)), batch: count });
 
 function* batchesOf(tokens: number, options: StrideOptions): Generator<Row[]> {
   const { context, stride, batch } = check(strideOptions, options, 'the options of windows');

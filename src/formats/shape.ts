@@ -1,7 +1,7 @@
 // A model's shape in a few words, turned into a configuration by Hugging Face's field names. Not a parser: what a file
 // or a form says is checked by parseConfig, as any other configuration.
 
-import { check, list, number, object, oneOf, optional, text } from '../util/json.ts';
+import { anything, check, closed, list, number, object, oneOf, optional, text } from '../util/json.ts';
 import { wholeNumber } from '../util/range.ts';
 import { type ModelConfig, parseConfig } from './config.ts';
 import type { ImageShape } from './families/family.ts';
@@ -44,15 +44,35 @@ export const DEFAULT_SHAPE = {
   tied: true,
 } as const satisfies ShapeOptions;
 
+const shapeNames = closed<ShapeOptions>({
+  family: anything,
+  layers: anything,
+  width: anything,
+  heads: anything,
+  kvHeads: anything,
+  context: anything,
+  vocabulary: anything,
+  tied: anything,
+  images: anything,
+});
+
 /** What parseConfig does not see; the sizes it names itself. */
 const shapeSchema = object({
   family: oneOf(FAMILY_NAMES),
-  images: optional(object({ classes: number(wholeNumber(1, MOST_CLASSES)), names: optional(list(text)) })),
+  images: optional(
+    closed<ImageShape>({
+      image: anything,
+      patch: anything,
+      channels: anything,
+      classes: number(wholeNumber(1, MOST_CLASSES)),
+      names: optional(list(text)),
+    }),
+  ),
 });
 
 /** The configuration of a new model. `name` is for messages. Errors: HoldfastError for a shape that makes no model. */
 export function configOfShape(shape: ShapeOptions = {}, name = 'this shape'): ModelConfig {
-  check(object({}), shape, name);
+  check(shapeNames, shape, name);
   const { family, ...sizes } = { ...DEFAULT_SHAPE, ...shape };
   check(shapeSchema, { family, ...sizes }, name);
   const fields = FAMILIES[family].fromShape({ ...sizes, kvHeads: sizes.kvHeads ?? sizes.heads });

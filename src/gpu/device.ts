@@ -6,7 +6,7 @@ import { checkHost } from '../runtime/check-host.ts';
 import type { CopyBytes, GPUSource, Host } from '../runtime/host.ts';
 import { having } from '../util/arguments.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
-import { check, object, optional, text } from '../util/json.ts';
+import { check, closed, optional, text } from '../util/json.ts';
 import { Allocator } from './allocator.ts';
 import { GPUBufferUsage, GPUMapMode, isOutOfMemory } from './constants.ts';
 import { mapBuffer } from './mapping.ts';
@@ -73,7 +73,7 @@ export interface DeviceOptions {
   adapter?: string;
 }
 
-const deviceOptions = object({ adapter: optional(text) });
+const deviceOptions = closed<DeviceOptions>({ adapter: optional(text) });
 
 /** Opens the adapter that the options choose. Errors: HoldfastError listing what there is. */
 export async function openDevice(host: Host, options: DeviceOptions = {}): Promise<Device> {

@@ -23,7 +23,7 @@ import { matmul } from '../kernels/matmul.ts';
 import type { MatmulProblem } from '../kernels/matmul-problem.ts';
 import { withoutUndefined } from '../util/arguments.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
-import { check, list, object, optional, show, text, truth } from '../util/json.ts';
+import { anything, check, closed, list, optional, show, text, truth } from '../util/json.ts';
 import { checkSource, collect, restricted, type TensorSource } from '../values/tensor-source.ts';
 import { BatchInputs } from './inputs.ts';
 import { checkModel, lookup, type Model, type Parameter, parameterTensors, type Weights } from './model.ts';
@@ -124,8 +124,11 @@ export const loadedNames = ({ linears, saved }: AdapterInfo): ReadonlyMap<string
   ]);
 
 /** What `targetsIn` does not see; the numbers it names itself. */
-const loraOptions = object({
+const loraOptions = closed<LoraOptions>({
+  rank: anything,
+  alpha: anything,
   targets: optional(list(text)),
+  dropout: anything,
   rslora: optional(truth),
   modulesToSave: optional(list(text)),
 });

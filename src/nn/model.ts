@@ -12,8 +12,9 @@ import { STORED_BLOCKS, type StoredElement } from '../kernels/stored.ts';
 import { MOMENT_DTYPES, type MomentDtype, TRAINING_DTYPES, type TrainingDtype } from '../memory/layout/kinds.ts';
 import { rowStep } from '../memory/layout/layout.ts';
 import { callable, having } from '../util/arguments.ts';
-import { assert } from '../util/errors.ts';
+import { assert, firstFew, HoldfastError } from '../util/errors.ts';
 import { check, oneOf } from '../util/json.ts';
+import { checkSource, type TensorSource } from '../values/tensor-source.ts';
 import { BatchInputs, type InputSpec, type ModelInputs } from './inputs.ts';
 import type { Features, Objective } from './objective.ts';
 
@@ -87,6 +88,15 @@ const anyModel = having<Model>('a model, as makeModel gives', 'parameters');
 
 /** Errors: HoldfastError for what is no model. */
 export const checkModel = (model: Model): void => void check(anyModel, model, 'model');
+
+/** Errors: HoldfastError naming parameters of the model that are not among `weights`. */
+export function checkComplete({ parameters }: Pick<Model, 'parameters'>, weights: TensorSource): void {
+  checkSource(weights, 'weights');
+  const given = new Set(weights.names);
+  const missing = parameters.map(({ name }) => name).filter((name) => !given.has(name));
+  if (missing.length > 0)
+    throw new HoldfastError(`the weights have no ${firstFew(missing)}; give every parameter of the model`);
+}
 
 /** The parameter tensors by name. */
 export type Weights = (name: string) => Tensor;

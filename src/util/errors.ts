@@ -7,7 +7,7 @@ export class HoldfastError extends Error {
   override name = 'HoldfastError';
 }
 
-/** The end of a work that was asked to end: no failure. */
+/** The end of a work that was asked to end, by a signal: no failure. */
 export class Stopped extends HoldfastError {}
 
 export function assert(condition: unknown, message: string): asserts condition {
@@ -55,6 +55,24 @@ const FEW = 5;
 /** Names in a message: the first few of them. */
 export const firstFew = (names: readonly string[]): string =>
   [...names.slice(0, FEW).map(shortened), ...(names.length > FEW ? ['...'] : [])].join(', ');
+
+/** Names that a message lists beside one that is not among them, at most. */
+const MOST_LISTED = 6;
+
+/** For a message about a name that is none of these: the names that begin and end most like it. */
+export function namesLike(name: string, names: Iterable<string>): string {
+  const common = (one: string, other: string): number => {
+    let length = 0;
+    while (length < one.length && one[length] === other[length]) length++;
+    return length;
+  };
+  const reversed = (text: string) => [...text].reverse().join('');
+  const alike = (other: string) => common(other, name) + common(reversed(other), reversed(name));
+  const all = [...names].toSorted((a, b) => alike(b) - alike(a));
+  const rest = all.length - MOST_LISTED;
+  const listed = all.slice(0, MOST_LISTED).map(shortened).join(', ');
+  return `there ${listed ? `are ${listed}` : 'is none'}${rest > 0 ? ` and ${rest} more` : ''}`;
+}
 
 /** What `work` makes, or undefined where it is refused: a HoldfastError. Other errors are thrown on. */
 export function unlessRefused<T>(work: () => T): T | undefined {

@@ -5,7 +5,7 @@
 // schema does not know are left out: what changes the meaning of a format changes its name ("holdfast 1").
 
 import * as v from 'valibot';
-import { HoldfastError, messageOf, oneLine, shortened } from './errors.ts';
+import { HoldfastError, messageOf, namesLike, oneLine, shortened } from './errors.ts';
 import { describeRange, inRange, type Range } from './range.ts';
 
 export type Schema<T> = v.GenericSchema<unknown, T>;
@@ -74,6 +74,29 @@ export const object = <const E extends v.ObjectEntries>(entries: E) =>
     v.object(entries, ({ path }) => allowedBy(entries[path?.at(-1)?.key as string])),
   );
 
+/** What is looked into elsewhere. */
+export const anything: Schema<unknown> = optional(v.unknown());
+
+/** What a name that is none is told by, among the other issues. */
+const NO_SUCH_OPTION = 'raw_check';
+
+/**
+ * Options, every one by its name. Another name that something is given by is refused: one that is misspelt would be as if
+ * nothing were said.
+ */
+export const closed = <T extends object>(entries: { readonly [K in keyof T]-?: Schema<unknown> }): Schema<T> =>
+  v.pipe(
+    fields,
+    v.rawCheck(({ dataset, addIssue }) => {
+      if (!dataset.typed) return;
+      const isNone = (name: string) => !Object.hasOwn(entries, name) && dataset.value[name] !== undefined;
+      const name = Object.keys(dataset.value).find(isNone);
+      if (name !== undefined)
+        addIssue({ message: `no option ${shortened(name)}; ${namesLike(name, Object.keys(entries))}` });
+    }),
+    object(entries as v.ObjectEntries),
+  ) as unknown as Schema<T>;
+
 function allowedBy(schema: object | undefined): string {
   if (!schema) return 'there';
   if ('pipe' in schema) return allowedBy((schema.pipe as object[])[0]);
@@ -95,13 +118,14 @@ export function parseJSON(bytes: Uint8Array, name: string, fix: string): unknown
 export function check<T>(schema: Schema<T>, value: unknown, name: string): T {
   const found = v.safeParse(schema, value, { abortEarly: true });
   if (found.success) return found.output;
-  const [{ path, input, message }] = found.issues;
+  const [{ path, input, message, type }] = found.issues;
   const field = (path ?? []).reduce(
     (all, { key }) => (typeof key === 'number' ? `${all}[${key}]` : all === '' ? String(key) : `${all}.${String(key)}`),
     '',
   );
+  const where = `${name}${field === '' ? '' : `: ${shortened(field)}`}`;
   throw new HoldfastError(
-    `${name}${field === '' ? '' : `: ${shortened(field)}`} is ${show(input)}; it must be ${message}`,
+    type === NO_SUCH_OPTION ? `${where}: ${message}` : `${where} is ${show(input)}; it must be ${message}`,
   );
 }
 

@@ -5,7 +5,7 @@
 // the next one is taken: then the maker may use the memory again.
 
 import { checkWholeNumber, floats, having, mapByName } from '../util/arguments.ts';
-import { HoldfastError, shortened } from '../util/errors.ts';
+import { HoldfastError, namesLike, shortened } from '../util/errors.ts';
 import { check } from '../util/json.ts';
 import { bytesPerElement, CODECS, type NarrowElement, type StoredElement } from './stored-elements.ts';
 
@@ -88,24 +88,9 @@ export const watched = (
   },
 });
 
-/** Names that a message lists, at most. */
-const MOST_LISTED = 6;
-
-/** The error of a tensor that is asked for where there is none of its name: the names that begin most like it. */
-export function noTensor(holder: string, given: string, names: Iterable<string>): HoldfastError {
-  const name = String(given);
-  const alike = (other: string): number => {
-    let length = 0;
-    while (length < other.length && other[length] === name[length]) length++;
-    return length;
-  };
-  const all = [...names].toSorted((a, b) => alike(b) - alike(a));
-  const rest = all.length - MOST_LISTED;
-  const listed = all.slice(0, MOST_LISTED).map(shortened).join(', ');
-  return new HoldfastError(
-    `no tensor ${shortened(name)} in ${holder}; there ${listed ? `are ${listed}` : 'is none'}${rest > 0 ? ` and ${rest} more` : ''}`,
-  );
-}
+/** The error of a tensor that is asked for where there is none of its name. */
+export const noTensor = (holder: string, given: string, names: Iterable<string>): HoldfastError =>
+  new HoldfastError(`no tensor ${shortened(String(given))} in ${holder}; ${namesLike(String(given), names)}`);
 
 /** Values by tensor name, in memory: small models, reference cases, tests. */
 export type Values = Map<string, Float32Array<ArrayBuffer>>;

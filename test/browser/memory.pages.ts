@@ -3,7 +3,7 @@
 
 import type { Browser, BrowserContext, Page } from 'playwright';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { planRun } from '../../src/browser/estimate.ts';
+import { planHere } from '../../src/browser/estimate.ts';
 import type { Estimate, MemorySettings, RunEvent, RunSettings, StepPicture } from '../../src/browser/index.ts';
 import { typicalRates } from '../../src/engine/compile/rates.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
@@ -73,7 +73,7 @@ test('a plan has the figures that Node has of the same run, and those of the est
     [SETTINGS, memory] as const,
   );
   const { step, ...figures } = plan;
-  expect(figures).toEqual((await planRun(SETTINGS, memory, { ...DEFAULT_LIMITS, rates: typicalRates(true) })).plan);
+  expect(figures).toEqual((await planHere(SETTINGS, memory, { ...DEFAULT_LIMITS, rates: typicalRates(true) })).plan);
   // The first run of its shape was not within a budget.
   expect(step).toMatchObject({ from: 'probe', seconds: expect.any(Number) });
   expect({ smallest, unlimited, peak: fit?.peak }).toEqual({

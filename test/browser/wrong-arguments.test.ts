@@ -11,7 +11,7 @@ import {
 } from '../../src/browser/index.ts';
 import { TrainerService } from '../../src/browser/service.ts';
 import { openBrowserHost } from '../../src/runtime/browser.ts';
-import { type Call, mistakesOf } from '../wrong-arguments.ts';
+import { type Call, mistakesOf, strangersTaken } from '../wrong-arguments.ts';
 
 const trainer = await TrainerService.open(await openBrowserHost());
 /** Other files find nothing of it: they share the site. */
@@ -157,11 +157,16 @@ const CALLS: Readonly<Record<string, Call>> = {
   weightsOf: { args: [id], call: (given) => trainer.weightsOf(given) },
 };
 
-test('a method of the trainer refuses a wrong argument in one line, or takes it', async () => {
+/** Data, not options. */
+const HOLDS_MORE =
+  /\.(?:config|tokenizer)$|^(?:chat, message|classify|(?:estimate|plan), argument 2)|, (?:file|images),/;
+
+test('a method of the trainer refuses a wrong argument in one line, or takes it, and an option that there is not', async () => {
   const named = new Set(Object.keys(CALLS).map((name) => name.replace(/,.*$/, '')));
   const methods = Object.getOwnPropertyNames(TrainerService.prototype);
   expect(methods.filter((name) => !named.has(name) && !['constructor', 'close'].includes(name))).toEqual([]);
   expect(await mistakesOf(CALLS)).toEqual([]);
+  expect((await strangersTaken(CALLS)).filter((what) => !HOLDS_MORE.test(what))).toEqual([]);
   // It works still.
   expect(await trainer.sample(id, { prompt: 'a', tokens: 2 })).toEqual(expect.any(String));
 });

@@ -4,9 +4,14 @@
 import { beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { type BatchArray, evenWindows, RandomWindows } from '../../src/data/batches.ts';
 import { loadWeights } from '../../src/formats/checkpoint.ts';
+import { configOfShape } from '../../src/formats/shape.ts';
 import type { Device } from '../../src/gpu/device.ts';
+import { makeModel } from '../../src/nn/index.ts';
 import { initialWeights } from '../../src/nn/initialise.ts';
+import { withLora } from '../../src/nn/lora.ts';
+import type { Model } from '../../src/nn/model.ts';
 import { BatchGenerator } from '../../src/train/inference/batch-generator.ts';
+import { Classifier } from '../../src/train/inference/classifier.ts';
 import { Generator } from '../../src/train/inference/generator.ts';
 import type { SamplingOptions } from '../../src/train/inference/sampling.ts';
 import { Evaluator } from '../../src/train/step/evaluator.ts';
@@ -21,6 +26,7 @@ import { testDevice } from '../harness.ts';
 import { CHECKPOINT, savedRun } from '../saved-run.ts';
 import { batchesOf, leastBudget, SMALLEST, type Work, write } from './runs.ts';
 
+const IMAGES = { image: 4, patch: 2, channels: 3, classes: 3 };
 const work: Work = { model: SMALLEST, batch: 2, seq: 8, accumulate: 2, steps: 1, between: true };
 
 let device: Device;
@@ -268,12 +274,48 @@ describe('what is asked for is none', () => {
       await expectMistake(() => trainer.setBudget(Number.NaN), /^the memory options: gpu is NaN; it must be/);
       await expectMistake(() => trainer.setBudget(-1), /^the memory options: gpu is -1; it must be/);
       await expectMistake(() => trainer.setBudget(0), /^0 B of GPU memory are too little: .* needs \d+ bytes/);
+      const set = trainer.setBudget as (given: unknown) => Promise<void>;
+      for (const none of ['auto', undefined, '5'])
+        await expectMistake(() => set.call(trainer, none), /^the GPU budget is .*; it must be a number of bytes$/);
       expect(trainer.session.memory.gpu).toBe(gpu);
     } finally {
       await trainer.destroy();
       vi.restoreAllMocks();
     }
   });
+});
+
+test('a budget of a trainer that has none: as much as can be had was enough for everything', async () => {
+  const { batch, seq, model } = work;
+  const schedule = { decay: 'constant', peak: 1e-3, min: 0, warmup: 0, steps: 9 } as const;
+  const trainer = await Trainer.create(device, model, { batch, seq, schedule, memory: { gpu: 'auto' } });
+  try {
+    await expectMistake(
+      () => trainer.setBudget(1e8),
+      /has no GPU budget, nor had one of 'auto' .* give it one in bytes/,
+    );
+  } finally {
+    await trainer.destroy();
+    vi.restoreAllMocks();
+  }
+});
+
+test('weights that are not all there are refused by what evaluates, writes and tells classes as it opens', async () => {
+  const { batch, seq, model } = work;
+  const lacking = async (whole: Model) =>
+    sourceOf(new Map([...(await collect(initialWeights(whole, 3)))].filter(([name]) => !name.endsWith('.bias'))));
+  const weights = await lacking(model);
+  const says = /^the weights have no h\.0\.ln_1\.bias, .*, \.\.\.; give every parameter of the model$/;
+  await expectMistake(() => Evaluator.open(device, model, weights, { batch, seq }), says);
+  await expectMistake(() => Generator.open(device, model, weights), says);
+  await expectMistake(() => BatchGenerator.open(device, model, weights, { batch: 2 }), says);
+  const seer = makeModel(configOfShape({ family: 'vit', layers: 1, width: 16, heads: 2, images: IMAGES }));
+  const ofSeer = await lacking(seer);
+  await expectMistake(() => Classifier.open(device, seer, ofSeer), /^the weights have no .*\.bias, .*; give every/);
+  // What is frozen has an adapter, of which a model's file knows nothing.
+  const whole = initialWeights(model, 3);
+  const low = withLora(model, { rank: 2 });
+  await expectMistake(() => Evaluator.open(device, low, whole, { batch, seq }), /^the weights have no .*lora_A/);
 });
 
 test('a tensor that is read by another name than it has', async () => {

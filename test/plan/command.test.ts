@@ -2,7 +2,7 @@
 
 import { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
-import { estimateRun, planRun } from '../../src/browser/estimate.ts';
+import { estimateRun, planHere } from '../../src/browser/estimate.ts';
 import { planCommand } from '../../src/cli/plan.ts';
 import { FAMILY_NAMES } from '../../src/formats/families/index.ts';
 import { configOfShape } from '../../src/formats/shape.ts';
@@ -165,7 +165,7 @@ describe('holdfast plan', () => {
         tiers,
         links,
         flops,
-      } = (await planRun({ ...settings, ...changes }, memory)).plan;
+      } = (await planHere({ ...settings, ...changes }, memory)).plan;
       const of = `${given} ${args}`;
       expect(said, of).toMatchObject({
         comfortableBudget: comfortable,
@@ -182,7 +182,7 @@ describe('holdfast plan', () => {
     }
     const host = { gpu: 6e5, host: 1e5 };
     const tooLittle = 'lie below the GPU, and there are 100 KB of host memory';
-    await expect(planRun(settings, host)).rejects.toThrow(tooLittle);
+    await expect(planHere(settings, host)).rejects.toThrow(tooLittle);
     expect(estimateRun(settings, host).problem).toContain(tooLittle);
   });
 

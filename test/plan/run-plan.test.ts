@@ -7,6 +7,7 @@ import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { loadSolver } from '../../src/memory/plan/bound.ts';
 import { COMFORT } from '../../src/train/plan/comfortable.ts';
 import { simulatedSeconds } from '../../src/train/plan/simulated-seconds.ts';
+import { planRun } from '../../src/train/run/plan-run.ts';
 import {
   DATA_KINDS,
   type PlannedMemory,
@@ -15,6 +16,7 @@ import {
   type TierPlan,
 } from '../../src/train/run/run-plan.ts';
 import { defaultSettings } from '../../src/train/run/run-settings.ts';
+import { expectMistake } from '../expect-mistake.ts';
 
 const highs = await loadSolver();
 const settings = defaultSettings({ sampleTokens: 0 });
@@ -29,6 +31,27 @@ function planned(memory: PlannedMemory, changes: Partial<typeof settings> = {}) 
 }
 
 const sum = (figures: TierPlan) => DATA_KINDS.reduce((all, kind) => all + figures[kind], 0);
+
+test('a program has the same figures by one call, and what cannot be planned is refused', async () => {
+  const memory = { gpu: 2e6, host: 1e6, disk: 6e6, activations: 'offload' } as const;
+  expect(await planRun(settings, { memory })).toEqual(planned(memory).plan);
+  expect(await planRun(settings)).toEqual(planned({}).plan);
+  // What a device moves says which budget is comfortable.
+  const rates = { ...limits.rates, upBytes: 1e6, downBytes: 1e6 };
+  expect((await planRun(settings, { memory, rates })).comfortable).not.toBe(planned(memory).plan.comfortable);
+  const plan = planRun as (given: unknown, options: unknown) => Promise<unknown>;
+  await expectMistake(
+    () => plan(settings, { memory: { gpus: 2e6 } }),
+    /^the options of a plan: memory: no option gpus; /,
+  );
+  await expectMistake(() => plan(settings, { memory: { gpu: 'auto' } }), /memory\.gpu is "auto"; it must be a number/);
+  await expectMistake(() => plan(settings, { memory: { policy: 'lry' } }), /policy is "lry"; it must be one of/);
+  await expectMistake(
+    () => plan(settings, { memory: { gpu: 1e4 } }),
+    /^10.0 KB of GPU memory are too little: \d+ bytes .* is the smallest/,
+  );
+  await expectMistake(() => plan({ ...settings, minLr: 1 }, {}), /^minimum learning rate 1: /);
+});
 
 describe('by tier and kind', () => {
   test('without a budget all is on the GPU, to the byte, and nothing moves', () => {

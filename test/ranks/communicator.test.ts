@@ -6,6 +6,7 @@ import { expect, it } from 'vitest';
 import { Communicator, type OwnedPart, type RankWait } from '../../src/engine/ranks/communicator.ts';
 import { answering, makeRanks } from '../../src/engine/ranks/ranks.ts';
 import { at } from '../../src/util/at.ts';
+import { expectMistake } from '../expect-mistake.ts';
 import { EVERY_CASE } from '../host.ts';
 import { inProcess } from './in-process.ts';
 
@@ -151,4 +152,25 @@ it('tells which rank it answers until, when its own work is done', async () => {
   const nothing = () => Promise.reject(new Error('nothing is asked for'));
   await Promise.all(ranks.map((each, rank) => answering(each, nothing, at(work, rank))));
   expect(saw()).toBe(true);
+});
+
+it('ranks that are no grid of the shape that is asked for, or are asked for by another name, are refused', async () => {
+  const [messages] = inProcess(6);
+  const make = makeRanks as (...given: unknown[]) => unknown;
+  await expectMistake(
+    () => make(messages, { stage: 2, tensor: 4 }),
+    /^6 ranks are no grid of 4 x 1; start a multiple of 4$/,
+  );
+  await expectMistake(
+    () => make(messages, { stage: 4 }),
+    /^the options of ranks: stage is 4; it must be one of 0, 1, 2, 3$/,
+  );
+  await expectMistake(
+    () => make(messages, { stage: 0, tensors: 2 }),
+    /^the options of ranks: no option tensors; there are tensor, /,
+  );
+  await expectMistake(
+    () => make(undefined, { stage: 0 }),
+    /^messages is missing; it must be messages, as host.joinRanks gives$/,
+  );
 });

@@ -6,7 +6,7 @@ import { resumedRecord } from '../../src/browser/run-records.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import type { BrowserHost } from '../../src/runtime/browser.ts';
 import { trainRun } from '../../src/train/run/run.ts';
-import { defaultSettings, type RunSettings } from '../../src/train/run/run-settings.ts';
+import { defaultSettings, keptSettings, type RunSettings } from '../../src/train/run/run-settings.ts';
 import { expectMistake } from '../expect-mistake.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { RUN, SETTINGS, STEPS, savedRun } from '../saved-run.ts';
@@ -33,12 +33,33 @@ test.each<[object, RegExp]>([
   [{ tokenizer: { kind: 'foo' } }, /^the settings: tokenizer.kind is "foo"; it must be one of "byte", "huggingface"$/],
   [{ lora: { rank: 0 }, from: 'model' }, /^the settings: lora.rank is 0; it must be/],
   [{ config: { model_type: 'foo' } }, /^the settings: config: model_type is "foo"; supported: "gpt2", /],
+  [{ earlyStopingPatience: 2 }, /^the settings: no option earlyStopingPatience; there are earlyStoppingPatience, /],
+  [{ lora: { rank: 2, base: 'x' }, from: 'model' }, /^the settings: lora: no option base; there are baseDtype, /],
   [{ config: undefined }, /^the settings: config: is missing, not an object/],
 ])('are refused by name: %j', async (changes, says) => {
   const files = new MemoryFiles({});
   const settings = { ...defaultSettings(), ...changes } as RunSettings;
   await expectMistake(() => trainRun(memoryHost(files), none, settings, 'run'), says);
   expect(await files.stat('run')).toBeUndefined();
+});
+
+test.each<[object, RegExp]>([
+  [{ until: Number.NaN }, /^the options of a run: until is NaN; it must be a whole number, 1 or more$/],
+  [{ until: -5 }, /^the options of a run: until is -5; it must be/],
+  [{ until: '5' }, /^the options of a run: until is "5"; it must be/],
+  [{ resume: 'yes' }, /^the options of a run: resume is "yes"; it must be true or false$/],
+  [{ untill: 5 }, /^the options of a run: no option untill; there are until, /],
+  [{ memory: { gpus: 1e6 } }, /^the memory options: no option gpus; there are gpu, /],
+  [{ memory: { gpu: -1 } }, /^the memory options: gpu is -1; it must be/],
+])('and so are options: %j', async (options, says) => {
+  const files = new MemoryFiles({});
+  await expectMistake(() => trainRun(memoryHost(files), none, defaultSettings(), 'run', options), says);
+  expect(await files.stat('run')).toBeUndefined();
+});
+
+test('what another version knows is no mistake in settings that were kept', () => {
+  const settings = defaultSettings();
+  expect(keptSettings({ ...settings, later: 1 })).toEqual(settings);
 });
 
 test('and so are those that are missing, and a run without a folder', async () => {

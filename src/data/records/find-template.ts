@@ -10,7 +10,7 @@ import { type FolderReader, join } from '../../runtime/host.ts';
 import { MOST_SETTINGS_BYTES, readWhole } from '../../runtime/read-whole.ts';
 import { mapByName } from '../../util/arguments.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import { check, isObject, list, object, optional, parseJSON, show, text } from '../../util/json.ts';
+import { check, closed, isObject, list, object, optional, parseJSON, show, text } from '../../util/json.ts';
 import { BUILT_IN_TEMPLATES, type ChatTemplate } from './chat-template.ts';
 
 const CONFIG_FILE = 'tokenizer_config.json';
@@ -32,8 +32,10 @@ export interface TemplateSources {
   readonly date: string;
 }
 
-const templateSources = object({
-  ...{ name: optional(text), model: optional(text), date: text },
+const templateSources = closed<TemplateSources>({
+  name: optional(text),
+  model: optional(text),
+  date: text,
   tokenizer: optional(object({ path: text, contents: mapByName })),
 });
 

@@ -3,14 +3,18 @@
 
 import type { GridPlace } from '../../graph/grid-place.ts';
 import type { Messages } from '../../runtime/host.ts';
+import { callable, having } from '../../util/arguments.ts';
 import { at } from '../../util/at.ts';
-import { assert } from '../../util/errors.ts';
+import { HoldfastError } from '../../util/errors.ts';
+import { check, closed, number, object, oneOf, optional, truth } from '../../util/json.ts';
+import { realNumber, wholeNumber } from '../../util/range.ts';
 import { Communicator, type RankWait, type Watchdog } from './communicator.ts';
 import { between, type ExchangeAxis, type GridPlaces, type GridShape, gridPlacesOf, membersOf } from './grid.ts';
-import type { Sharding, ZeroStage } from './sharding.ts';
+import { type Sharding, ZERO_STAGES, type ZeroStage } from './sharding.ts';
 
 /** Several processes that train one model together: this one among all, and how it talks to the others. */
 export interface Ranks extends GridPlace {
+  /** Its place along each axis. */
   readonly grid: GridPlaces;
   /** How the ranks along the data axis share what they all have. */
   readonly sharding: Sharding;
@@ -20,29 +24,50 @@ export interface Ranks extends GridPlace {
   readonly step: Readonly<Record<ExchangeAxis, Communicator>>;
   /** For what a run decides: all ranks ask the same in the same order. */
   readonly control: Communicator;
-  /** For values that only their owner has: what is asked for, and what comes. */
+  /** For values that only their owner has: what is asked for. */
   readonly questions: Communicator;
+  /** For the same: what comes. */
   readonly state: Communicator;
   /** These ranks in another grid. */
   inGrid(shape: GridShape): Ranks;
 }
 
-/** The ranks of its shape divide the number of all. */
+/** How ranks are made: those of its shape divide the number of all. */
 export interface RankOptions extends GridShape {
   /** What ranks along the data axis shard. */
   readonly stage: ZeroStage;
-  /** @default false */
+  /** Whether ranks that share layers each have some of the rows between them. @default false */
   readonly sequenceParallel?: boolean | undefined;
+  /** Told of waits that are long. @default nothing is */
   readonly watchdog?: Watchdog | undefined;
 }
 
-export function makeRanks(
-  messages: Messages,
-  { stage, watchdog, sequenceParallel = false, ...shape }: RankOptions,
-): Ranks {
+const messagesOfRanks = having<Messages>('messages, as host.joinRanks gives', 'send', 'receive');
+const share = optional(number(wholeNumber(1)));
+const rankOptions = closed<RankOptions>({
+  tensor: share,
+  pipeline: share,
+  stage: oneOf(ZERO_STAGES),
+  sequenceParallel: optional(truth),
+  watchdog: optional(object({ patience: number(realNumber(0)), tell: callable })),
+});
+
+/**
+ * The ranks of a job, as this process has them: `messages` are those of `host.joinRanks`. All processes make theirs alike. Errors:
+ * HoldfastError for a grid that so many ranks are not.
+ */
+export function makeRanks(messages: Messages, options: RankOptions): Ranks {
+  check(messagesOfRanks, messages, 'messages');
+  check(rankOptions, options, 'the options of ranks');
+  const { stage, watchdog, sequenceParallel = false, ...shape } = options;
   const { rank, size } = messages;
   const grid = gridPlacesOf(messages, shape);
-  assert(Number.isInteger(grid.data.size), `${size} ranks are no grid of ${grid.tensor.size} x ${grid.pipeline.size}`);
+  if (!Number.isInteger(grid.data.size)) {
+    const each = grid.tensor.size * grid.pipeline.size;
+    throw new HoldfastError(
+      `${size} ranks are no grid of ${grid.tensor.size} x ${grid.pipeline.size}; start a multiple of ${each}`,
+    );
+  }
   const along = (axis: ExchangeAxis): Communicator => {
     const members = membersOf(grid, axis);
     const named = watchdog && {

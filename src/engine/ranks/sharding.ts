@@ -18,6 +18,7 @@ import type { OwnedPart } from './communicator.ts';
 
 /** 0: nothing is sharded; 1: moments; 2: gradients, too, as soon as they are complete; 3: parameters, too, frozen ones among them, but while they are used. */
 export const ZERO_STAGES = [0, 1, 2, 3] as const;
+/** See ZERO_STAGES. */
 export type ZeroStage = (typeof ZERO_STAGES)[number];
 
 /** The place of this process among those that train one model together. */

@@ -10,7 +10,7 @@ import { roomOf } from '../../memory/tiers/shares.ts';
 import { leastHostChunks } from '../../memory/tiers/tier-limits.ts';
 import type { BlockFile } from '../../runtime/host.ts';
 import { callable } from '../../util/arguments.ts';
-import { check, number, object, oneOf, optional, truth } from '../../util/json.ts';
+import { check, closed, number, object, oneOf, optional, truth } from '../../util/json.ts';
 import { realNumber } from '../../util/range.ts';
 import { fitMemory } from '../compile/fit.ts';
 import type { Fit } from '../compile/fitted.ts';
@@ -24,7 +24,7 @@ import { probeMemory } from './probe.ts';
 /** Budgets, tiers and policy: where model data lies. No result depends on them. */
 export interface MemoryOptions {
   /**
-   * Bytes of GPU memory, for everything; `auto`: as much as can be had. Absent: all model data stays on the GPU, as
+   * Bytes of GPU memory, for everything; `auto`: as much as can be had, and no budget where all has room. Absent: all model data stays on the GPU, as
    * long as there is memory for it.
    */
   readonly gpu?: number | 'auto';
@@ -68,12 +68,14 @@ export interface MemoryOptions {
 }
 
 const bytes = optional(number(realNumber(0, Number.MAX_VALUE)));
-const memoryOptions = object({
-  ...{ gpu: bytes, host: bytes, disk: optional(object({ open: callable, limit: bytes })) },
-  prefetch: optional(truth),
+const memoryOptions = closed<MemoryOptions>({
+  gpu: bytes,
   activations: optional(oneOf([...ACTIVATION_MODES, 'auto'])),
   accumulateOrder: optional(oneOf([...ACCUMULATE_ORDERS, 'auto'])),
+  host: bytes,
+  disk: optional(closed<NonNullable<MemoryOptions['disk']>>({ open: callable, limit: bytes })),
   policy: optional(oneOf(['planned', ...(Object.keys(ORDERS) as (keyof typeof ORDERS)[])])),
+  prefetch: optional(truth),
   recovery: optional(oneOf(['step', 'checkpoint'])),
   rates: optional(ratesSchema),
   adapts: optional(truth),

@@ -14,6 +14,7 @@ import type { Below } from '../../memory/tiers/below.ts';
 import type { Threads } from '../../runtime/host.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { assert, finishing, HoldfastError, messageOf } from '../../util/errors.ts';
+import { show } from '../../util/json.ts';
 import type { KernelChoices } from '../compile/choices.ts';
 import type { Fit } from '../compile/fitted.ts';
 import type { Pass, Passes } from '../compile/pass.ts';
@@ -277,6 +278,8 @@ export class Session<P extends Passes = Passes> {
    * on as before, or within as much as can be had, and the error says so. Where that is too little, the session is over.
    */
   async setBudget(budget: number): Promise<void> {
+    if (typeof budget !== 'number')
+      throw new HoldfastError(`the GPU budget is ${show(budget)}; it must be a number of bytes`);
     checkMemory({ gpu: budget });
     let tried: Device | undefined;
     return this.runWithRetry(`a change of the GPU budget to ${formatBytes(budget)}`, async () => {

@@ -12,7 +12,7 @@ import { type Files, join } from '../../runtime/host.ts';
 import { readJSON } from '../../runtime/read-whole.ts';
 import { checkWholeNumber, having, mapByName } from '../../util/arguments.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
-import { check, object, optional, parsed, text } from '../../util/json.ts';
+import { anything, check, closed, object, optional, parsed, text } from '../../util/json.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
 import { parseConfig } from '../config.ts';
 import { familyOf } from '../families/index.ts';
@@ -54,7 +54,7 @@ export interface SaveOptions {
 }
 
 const source = having<TensorSource>('a source of tensors', 'names', 'read');
-const saveOptions = object({ best: optional(text) });
+const saveOptions = closed<SaveOptions>({ best: optional(text), writers: anything });
 /** What JSON has a word for: what has none could not be read back. */
 const state = v.custom<unknown>((value) => stateOf(value) !== undefined, 'plain JSON');
 const config = parsed((json) => parseConfig(json, 'the checkpoint: config'));

@@ -60,6 +60,7 @@ export interface GGUFOptions {
 
 /** What was written. */
 export interface GGUFSummary {
+  /** Their number. */
   readonly tensors: number;
   /** Of the file. */
   readonly bytes: number;

@@ -62,10 +62,10 @@ export class BatchGenerator {
     options: BatchGeneratorOptions,
   ): Promise<BatchGenerator> {
     check(object({}), options, 'the options of a generator');
-    const { batch } = options;
+    const { batch, ...each } = options;
     if (!Number.isSafeInteger(batch) || batch < 1)
       throw new HoldfastError(`a batch of ${batch} texts: must be a whole number of texts, 1 or more`);
-    const { session, generation } = await openGeneration(device, model, weights, options, batch);
+    const { session, generation } = await openGeneration(device, model, weights, each, batch);
     return new BatchGenerator(session, model, generation, batch);
   }
 

@@ -15,11 +15,11 @@ import { logits as logitsOf } from '../../graph/operators/cross-entropy.ts';
 import { makeTensor, type Tensor } from '../../graph/program.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { BatchInputs } from '../../nn/inputs.ts';
-import { checkModel, lookup, type Model, parameterTensors } from '../../nn/model.ts';
+import { checkComplete, checkModel, lookup, type Model, parameterTensors } from '../../nn/model.ts';
 import { at } from '../../util/at.ts';
 import { finishing, HoldfastError } from '../../util/errors.ts';
-import { check, object } from '../../util/json.ts';
-import { checkSource, type TensorSource } from '../../values/tensor-source.ts';
+import { anything, check, closed } from '../../util/json.ts';
+import type { TensorSource } from '../../values/tensor-source.ts';
 
 type ClassifierPasses = { readonly classify: Pass };
 
@@ -31,13 +31,18 @@ export interface ClassifierOptions {
   readonly memory?: MemoryOptions;
 }
 
+const classifierOptions = closed<ClassifierOptions>({ choices: anything, memory: anything });
+
 /** A model whose word on one example at a time is asked for. */
 export class Classifier {
   readonly #session: Session<ClassifierPasses>;
   readonly #inputs: BatchInputs;
   readonly #logits: Tensor;
 
-  /** Errors: HoldfastError for a model that tells no classes apart, and for a budget that is none, or too small. */
+  /**
+   * Errors: HoldfastError for a model that tells no classes apart, for weights that are not all there, and for a budget that is
+   * none, or too small.
+   */
   static async open(
     device: Device,
     model: Model,
@@ -46,8 +51,8 @@ export class Classifier {
   ): Promise<Classifier> {
     checkDevice(device);
     checkModel(model);
-    checkSource(weights, 'weights');
-    check(object({}), options, 'the options of a classifier');
+    checkComplete(model, weights);
+    check(classifierOptions, options, 'the options of a classifier');
     const { choices: given, memory } = options;
     if (!model.objective.accuracy) throw new HoldfastError('the model tells no classes apart; open a Generator of it');
     const { context, classes } = model.shape;

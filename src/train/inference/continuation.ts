@@ -5,7 +5,7 @@ import { adapterInUse } from '../../nn/lora.ts';
 import type { Model } from '../../nn/model.ts';
 import { iterable } from '../../util/arguments.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import { check, object, optional, show, text } from '../../util/json.ts';
+import { anything, check, closed, optional, show, text } from '../../util/json.ts';
 import { checkRandom, type Random } from '../../util/random.ts';
 import { checkSampling, type SamplingOptions, sampleToken } from './sampling.ts';
 
@@ -24,7 +24,9 @@ export interface GenerationOptions {
   readonly adapter?: string | undefined;
 }
 
-const generationOptions = object({ adapter: optional(text) });
+const generationOptions = closed<GenerationOptions>({ adapter: optional(text) });
+
+const samplingNames = closed<SamplingOptions>({ temperature: anything, topK: anything, topP: anything });
 
 /** A text of which nothing went through the model. Errors: HoldfastError for an adapter that the model does not have. */
 export const nothingFed = (model: Model, options: GenerationOptions): TokensFed => ({
@@ -59,7 +61,7 @@ export async function* continuation(
   random: Random,
   options: GenerationOptions,
 ): AsyncGenerator<number> {
-  check(object({}), sampling, 'the sampling options');
+  check(samplingNames, sampling, 'the sampling options');
   checkSampling(sampling);
   checkRandom(random);
   if (!(typeof count === 'number' && count >= 0))

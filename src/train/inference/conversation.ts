@@ -10,10 +10,10 @@ import { endOfTurns } from '../../data/records/turns.ts';
 import { checkTokenizer, type Tokenizer } from '../../data/tokenizer.ts';
 import { having } from '../../util/arguments.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import { check, list, object, optional, text as textSchema } from '../../util/json.ts';
+import { check, closed, list, object, optional, text as textSchema } from '../../util/json.ts';
 import { checkRandom, type Random } from '../../util/random.ts';
 import type { Generator } from './generator.ts';
-import { type WritingOptions, writeText } from './writing.ts';
+import { WRITING_OPTIONS, type WritingOptions, writeText } from './writing.ts';
 
 /** How a conversation is held. */
 export interface ConversationOptions extends WritingOptions {
@@ -25,10 +25,10 @@ export interface ConversationOptions extends WritingOptions {
   readonly messages?: readonly Message[];
 }
 
-const conversationOptions = object({
+const conversationOptions = closed<ConversationOptions>({
+  ...WRITING_OPTIONS,
   template: chatTemplateSchema,
   system: optional(textSchema),
-  stop: optional(list(textSchema)),
   messages: optional(list(object({ role: textSchema, content: textSchema }))),
 });
 

@@ -6,12 +6,12 @@ import { type ChoiceRecord, KernelChoices } from '../../engine/compile/choices.t
 import type { MemoryOptions } from '../../engine/run/arrangement.ts';
 import { Session } from '../../engine/run/session.ts';
 import { checkDevice, type Device } from '../../gpu/device.ts';
-import { checkModel, type Model } from '../../nn/model.ts';
+import { checkComplete, checkModel, type Model } from '../../nn/model.ts';
 import { assert, finishing, HoldfastError } from '../../util/errors.ts';
-import { check, object } from '../../util/json.ts';
+import { anything, check, closed } from '../../util/json.ts';
 import type { Random } from '../../util/random.ts';
 import { describeRange, inRange, wholeNumber } from '../../util/range.ts';
-import { checkSource, type TensorSource } from '../../values/tensor-source.ts';
+import type { TensorSource } from '../../values/tensor-source.ts';
 import { checkPrompt, continuation, type GenerationOptions, nothingFed, type TokensFed } from './continuation.ts';
 import {
   type Generation,
@@ -36,6 +36,8 @@ export interface GeneratorOptions {
   readonly capacity?: number;
 }
 
+const generatorOptions = closed<GeneratorOptions>({ choices: anything, memory: anything, capacity: anything });
+
 /** Of all layers and texts: each is some operators of every step. */
 const MOST_CACHES = 2 ** 14;
 
@@ -49,8 +51,8 @@ export async function openGeneration(
 ): Promise<{ session: Session<GenerationPasses>; generation: Generation }> {
   checkDevice(device);
   checkModel(model);
-  checkSource(weights, 'weights');
-  check(object({}), options, 'the options of a generator');
+  checkComplete(model, weights);
+  check(generatorOptions, options, 'the options of a generator');
   const { context, layers } = model.shape;
   const { capacity = context } = options;
   if (!inRange(wholeNumber(1, context), capacity))
@@ -84,7 +86,10 @@ export class Generator {
   /** The text of which keys and values are in the cache, and the move of the session since which they are. */
   #cached: { readonly tokensFed: TokensFed; readonly epoch: number } | undefined;
 
-  /** A generator of its own, with these weights and nothing else. Errors: HoldfastError for a capacity that the model does not have, and for a budget that is none, or too small. */
+  /**
+   * A generator of its own, with these weights and nothing else. Errors: HoldfastError for weights that are not all there, for a
+   * capacity that the model does not have, and for a budget that is none, or too small.
+   */
   static async open(
     device: Device,
     model: Model,

@@ -7,7 +7,7 @@
 import { checkTokenizer, promptIds, type Tokenizer } from '../../data/tokenizer.ts';
 import { having, iterable } from '../../util/arguments.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import { check, list, object, optional, text } from '../../util/json.ts';
+import { anything, check, closed, list, optional, text } from '../../util/json.ts';
 import type { Random } from '../../util/random.ts';
 import type { GenerationOptions } from './continuation.ts';
 import type { Generator } from './generator.ts';
@@ -21,7 +21,17 @@ export interface WritingOptions extends SamplingOptions, GenerationOptions {
   readonly stop?: readonly string[];
 }
 
-const writingOptions = object({ stop: optional(list(text)) });
+/** How text is written is looked into where tokens are drawn. */
+export const WRITING_OPTIONS = {
+  tokens: anything,
+  stop: optional(list(text)),
+  temperature: anything,
+  topK: anything,
+  topP: anything,
+  adapter: anything,
+} as const satisfies Record<keyof WritingOptions, unknown>;
+
+const writingOptions = closed<WritingOptions>(WRITING_OPTIONS);
 
 /**
  * Continues `prompt`, a text or its ids, which is not repeated; an empty text is the model's BOS alone. Errors: as

@@ -23,7 +23,7 @@ import { checkFolder } from '../../runtime/check-host.ts';
 import type { Files } from '../../runtime/host.ts';
 import { callable } from '../../util/arguments.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
-import { check, namesTo, object, optional, text } from '../../util/json.ts';
+import { check, closed, namesTo, optional, text } from '../../util/json.ts';
 import { collect, joined, restricted, sourceOf, type TensorSource, type Values } from '../../values/tensor-source.ts';
 import { baseStorage } from './base-dtype.ts';
 import { settingsIn } from './saved-state.ts';
@@ -56,7 +56,7 @@ export interface ModelSources {
   readonly adapters?: Readonly<Record<string, string>>;
 }
 
-const modelSources = object({ base: optional(text), adapters: optional(namesTo(text)) });
+const modelSources = closed<ModelSources>({ base: optional(text), adapters: optional(namesTo(text)) });
 
 /**
  * Lends the model in a folder to `use`, as `withWeights` does. Adapters are read into memory. Errors: HoldfastError naming

@@ -34,15 +34,21 @@ import { type TrainingPasses, trainingWorkload } from '../step/training-workload
 import { backwardPassesIn, generates, type RunSettings } from './run-settings.ts';
 import { type StoredAs, storedModel } from './stored-model.ts';
 
-/** Where model data lies: see MemoryOptions. */
+/** Where model data is to lie: as MemoryOptions, each tier in bytes. */
 export interface PlannedMemory {
+  /** Bytes of GPU memory. @default all of it is on the GPU */
   readonly gpu?: number | undefined;
+  /** Bytes of host memory for chunks. @default no limit */
   readonly host?: number | undefined;
   /** Bytes of disk. @default there is none */
   readonly disk?: number | undefined;
+  /** See MemoryOptions. @default 'step' */
   readonly recovery?: Recovery | undefined;
+  /** See MemoryOptions. @default 'planned' */
   readonly policy?: PolicyName | undefined;
+  /** See MemoryOptions. @default 'auto' */
   readonly activations?: ActivationMode | 'auto' | undefined;
+  /** See MemoryOptions. @default 'auto' */
   readonly accumulateOrder?: AccumulateOrder | 'auto' | undefined;
 }
 

@@ -26,7 +26,9 @@ import { makeModel } from '../../nn/index.ts';
 import { withLora } from '../../nn/lora.ts';
 import { computedIn, type Model, momentsIn } from '../../nn/model.ts';
 import {
+  anything,
   check,
+  closed,
   kinds,
   list,
   number,
@@ -153,7 +155,7 @@ const LONGEST_SEQ = 1024;
 
 /** All that a run computes, with what is not among `changes` by default: a small GPT that learns within minutes. */
 export function defaultSettings(changes: Partial<RunSettings> = {}): RunSettings {
-  check(object({}), changes, 'the settings');
+  check(settingNames, changes, 'the settings');
   const { config = configOfShape(), tokenizer = DEFAULT_TOKENIZER, lr = 0.006 } = changes;
   return {
     config,
@@ -224,7 +226,7 @@ export const LORA_RANGES = {
   dropout: realNumber(0, 1 - 2 ** -20),
 } as const satisfies Partial<Record<keyof LoraSettings, Range>>;
 
-const lora: Schema<LoraSettings> = object({
+const LORA = {
   rank: number(LORA_RANGES.rank),
   alpha: number(LORA_RANGES.alpha),
   targets: list(text),
@@ -233,17 +235,17 @@ const lora: Schema<LoraSettings> = object({
   modulesToSave: optional(list(text)),
   adapter: optional(text),
   baseDtype: optional(oneOf(BASE_DTYPES)),
-});
+} satisfies Record<keyof LoraSettings, unknown>;
 
-/** What settings are as JSON; `config` says what the model's are. */
-export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
-  object({
+/** Every setting by its name; `config` says what the model's are. */
+const settingsWith = (config: Schema<ModelConfig>) =>
+  ({
     config,
     tokenizer: optional(tokenizer),
     markedWindows: optional(truth),
     from: optional(text),
     fromHub: optional(text),
-    lora: optional(lora),
+    lora: optional(object(LORA)),
     newHead: optional(truth),
     dtype: optional(oneOf(TRAINING_DTYPES)),
     optimizerState: optional(oneOf(MOMENT_DTYPES)),
@@ -266,14 +268,23 @@ export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> =>
     optimizerSplit: optional(number(realNumber(0))),
     update: optional(oneOf(UPDATES)),
     ...numbers,
-  });
+  }) satisfies Record<keyof RunSettings, unknown>;
 
-/** Settings from outside: of a page, of a program. Errors: HoldfastError naming the first that is none. */
-export const readSettings = (json: unknown): RunSettings =>
-  check(settingsBy(configIn('the settings')), json, 'the settings');
+/** What settings are in a file. */
+export const settingsBy = (config: Schema<ModelConfig>): Schema<RunSettings> => object(settingsWith(config));
 
 /** The schema of the field `config` in what errors call `name`. */
 const configIn = (name: string): Schema<ModelConfig> => parsed((json) => parseConfig(json, `${name}: config`));
+
+const given = settingsWith(configIn('the settings'));
+const givenSettings = closed<RunSettings>({ ...given, lora: optional(closed<LoraSettings>(LORA)) });
+const settingNames = closed(Object.fromEntries(Object.keys(given).map((name) => [name, anything])));
+
+/** Settings from outside: of a page, of a program. Errors: HoldfastError naming the first that is none. */
+export const readSettings = (json: unknown): RunSettings => check(givenSettings, json, 'the settings');
+
+/** Settings that were kept; what another version knows beside these is left out. Errors: as `readSettings`. */
+export const keptSettings = (json: unknown): RunSettings => check(object(given), json, 'the settings');
 
 /** Whether text is written between steps: memory is set aside for it. */
 export const generates = ({
@@ -313,9 +324,12 @@ export const backwardPassesIn = (
 /** The model that a run trains. Errors: HoldfastError for targets of a low-rank update that it does not have. */
 export function modelOf(settings: RunSettings): Model {
   const { config, lora } = settings;
-  const model = makeModel(config);
-  return momentsIn(computedIn(lora ? withLora(model, lora) : model, dtypeOf(settings)), momentDtypeIn(settings));
+  const model = lora ? adapted(makeModel(config), lora) : makeModel(config);
+  return momentsIn(computedIn(model, dtypeOf(settings)), momentDtypeIn(settings));
 }
+
+const adapted = (model: Model, { adapter: _, baseDtype: __, ...options }: LoraSettings): Model =>
+  withLora(model, options);
 
 /** How its trainer is made, memory and kernel choices apart. */
 export function trainerOptions(settings: RunSettings): TrainerOptions {

@@ -2,13 +2,15 @@
 // a checkpoint left off. It shows nothing; it tells what happens through events. Invariant: a run that was
 // stopped and resumed yields the losses and weights of one that was not, bit for bit.
 
+import { checkMemory } from '../../engine/run/arrangement.ts';
 import { LostForGood } from '../../engine/run/device-mutex.ts';
 import { checkpointsOf, loadTokenizer } from '../../formats/checkpoint.ts';
 import type { Device } from '../../gpu/device.ts';
 import { checkHost } from '../../runtime/check-host.ts';
 import type { Host } from '../../runtime/host.ts';
 import { finishing, HoldfastError, messageOf } from '../../util/errors.ts';
-import { check, object, text as textSchema } from '../../util/json.ts';
+import { anything, check, closed, list, number, object, optional, text as textSchema, truth } from '../../util/json.ts';
+import { wholeNumber } from '../../util/range.ts';
 import type { Trainer } from '../step/trainer.ts';
 import { checkSettings, checkStepsDone } from './check-settings.ts';
 import { checkAlike, runFacts, settingsOn } from './ranks.ts';
@@ -17,6 +19,21 @@ import type { RunOptions, RunSummary } from './run-events.ts';
 import { trainPart } from './run-part.ts';
 import { type RunSettings, readSettings } from './run-settings.ts';
 import { type RunText, readText, tokenizerFor } from './run-text.ts';
+
+const runOptions = closed<RunOptions>({
+  resume: optional(truth),
+  until: optional(number(wholeNumber(1))),
+  signal: optional(object({})),
+  events: optional(object({})),
+  callbacks: optional(list(object({}))),
+  memory: anything,
+  intermission: optional(object({})),
+  observer: optional(object({})),
+  tokenizer: optional(object({})),
+  claim: optional(object({})),
+  text: optional(object({})),
+  ranks: optional(object({})),
+});
 
 /** Devices that a run may lose, when it has to go back, before it has saved one step more than it had. */
 const MOST_LOSSES = 3;
@@ -35,8 +52,9 @@ export async function trainRun(
 ): Promise<RunSummary> {
   checkHost(host);
   check(object({}), device, 'device');
-  check(object({}), options, 'the options of a run');
-  const { ranks } = options;
+  check(runOptions, options, 'the options of a run');
+  const { ranks, memory } = options;
+  if (memory) checkMemory(memory);
   check(textSchema, out, 'the folder of the run');
   // What is saved beside the weights is read back by the same schema: what that refuses could never be resumed.
   const settings = settingsOn(readSettings(given), ranks?.grid);

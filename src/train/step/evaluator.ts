@@ -14,11 +14,11 @@ import { checkDevice, type Device } from '../../gpu/device.ts';
 import { withSlices } from '../../graph/activations.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { checkAdapter } from '../../nn/lora.ts';
-import { checkModel, type Model } from '../../nn/model.ts';
+import { checkComplete, checkModel, type Model } from '../../nn/model.ts';
 import { at } from '../../util/at.ts';
 import { finishing } from '../../util/errors.ts';
-import { check, object, optional, text, truth } from '../../util/json.ts';
-import { checkSource, type TensorSource } from '../../values/tensor-source.ts';
+import { anything, check, closed, optional, text, truth } from '../../util/json.ts';
+import type { TensorSource } from '../../values/tensor-source.ts';
 import { type EvaluationProgram, traceEvaluation } from './step-programs.ts';
 
 /** How a model is evaluated. */
@@ -37,7 +37,14 @@ export interface EvaluatorOptions {
   readonly memory?: MemoryOptions;
 }
 
-const evaluatorOptions = object({ packed: optional(truth), adapter: optional(text) });
+const evaluatorOptions = closed<EvaluatorOptions>({
+  batch: anything,
+  seq: anything,
+  packed: optional(truth),
+  adapter: optional(text),
+  choices: anything,
+  memory: anything,
+});
 
 type EvaluationPasses = { readonly evaluate: Pass };
 
@@ -52,8 +59,8 @@ export class Evaluator {
   readonly #program: EvaluationProgram;
 
   /**
-   * Errors: HoldfastError for sizes that are none, for a sequence longer than the model's context, for an adapter that the model does
-   * not have, and for a budget that is none, or too small.
+   * Errors: HoldfastError for weights that are not all there, for sizes that are none, for a sequence longer than the model's context,
+   * for an adapter that the model does not have, and for a budget that is none, or too small.
    */
   static async open(
     device: Device,
@@ -63,7 +70,7 @@ export class Evaluator {
   ): Promise<Evaluator> {
     checkDevice(device);
     checkModel(model);
-    checkSource(weights, 'weights');
+    checkComplete(model, weights);
     check(evaluatorOptions, options, 'the options of an evaluator');
     checkAdapter(model, options.adapter);
     const traced = traceEvaluation(model, options);

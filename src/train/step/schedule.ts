@@ -4,6 +4,7 @@
 // Steps count from 0. Invariant: the rate lies in (0, peak] through the warm-up and in [min, peak] after it.
 
 import { HoldfastError } from '../../util/errors.ts';
+import { anything, check, closed } from '../../util/json.ts';
 import { inRange, realNumber } from '../../util/range.ts';
 
 /** How the learning rate comes down after the warm-up. */
@@ -34,8 +35,19 @@ export function learningRate({ decay, peak, min, warmup, steps }: LearningRateSc
   return min + 0.5 * (peak - min) * (1 + Math.cos((Math.PI * (step - warmup)) / (steps - warmup)));
 }
 
+/** Its numbers are looked into below. */
+const scheduleNames = closed<LearningRateSchedule>({
+  decay: anything,
+  peak: anything,
+  min: anything,
+  warmup: anything,
+  steps: anything,
+});
+
 /** Errors: HoldfastError for a schedule that is not one. */
-export function checkSchedule({ decay, peak, min, warmup, steps }: LearningRateSchedule): void {
+export function checkSchedule(schedule: LearningRateSchedule): void {
+  check(scheduleNames, schedule, 'the schedule of the learning rate');
+  const { decay, peak, min, warmup, steps } = schedule;
   if (!DECAYS.includes(decay)) {
     throw new HoldfastError(`learning rate schedule "${decay}": choose one of ${DECAYS.join(', ')}`);
   }

@@ -1,6 +1,8 @@
 // Hooks of a step: what an observer is told of it while it runs.
 
 import type { Recording } from '../../engine/observe/recording.ts';
+import { callable } from '../../util/arguments.ts';
+import { closed, optional } from '../../util/json.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
 
 /** Hooks of an observer of a step while it runs. */
@@ -17,3 +19,5 @@ export interface StepHooks {
    */
   readonly recorded?: ((recording: Recording, arrived: Promise<void>) => void) | undefined;
 }
+
+export const stepHooks = closed<StepHooks>({ inspect: optional(callable), recorded: optional(callable) });

@@ -23,7 +23,7 @@ import { DeviceRecovery } from './device-recovery.ts';
 import { GradientsAside } from './gradients-aside.ts';
 import type { StepHooks } from './step-hooks.ts';
 
-/** Steps whose numbers may be under way at once. */
+/** Steps of a trainer that may be under way at once. */
 export const STEP_READS = 4;
 /** The numbers of steps, of a step control with so many. */
 export const stepReadback = (size: number): ReadbackSize => ({ bytes: size * ELEMENT_TYPES.f32, reads: STEP_READS });

@@ -14,7 +14,7 @@ import type { Model } from '../../nn/model.ts';
 import type { Threads } from '../../runtime/host.ts';
 import { withoutUndefined } from '../../util/arguments.ts';
 import { HoldfastError } from '../../util/errors.ts';
-import { check, number, object, oneOf, optional, truth } from '../../util/json.ts';
+import { anything, check, closed, number, object, oneOf, optional, truth } from '../../util/json.ts';
 import { type Range, realNumber, wholeNumber } from '../../util/range.ts';
 import { trainedTensors } from './optimizer-split.ts';
 import { checkSchedule, type LearningRateSchedule } from './schedule.ts';
@@ -50,21 +50,12 @@ export const TRAINER_RANGES = {
 /** Of a moment: at 1 it would never learn of a gradient. */
 const decay = optional(number(realNumber(0, 1 - 2 ** -24)));
 const { batch, seq, accumulate, seed, clip, weightDecay } = TRAINER_RANGES;
-const trainerOptions = object({
-  ...{ batch: number(batch), seq: number(seq), accumulate: optional(number(accumulate)), seed: optional(number(seed)) },
-  schedule: object({}),
-  optimizer: optional(
-    object({
-      ...{ beta1: decay, beta2: decay, epsilon: optional(number(realNumber(0))) },
-      ...{ weightDecay: optional(number(weightDecay)), clip: optional(number(clip)) },
-    }),
-  ),
-  optimizerDevice: optional(oneOf(OPTIMIZER_DEVICE_CHOICES)),
-  activationDtype: optional(oneOf(ACTIVATION_DTYPES)),
-  activationCoins: optional(object({})),
-  update: optional(oneOf(UPDATES)),
-  ...{ packed: optional(truth), generates: optional(truth) },
-  ...{ ranks: optional(object({})), threads: optional(object({})), signal: optional(object({})) },
+const optimizerOptions = closed<Partial<AdamWOptions>>({
+  beta1: decay,
+  beta2: decay,
+  epsilon: optional(number(realNumber(0))),
+  weightDecay: optional(number(weightDecay)),
+  clip: optional(number(clip)),
 });
 
 /** How a trainer trains. */
@@ -125,6 +116,27 @@ export interface TrainerOptions {
   /** Whether `generator` will write text between steps: its memory belongs to the budget. @default false */
   generates?: boolean;
 }
+
+const trainerOptions = closed<TrainerOptions>({
+  batch: number(batch),
+  seq: number(seq),
+  packed: optional(truth),
+  accumulate: optional(number(accumulate)),
+  seed: optional(number(seed)),
+  schedule: object({}),
+  optimizer: optional(optimizerOptions),
+  optimizerDevice: optional(oneOf(OPTIMIZER_DEVICE_CHOICES)),
+  optimizerSplit: anything,
+  activationDtype: optional(oneOf(ACTIVATION_DTYPES)),
+  activationCoins: optional(object({})),
+  update: optional(oneOf(UPDATES)),
+  choices: anything,
+  memory: anything,
+  ranks: optional(object({})),
+  threads: optional(object({})),
+  signal: optional(object({})),
+  generates: optional(truth),
+});
 
 /** With defaults filled in. */
 export type FullOptions = Readonly<

@@ -13,7 +13,7 @@ import { decayWords } from '../../graph/operators/optimizer.ts';
 import { keyNumbers } from '../../kernels/moments.ts';
 import { HYPER, ROUNDING, STATE } from '../../kernels/step-control.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';
-import { checkModel, type Model, optimizedOn } from '../../nn/model.ts';
+import { checkComplete, checkModel, type Model, optimizedOn } from '../../nn/model.ts';
 import { stageMap, stageOf } from '../../nn/pipeline-parallel.ts';
 import { partsOf, wholeOf } from '../../nn/tensor-parallel.ts';
 import { callable } from '../../util/arguments.ts';
@@ -28,7 +28,7 @@ import { stepPartOn } from './rank-part.ts';
 import { learningRate } from './schedule.ts';
 import { shardWriters } from './shard-writers.ts';
 import { splitOn } from './split-on.ts';
-import type { StepHooks } from './step-hooks.ts';
+import { type StepHooks, stepHooks } from './step-hooks.ts';
 import { passesIn, type StepPrograms } from './step-programs.ts';
 import { Stepper } from './stepper.ts';
 import { checkOptions, type FullOptions, filledIn, memoryOf, type TrainerOptions } from './trainer-options.ts';
@@ -152,12 +152,9 @@ export class Trainer {
     return this.session.fit.passes.step.operations.length;
   }
 
-  /** Sets every parameter. Errors: HoldfastError naming one that `source` lacks, or has in another length. */
+  /** Sets every parameter. Errors: HoldfastError naming those that `source` lacks, or one that it has in another length. */
   async setWeights(source: TensorSource): Promise<void> {
-    checkSource(source);
-    const given = new Set(source.names);
-    const missing = this.model.parameters.find(({ name }) => !given.has(name));
-    if (missing) throw new HoldfastError(`the weights have no ${missing.name}; give every parameter of the model`);
+    checkComplete(this.model, source);
     await this.#set('parameter', source);
   }
 
@@ -211,7 +208,7 @@ export class Trainer {
     const { accumulate, schedule, batch } = this.options;
     const { rank, size } = this.ranks?.grid.data ?? ALONE;
     check(list(object({})), batches, 'the batches of a step');
-    check(object({}), hooks, 'hooks');
+    check(stepHooks, hooks, 'the hooks of a step');
     if (batches.length !== accumulate * size) {
       throw new HoldfastError(
         `a step of this trainer takes ${accumulate * size} micro-batches (accumulate${size > 1 ? ' x ranks' : ''}), not ${batches.length}`,
@@ -308,12 +305,14 @@ export class Trainer {
   }
 
   /**
-   * Goes on within another GPU budget, in bytes: the same losses, more or less traffic. Only for a trainer that was
-   * made with a budget. Errors: see `Session.setBudget`.
+   * Goes on within another GPU budget, in bytes: the same losses, more or less traffic. Only for a trainer that has a budget:
+   * one that was made with `auto` has none where everything has room. Errors: see `Session.setBudget`.
    */
   async setBudget(budget: number): Promise<void> {
     if (this.session.memory.gpu === undefined) {
-      throw new HoldfastError('this trainer has no GPU budget; give it one when it is made, if only the whole memory');
+      throw new HoldfastError(
+        "this trainer has no GPU budget, nor had one of 'auto' that found room for everything; give it one in bytes when it is made, if only the whole memory",
+      );
     }
     await this.session.setBudget(budget);
   }

@@ -103,7 +103,13 @@ export function generateCommand(host: Host): Command {
           throw new HoldfastError(
             `--chat: ${dir} has no chat template; name one with --chat-template (chatml comes along)`,
           );
-        if (!flags.chat) for (const prompt of prompts) checkPrompt(tokenizer, prompt);
+        if (!flags.chat)
+          for (const [i, prompt] of prompts.entries())
+            checkPrompt(
+              tokenizer,
+              prompt,
+              flags.prompts === undefined ? '--prompt' : `${flags.prompts}: line ${i + 1}`,
+            );
         const capacity = flags.context ?? Math.min(context, MOST_CONTEXT);
         const batch = Math.min(flags.batch ?? 1, prompts.length);
         const { notApplied, ...advised } = advisedSampling(files);
@@ -186,9 +192,10 @@ async function promptsIn({ files }: Host, path: string): Promise<string[]> {
   throw new HoldfastError(`--prompts ${path}: there is no line in it; write a prompt a line`);
 }
 
-function checkPrompt(tokenizer: Tokenizer, prompt: string): void {
+/** `name`: where it comes from. */
+function checkPrompt(tokenizer: Tokenizer, prompt: string, name: string): void {
   if (promptIds(tokenizer, prompt).length > 0) return;
-  throw new HoldfastError('--prompt is empty, and no token begins a text of this model; give at least one character');
+  throw new HoldfastError(`${name} is empty, and no token begins a text of this model; give at least one character`);
 }
 
 /** The texts behind some prompts, so many of them at a time. */

@@ -93,7 +93,8 @@ export function planCommand(host: Host): Command {
       checkRead(command, isGiven);
       if (activations === true && !flags.compare)
         throw new HoldfastError('--activations: say what becomes of them, or give --compare, too');
-      if (isGiven('sampleTokens') && (hardware || activations === true)) throw new HoldfastError(SAMPLES_LEFT_OUT);
+      if (isGiven('sampleTokens') && flags.sampleTokens > 0 && (hardware || activations === true))
+        throw new HoldfastError(SAMPLES_LEFT_OUT);
       if (flags.compare && activations !== true && flags.dtype !== 'f32')
         throw new HoldfastError(
           '--dtype: policies are compared on models in f32; leave it out, or leave out --compare',

@@ -206,7 +206,7 @@ describe('refused in one line', () => {
     [['--prompts', 'prompts.txt', '--prompt', 'x'], '--prompts: is instead of --prompt'],
     [['--batch', '2'], '--batch: is of several texts; give --prompts, too'],
     [['--prompts', 'nothing.txt'], '--prompts nothing.txt: there is no line in it'],
-    [['--prompts', 'blank.txt'], '--prompt is empty, and no token begins a text of this model'],
+    [['--prompts', 'blank.txt'], 'blank.txt: line 2 is empty, and no token begins a text of this model'],
     [['--system', 'x'], '--system: is for a conversation; give --chat, too'],
     [['--chat-template', 'chatml'], '--chat-template: is for a conversation'],
     [['--chat'], '--chat: base has no chat template'],

@@ -176,7 +176,7 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
       ...(scenario.accumulate > 1 ? [`            ${describeOrder(found.order)}`] : []),
       ...advice(predictor, budgets, found, scenario, comfortable, machine, tries).map((line) => `            ${line}`),
       `  ${formatBytes(found.budget).padStart(8)}  of GPU memory${budgets.gpu === undefined ? `, with ${all} in it` : ''}${budgets.gpu === undefined && !isOnHost(scenario) ? '' : `, ${belowOf(found, budgets, predictor.machine)}`}`,
-      `  ${formatBytes(smallest).padStart(8)}  is the smallest budget that works`,
+      `  ${formatBytes(smallest).padStart(8)}  is the smallest budget that works, without samples (--sample-tokens 0)`,
       ...(tries
         ? [
             comfortable === undefined

@@ -21,13 +21,14 @@ export function describeRun(summary: RunSummary, out: string, settings: RunSetti
   const { config, task, seed, records, data } = settings;
   const prompt = task ? taskOf(task).unseen(seed, 1)[0]?.prompt : 'interface ';
   const { best, activations } = summary;
+  // Epochs are steps once the data is read: what is left of them the run knows alone.
+  const isCut =
+    summary.interrupted || (settings.epochs === undefined && !summary.stopped && summary.steps < settings.steps);
   // A run stopped before its first validation has none.
   const validated = Number.isNaN(summary.validationLoss) ? '' : `, validation ${summary.validationLoss.toFixed(4)}`;
   return [
     `${summary.interrupted ? 'stopped' : 'done'} after ${summary.steps} steps on ${summary.adapter}${summary.stopped ? ', early: validations do not get better' : ''}`,
-    Number.isFinite(summary.finalLoss)
-      ? `loss ${summary.finalLoss.toFixed(4)}${validated} nats per ${unitOf(config)}`
-      : `the last step was skipped: its loss is not finite${validated}`,
+    ...(summary.steps === 0 ? [] : [lossLine(summary, config, validated)]),
     ...(summary.accuracy === undefined ? [] : [accuracyText(summary.accuracy, settings)]),
     `${Math.round(summary.tokensPerSecond).toLocaleString('en')} tokens/s, ${summary.parameters.toLocaleString('en')} parameters, ${formatBytes(summary.peakGpuBytes)} of GPU memory, ${formatBytes(activations.arenas)} of it for activations (${aliveWords(activations)})`,
     ...(summary.memory ? memoryLines(summary.memory) : []),
@@ -37,7 +38,7 @@ export function describeRun(summary: RunSummary, out: string, settings: RunSetti
       : []),
     `checkpoint ${summary.checkpoint}, curves ${join(out, REPORT_FILE)}`,
     ...(best ? [`best validation ${best.loss.toFixed(4)} after step ${best.step}: ${best.checkpoint}`] : []),
-    ...(summary.interrupted ? [`go on:   holdfast train --resume --out ${argument(out)}`] : []),
+    ...(isCut ? [`go on:   holdfast train --resume --out ${argument(out)}`] : []),
     ...(!summary.interrupted && familyOf(config).writes && !isSynthetic(data)
       ? [
           `write:   holdfast generate ${argument(best?.checkpoint ?? out)} ${records?.template ? '--chat' : `--prompt "${prompt}"`}`,
@@ -45,6 +46,11 @@ export function describeRun(summary: RunSummary, out: string, settings: RunSetti
       : []),
   ];
 }
+
+const lossLine = ({ finalLoss }: RunSummary, config: ModelConfig, validated: string): string =>
+  Number.isFinite(finalLoss)
+    ? `loss ${finalLoss.toFixed(4)}${validated} nats per ${unitOf(config)}`
+    : `the last step was skipped: its loss is not finite${validated}`;
 
 /** What a loss is the mean over. */
 function unitOf(config: ModelConfig): string {

@@ -14,10 +14,13 @@ import { readLines } from './headless/lines.ts';
 import { joinRanks, leaveRanks } from './headless/mpi/messages.ts';
 import { cacheFolder, packageFolder } from './headless/places.ts';
 import { resumeFile } from './headless/resumed-file.ts';
-import { onInterrupt, readStandardInput, terminal } from './headless/terminal.ts';
+import { isWritten, onInterrupt, readStandardInput, terminal } from './headless/terminal.ts';
 import { threads } from './headless/threads.ts';
 import { openBlockFile } from './headless/tier-file.ts';
 import type { Host } from './host.ts';
+
+/** The exit status of a process whose output is not all there. */
+const UNWRITTEN = 1;
 
 const isDeno = 'Deno' in globalThis;
 
@@ -45,8 +48,11 @@ export function headlessHost(): Host {
     joinRanks,
     onInterrupt,
     exit(status) {
-      leaveRanks(status);
-      process.exit(status);
+      void isWritten().then((all) => {
+        const told = all || status !== 0 ? status : UNWRITTEN;
+        leaveRanks(told);
+        process.exit(told);
+      });
     },
   };
 }

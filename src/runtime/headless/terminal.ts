@@ -1,5 +1,6 @@
 // The terminal: what is written to it and typed into it, and the signals that a person or a shell sends through it.
 
+import os from 'node:os';
 import process from 'node:process';
 import { forTerminal } from '../../util/printable.ts';
 import type { Terminal } from '../host.ts';
@@ -16,28 +17,48 @@ export const terminal: Terminal = {
   warn: (text) => write(process.stderr, text),
 };
 
-/** Called when the terminal is closed or the reader of a pipe has gone. */
-let onClosed = (): void => process.exit(141);
+/** Called when nothing can be written any more: the terminal is closed, the reader of a pipe has gone, a disk is full. */
+let onClosed = (reason: NodeJS.ErrnoException): void => {
+  if (reason.code === 'EPIPE') endBy('SIGPIPE');
+};
 const watched = new Set<NodeJS.WriteStream>();
+let failed = false;
 
 /** The one door to both: what a file brings steers no terminal, whatever prints it. Where there is none, the text is as it is. */
 function write(stream: NodeJS.WriteStream, text: string): void {
   // Without a listener, output that has nowhere to go ends the process, and what it has not saved is lost.
-  if (!watched.has(stream)) stream.on('error', () => onClosed());
+  if (!watched.has(stream)) stream.on('error', (reason) => closed(stream, reason));
   watched.add(stream);
   stream.write(stream.isTTY === true ? forTerminal(text) : text);
 }
+
+function closed(stream: NodeJS.WriteStream, reason: NodeJS.ErrnoException): void {
+  if (stream === process.stdout && reason.code !== 'EPIPE' && !failed) {
+    failed = true;
+    write(
+      process.stderr,
+      `holdfast: standard output cannot be written to (${reason.message}); write it to another place\n`,
+    );
+  }
+  onClosed(reason);
+}
+
+/** Whether all that was written to standard output is there, once that is known. */
+export const isWritten = (): Promise<boolean> =>
+  new Promise((resolve) => process.stdout.write('', () => setImmediate(() => resolve(!failed))));
 
 export const readStandardInput = (most?: number, fix?: string): Promise<Uint8Array<ArrayBuffer>> =>
   allOf(process.stdin, 'standard input', most, fix);
 
 /** At once, behind what is to be done at an end: an exit of Node's waits for threads, and one that opens a pipe may wait for ever. */
-function endBy(signal: 'SIGINT' | 'SIGTERM'): void {
+function endBy(signal: 'SIGINT' | 'SIGTERM' | 'SIGPIPE'): void {
   process.once('exit', () => {
+    // Node ignores a broken pipe until something has listened to it.
+    process.on(signal, () => {});
     process.removeAllListeners(signal);
     process.kill(process.pid, signal);
   });
-  process.exit(130);
+  process.exit(128 + os.constants.signals[signal]);
 }
 
 export function onInterrupt(callback: () => void): void {

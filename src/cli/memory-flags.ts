@@ -27,16 +27,12 @@ export interface MemoryFlags extends TierFlags {
   accumulateOrder?: AccumulateOrder | 'auto';
 }
 
-/** By what one types: `opt`, `patrickstar`, `zero-offload`. */
-const POLICIES: Readonly<Record<string, PolicyName>> = {
-  planned: 'planned',
-  ...Object.fromEntries(
-    (Object.keys(ORDERS) as (keyof typeof ORDERS)[]).map((name) => [
-      name.toLowerCase().replace(/ (order|split)$/, ''),
-      name,
-    ]),
-  ),
-};
+/** What one types: `opt`, `patrickstar`, `zero-offload`. */
+export const policyFlag = (name: PolicyName): string => name.toLowerCase().replace(/ (order|split)$/, '');
+
+const POLICIES: Readonly<Record<string, PolicyName>> = Object.fromEntries(
+  (['planned', ...(Object.keys(ORDERS) as (keyof typeof ORDERS)[])] as const).map((name) => [policyFlag(name), name]),
+);
 
 const bytesOrAuto = (text: string) => (text === 'auto' ? text : parseBytes(text));
 

@@ -101,7 +101,7 @@ export class Progress {
       step: (metrics) => {
         const finite = Number.isFinite(metrics.loss);
         if (finite) this.#loss = smooth(this.#loss, metrics.loss);
-        if (metrics.skipped) this.#line(`step ${metrics.step}: loss or gradient is not finite, skipped`);
+        if (metrics.skipped) this.#line(`step ${metrics.step + 1}: loss or gradient is not finite, skipped`);
         const now = performance.now();
         const every = this.#host.terminal.interactive ? LIVE_EVERY : PLAIN_EVERY;
         if (metrics.step > 0 && now - this.#shown < every) return;

@@ -34,6 +34,15 @@ const COMMANDS = [
 /** Those that several ranks run together. */
 const ON_RANKS: readonly unknown[] = [trainCommand, finetuneCommand];
 
+/** `name`: the command that an error is of, whose help has its flags. */
+const outputOf = ({ terminal }: Host, name: string) => ({
+  writeOut: terminal.write,
+  writeErr: terminal.warn,
+  // Commander's "error: ...", with its suggestion, made one line like every other error.
+  outputError: (text: string) =>
+    terminal.warn(`holdfast: ${oneLine(text.replace(/^error: /, ''))}; see ${name} --help\n`),
+});
+
 /** Runs the command that the host's arguments name. Returns the exit status. */
 export async function run(host: Host): Promise<number> {
   let status = 0;
@@ -41,23 +50,23 @@ export async function run(host: Host): Promise<number> {
     .description('Train transformers with WebGPU, headless')
     .helpCommand(false)
     .exitOverride()
-    .configureOutput({
-      writeOut: host.terminal.write,
-      writeErr: host.terminal.warn,
-      // Commander's "error: ...", with its suggestion, made one line like every other error.
-      outputError: (text) =>
-        host.terminal.warn(`holdfast: ${oneLine(text.replace(/^error: /, ''))}; see holdfast --help\n`),
-    });
+    .configureOutput(outputOf(host, 'holdfast'));
+  const version = await host.version?.();
+  if (version !== undefined) program.version(version, '--version', 'which version this is');
   const setStatus = (value: number) => {
     status = value;
   };
   for (const add of COMMANDS) {
     const command = add(host, setStatus).copyInheritedSettings(program);
+    command.configureOutput(outputOf(host, `holdfast ${command.name()}`));
     if (!ON_RANKS.includes(add))
       command.hook('preAction', async () => {
         if (await refusesRanks(host, command.name())) throw new CommanderError(BAD_INPUT, 'holdfast.ranks', '');
       });
-    for (const inner of command.commands) inner.copyInheritedSettings(command);
+    for (const inner of command.commands)
+      inner
+        .copyInheritedSettings(command)
+        .configureOutput(outputOf(host, `holdfast ${command.name()} ${inner.name()}`));
     program.addCommand(command);
   }
   try {

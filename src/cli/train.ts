@@ -7,7 +7,7 @@ import type { Ranks } from '../engine/ranks/ranks.ts';
 import { loadTokenizer } from '../formats/checkpoint.ts';
 import { labelsIn } from '../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
-import { openDevice } from '../gpu/device.ts';
+import { type Device, openDevice } from '../gpu/device.ts';
 import { splitModel } from '../nn/tensor-parallel.ts';
 import { writeReport } from '../report/run-report.ts';
 import { writeTimeline } from '../report/run-timeline.ts';
@@ -19,12 +19,13 @@ import { lastSaved, trainRun } from '../train/run/run.ts';
 import type { RunEvents } from '../train/run/run-events.ts';
 import { defaultSettings, dtypeOf, modelOf, momentDtypeIn, type RunSettings } from '../train/run/run-settings.ts';
 import { type RunText, readText, tokenizerFor, withEpochs } from '../train/run/run-text.ts';
-import { savedSettings } from '../train/run/saved-state.ts';
+import { savedSettings, savedState } from '../train/run/saved-state.ts';
 import { memoryFromFlags } from './memory-flags.ts';
 import { addShapeOptions } from './model-flags.ts';
 import { Progress } from './progress.ts';
 import { checkGrid, claimOnRanks, onRanks, type RankFlags } from './rank-flags.ts';
 import { addTrainingOptions, type IsGiven, numbersIn, type TrainFlags } from './train/flags.ts';
+import { goOnCommand } from './train/go-on.ts';
 import { FALLBACK_TEMPLATE, newSettings } from './train/new-settings.ts';
 import { resumeSettings } from './train/resume-settings.ts';
 import { checkOut, claimOut } from './train/run-folder.ts';
@@ -75,6 +76,7 @@ async function trainOn(
     const progress = new Progress(host, settings, flags.json ?? false);
     for (const note of notes) progress.note(note);
     if (flags.resume) await noteDtype(host, out, settings, progress);
+    else noteWarmup(settings, progress);
     const abort = new AbortController();
     host.onInterrupt(() => {
       progress.note('stopping after this step and saving; press Ctrl-C again to leave at once');
@@ -101,6 +103,7 @@ async function trainOn(
     try {
       if (device.adapter.embedded)
         progress.note('no GPU here: training on the embedded software adapter (SwiftShader)');
+      if (flags.resume) await noteAdapter(host, out, device, progress);
       const { timeline } = flags;
       const written: { timeline?: string } = {};
       const writing = (file: string): RunEvents => ({
@@ -128,7 +131,7 @@ async function trainOn(
         progress.note(
           `--timeline ${timeline}: not written: no step was recorded (of a run that comes to its end the last one is, where warm-up is over)`,
         );
-      progress.finish({ ...summary, ...written }, describeRun(summary, out, settings));
+      progress.finish({ ...summary, ...written }, describeRun(summary, out, settings, goOnCommand(out, flags, given)));
     } finally {
       device.close();
     }
@@ -172,4 +175,18 @@ async function noteDtype(host: Host, out: string, settings: RunSettings, progres
     progress.note(
       `--activation-dtype ${keeps}: the steps so far kept activations in ${kept}, from here on it is ${keeps}`,
     );
+}
+
+/** Another adapter computes the same with other last bits. */
+async function noteAdapter(host: Host, out: string, device: Device, progress: Progress): Promise<void> {
+  const { adapter } = await savedState(host, out);
+  const { name } = device.adapter;
+  if (name !== adapter)
+    progress.note(`adapter: the steps so far ran on ${adapter}, from here on it is ${name}, with other last bits`);
+}
+
+/** Of a run that is over before its rate is at its highest. */
+function noteWarmup({ steps, warmup, epochs }: RunSettings, progress: Progress): void {
+  if (epochs === undefined && warmup > steps)
+    progress.note(`--warmup ${warmup}: more than the ${steps} steps, so that the rate never gets to --lr; give less`);
 }

@@ -14,7 +14,7 @@ export type {
   Shapes,
 } from './checkpoint/contents.ts';
 export { finiteWeights } from './checkpoint/finite.ts';
-export { checkpointPath, checkpointsOf } from './checkpoint/folder.ts';
+export { checkpointPath, checkpointsOf, incompleteIn } from './checkpoint/folder.ts';
 export {
   type DescribedAdapter,
   describeAdapter,

@@ -62,3 +62,21 @@ test.each([[['--steps', '5']], [['--steps', '1', '--json']]])(
     expect(files.contents).toEqual(before);
   },
 );
+
+test('a checkpoint that is not whole, of a run without another', async () => {
+  const { files } = await savedRun();
+  await files.remove(`${CHECKPOINT}/optimizer.safetensors`);
+  expect(await inProcess(files, ['train', '--resume', '--out', RUN])).toEqual({
+    ...{ status: 2, out: '' },
+    said: `holdfast: ${CHECKPOINT} is incomplete: it has no optimizer.safetensors; put that back, or start without --resume in another folder\n`,
+  });
+});
+
+test.each([
+  ['holdfast', ['foo']],
+  ['holdfast train', ['train', '--foo']],
+  ['holdfast tokenizer train', ['tokenizer', 'train', '--foo']],
+])('the help that has the flags is named: %s', async (name, args) => {
+  const line = await inProcess(new MemoryFiles(), args);
+  expect([line.status, line.said.endsWith(`; see ${name} --help\n`)]).toEqual([2, true]);
+});

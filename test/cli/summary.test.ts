@@ -1,6 +1,8 @@
 // The lines that end a run: what it took, in the words of `plan`.
 
 import { expect, test } from 'vitest';
+import type { TrainFlags } from '../../src/cli/train/flags.ts';
+import { goOnCommand } from '../../src/cli/train/go-on.ts';
 import { describeRun } from '../../src/cli/train/summary.ts';
 import { defaultSettings } from '../../src/train/run/run-settings.ts';
 
@@ -10,7 +12,16 @@ test('the memory of activations stands beside its liveness bound', () => {
     ...{ peakGpuBytes: 8_230_000, activations: { arenas: 5_200_000, alive: 5_100_000 }, skippedSteps: 0 },
     ...{ adapter: 'an adapter', checkpoint: 'run/step-3', interrupted: false },
   };
-  expect(describeRun(summary, 'run', defaultSettings())).toContain(
+  expect(describeRun(summary, 'run', defaultSettings(), 'holdfast')).toContain(
     '4,321 tokens/s, 1,234 parameters, 8.23 MB of GPU memory, 5.20 MB of it for activations (liveness bound 5.10 MB)',
+  );
+});
+
+test('what goes on with a run has the flags that no checkpoint keeps, as they are typed', () => {
+  const flags = { adapter: 'llvm pipe', gpuMemory: 300_000, policy: 'OPT', prefetch: false, steps: 20 } as TrainFlags;
+  const command = (...given: string[]) => goOnCommand('my run', flags, (name) => given.includes(name));
+  expect(command('steps')).toBe("holdfast train --resume --out 'my run'");
+  expect(command('adapter', 'gpuMemory', 'policy', 'prefetch', 'steps')).toBe(
+    "holdfast train --resume --out 'my run' --adapter 'llvm pipe' --gpu-memory 300000 --policy opt --no-prefetch",
   );
 });

@@ -17,7 +17,8 @@ import { describeOrder } from '../accumulate-order.ts';
 import { argument } from '../options.ts';
 import { accuracyText } from '../progress.ts';
 
-export function describeRun(summary: RunSummary, out: string, settings: RunSettings): string[] {
+/** `goOn`: the command that goes on with the run. */
+export function describeRun(summary: RunSummary, out: string, settings: RunSettings, goOn: string): string[] {
   const { config, task, seed, records, data } = settings;
   const prompt = task ? taskOf(task).unseen(seed, 1)[0]?.prompt : 'interface ';
   const { best, activations } = summary;
@@ -38,7 +39,7 @@ export function describeRun(summary: RunSummary, out: string, settings: RunSetti
       : []),
     `checkpoint ${summary.checkpoint}, curves ${join(out, REPORT_FILE)}`,
     ...(best ? [`best validation ${best.loss.toFixed(4)} after step ${best.step}: ${best.checkpoint}`] : []),
-    ...(isCut ? [`go on:   holdfast train --resume --out ${argument(out)}`] : []),
+    ...(isCut ? [`go on:   ${goOn}`] : []),
     ...(!summary.interrupted && familyOf(config).writes && !isSynthetic(data)
       ? [
           `write:   holdfast generate ${argument(best?.checkpoint ?? out)} ${records?.template ? '--chat' : `--prompt "${prompt}"`}`,
@@ -50,7 +51,7 @@ export function describeRun(summary: RunSummary, out: string, settings: RunSetti
 const lossLine = ({ finalLoss }: RunSummary, config: ModelConfig, validated: string): string =>
   Number.isFinite(finalLoss)
     ? `loss ${finalLoss.toFixed(4)}${validated} nats per ${unitOf(config)}`
-    : `the last step was skipped: its loss is not finite${validated}`;
+    : `the last step was skipped: its loss or gradient is not finite, and the checkpoint is of before it; lower --lr or --clip${validated}`;
 
 /** What a loss is the mean over. */
 function unitOf(config: ModelConfig): string {

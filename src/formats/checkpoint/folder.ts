@@ -58,7 +58,8 @@ export const OWN_COMPANIONS: readonly string[] = [...TOKENIZER_FILES, PREPROCESS
 /** What tokenizers, images and generation need beside a model, and training leaves as it is. */
 export const COMPANIONS: readonly string[] = [...OWN_COMPANIONS, 'chat_template.json'];
 
-export const OTHER_CHECKPOINT = 'the file is damaged, use another checkpoint';
+export const OTHER_CHECKPOINT =
+  'the file is damaged, use another checkpoint (a run goes on from the one before where this one is moved out of its folder)';
 
 const PREFIX = 'checkpoint-';
 /** The older of two of one step, while it is being replaced. */
@@ -100,6 +101,19 @@ function byStep(run: string, names: readonly string[]): Found[] {
     .filter(({ step }) => step !== undefined)
     .sort((a, b) => Number(a.step) - Number(b.step) || b.name.length - a.name.length)
     .map(({ name, step }) => ({ step: Number(step), path: join(run, name) }));
+}
+
+/** Of a run without a complete checkpoint: the latest of its own that is not, and what it lacks; undefined where there is none. */
+export async function incompleteIn(files: FolderReader, run: string): Promise<string | undefined> {
+  if ((await files.stat(run))?.kind !== 'folder') return undefined;
+  for (const { path } of byStep(run, await files.list(run)).reverse()) {
+    const names = await files.list(path);
+    if (!names.includes(RUN_STATE) && !names.includes(SUMS)) continue;
+    const weights = names.includes(ADAPTER_CONFIG) ? ADAPTER_WEIGHTS : WEIGHTS;
+    const lacking = [CONFIG, weights, MOMENTS, RUN_STATE, TRAINER_STATE].filter((name) => !names.includes(name));
+    return `${path} is incomplete: it has no ${lacking.join(', no ')}`;
+  }
+  return undefined;
 }
 
 /** Whether a folder has all files of a checkpoint, of any kind. */
@@ -166,7 +180,9 @@ export async function modelFolder(files: FolderReader, path: string): Promise<st
   const folder = files instanceof ListedFolder ? files.only((names) => names.some(isOfModel)) : path;
   const kind = (await files.stat(folder))?.kind;
   if (kind !== 'folder')
-    throw new HoldfastError(`${folder}: no such folder; name a run, a checkpoint, a model folder or a zip`);
+    throw new HoldfastError(
+      `${folder}: ${kind ? 'is no folder, nor a zip' : 'no such folder'}; name a run, a checkpoint, a model folder or a zip`,
+    );
   const latest = (await checkpointsOf(files, folder)).at(-1)?.path;
   // A run may lie in the folder of the model that it began with.
   if (latest !== undefined) return latest;

@@ -8,7 +8,7 @@
 import type { TextIdentity } from '../../data/corpus.ts';
 import type { ChoiceRecord } from '../../engine/compile/choices.ts';
 import { type Rates, ratesSchema } from '../../engine/compile/rates.ts';
-import { checkpointsOf, type LoadedState, loadState } from '../../formats/checkpoint.ts';
+import { checkpointsOf, incompleteIn, type LoadedState, loadState } from '../../formats/checkpoint.ts';
 import { differenceOf, type ModelConfig, parseConfig } from '../../formats/config.ts';
 import { labelsIn } from '../../formats/families/index.ts';
 import { checkPreparation } from '../../formats/preprocessor.ts';
@@ -78,7 +78,12 @@ export interface SavedState {
 /** The settings that a checkpoint was made with. */
 export async function savedSettings(host: Host, out: string): Promise<RunSettings> {
   if ((await checkpointsOf(host.files, out)).length === 0) {
-    throw new HoldfastError(`${out}: there is no checkpoint to resume; start without --resume`);
+    const incomplete = await incompleteIn(host.files, out);
+    throw new HoldfastError(
+      incomplete
+        ? `${incomplete}; put that back, or start without --resume in another folder`
+        : `${out}: there is no checkpoint to resume; start without --resume`,
+    );
   }
   return (await savedState(host, out)).settings;
 }

@@ -58,6 +58,11 @@ export function configFromFlags({ model, vocabSize, ...shape }: ModelFlags): Mod
       `--width ${width} is not divisible by --heads ${heads}; ${Math.max(1, Math.round(width / heads)) * heads} would work`,
     );
   }
+  if (heads % kvHeads !== 0) {
+    const below = Math.min(kvHeads, heads);
+    const fitting = Array.from({ length: below }, (_, i) => below - i).find((count) => heads % count === 0) ?? 1;
+    throw new HoldfastError(`--kv-heads ${kvHeads}: --heads ${heads} is no multiple of it; ${fitting} would work`);
+  }
   if (!FAMILIES[model].groupedHeads && kvHeads !== heads) {
     const grouped = FAMILY_NAMES.filter((name) => FAMILIES[name].groupedHeads).join(' or ');
     throw new HoldfastError(`--kv-heads: ${model} has as many as heads; use --model ${grouped} for grouped heads`);

@@ -319,7 +319,11 @@ describe('bad input gets one line that names the thing and the fix, and status 2
       () => train('x', '--width', '30', '--heads', '4'),
       /--width 30 is not divisible by --heads 4; 32 would work/,
     ],
-    ['kv heads', () => train('x', '--model', 'llama', '--heads', '4', '--kv-heads', '3'), /num_key_value_heads \(3\)/],
+    [
+      'kv heads',
+      () => train('x', '--model', 'llama', '--heads', '4', '--kv-heads', '3'),
+      /--kv-heads 3: --heads 4 is no multiple of it; 2 would work/,
+    ],
     ['not a number', () => train('x', '--lr', 'fast'), /--lr <rate>' argument 'fast' is invalid/],
     [
       'nothing to resume',

@@ -138,10 +138,12 @@ export async function exportGGUF(
 }
 
 /** Errors: HoldfastError where something is there already. */
-async function checkFree(files: Files, paths: readonly string[]): Promise<void> {
-  for (const path of paths) {
-    if (await files.stat(path)) throw new HoldfastError(`${path}: is there already; name a file that is not`);
-  }
+async function checkFree(files: Files, [file, modelfile]: readonly string[]): Promise<void> {
+  const check = async (path: string, fix: string) => {
+    if (await files.stat(path)) throw new HoldfastError(`${path}: is there already; ${fix}`);
+  };
+  if (file !== undefined) await check(file, 'name a file that is not');
+  if (modelfile !== undefined) await check(modelfile, 'leave --modelfile out, or name a file in another folder');
 }
 
 function paddedBytes({ type, shape }: ListedTensor): number {

@@ -169,12 +169,15 @@ describe('holdfast export --gguf', () => {
     const files = await savedRun();
     await files.writeAtomic('Modelfile', 'mine');
     const { said } = await command(files, ['run', '--out', 'out.gguf', '--gguf', 'F16', '--modelfile']);
-    expect(said).toMatch(/Modelfile: is there already/);
+    expect(said).toMatch(/Modelfile: is there already; leave --modelfile out, or name a file in another folder\n/);
     expect(await files.stat('out.gguf')).toBeUndefined();
     expect(new TextDecoder().decode(await files.read('Modelfile'))).toBe('mine');
   });
 
-  test.each(['out.gguf', 'Modelfile'])('nor is one that comes meanwhile: %s', async (name) => {
+  test.each([
+    ['out.gguf', 'name a file that is not'],
+    ['Modelfile', 'leave --modelfile out, or name a file in another folder'],
+  ])('nor is one that comes meanwhile: %s', async (name, fix) => {
     const files = await savedRun();
     const { writeStream } = files;
     files.writeStream = async (at) => {
@@ -182,7 +185,7 @@ describe('holdfast export --gguf', () => {
       return writeStream.call(files, at);
     };
     const { said } = await command(files, ['run', '--out', 'out.gguf', '--gguf', 'F16', '--modelfile']);
-    expect(said).toBe(`holdfast: ${name}: is there already; name a file that is not\n`);
+    expect(said).toBe(`holdfast: ${name}: is there already; ${fix}\n`);
     expect(new TextDecoder().decode(await files.read(name))).toBe('mine');
     expect([...files.contents.keys()].filter((path) => !path.startsWith('run/'))).toEqual([name]);
   });

@@ -96,7 +96,11 @@ export class Progress {
         const tokens = batch * seq * microBatchesOf(this.settings);
         const shared = trainer.ranks ? ` on ${rankText(trainer.ranks)}` : '';
         const from = firstStep > 0 ? `from step ${firstStep} ` : '';
-        this.#line(`training ${from}to step ${steps}, ${tokens} tokens a step${shared}\n`);
+        this.#line(
+          firstStep === steps
+            ? `all ${steps} steps are done; to go on give more, with --steps or --epochs\n`
+            : `training ${from}to step ${steps}, ${tokens} tokens a step${shared}\n`,
+        );
       },
       step: (metrics) => {
         const finite = Number.isFinite(metrics.loss);

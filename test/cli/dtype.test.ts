@@ -49,6 +49,17 @@ test('stopped and resumed it has the bits of the run that was not, within a budg
   expect(out).toContain('computed with in bf16');
   expect(out).not.toContain('from here on');
   expect(await stateOf('parts')).toEqual(await stateOf('narrow'));
+  expect(await train('--resume', '--out', 'parts')).toContain('\nall 6 steps are done; to go on give more, ');
+});
+
+test('of a run that was on another adapter, that is said', async () => {
+  await train(...SHAPE, '--out', 'moved', '--until', '2');
+  const path = 'moved/checkpoint-2/holdfast_state.json';
+  const state = JSON.parse(new TextDecoder().decode(await files.read(path)));
+  await files.writeAtomic(path, JSON.stringify({ ...state, adapter: 'another' }));
+  await files.remove('moved/checkpoint-2/SHA256SUMS');
+  const out = await train('--resume', '--out', 'moved', '--until', '3');
+  expect(out).toMatch(/(^|\n)adapter: the steps so far ran on another, from here on it is [^\n]+, with other last bits\n/);
 });
 
 test('f16 as well: its scale of gradients is in the checkpoint', async () => {

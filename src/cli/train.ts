@@ -4,7 +4,7 @@
 import { Command } from 'commander';
 import { namesOf } from '../data/classes.ts';
 import type { Ranks } from '../engine/ranks/ranks.ts';
-import { loadTokenizer } from '../formats/checkpoint.ts';
+import { incompleteIn, loadTokenizer } from '../formats/checkpoint.ts';
 import { labelsIn } from '../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../formats/shape.ts';
 import { type Device, openDevice } from '../gpu/device.ts';
@@ -20,6 +20,7 @@ import type { RunEvents } from '../train/run/run-events.ts';
 import { defaultSettings, dtypeOf, modelOf, momentDtypeIn, type RunSettings } from '../train/run/run-settings.ts';
 import { type RunText, readText, tokenizerFor, withEpochs } from '../train/run/run-text.ts';
 import { savedSettings, savedState } from '../train/run/saved-state.ts';
+import { HoldfastError } from '../util/errors.ts';
 import { memoryFromFlags } from './memory-flags.ts';
 import { addShapeOptions } from './model-flags.ts';
 import { Progress } from './progress.ts';
@@ -29,7 +30,7 @@ import { goOnCommand } from './train/go-on.ts';
 import { FALLBACK_TEMPLATE, newSettings } from './train/new-settings.ts';
 import { resumeSettings } from './train/resume-settings.ts';
 import { checkOut, claimOut } from './train/run-folder.ts';
-import { describeRun } from './train/summary.ts';
+import { describeRun, hasDiverged } from './train/summary.ts';
 import { checkUpdate } from './update-flags.ts';
 
 export function trainCommand(host: Host): Command {
@@ -75,8 +76,7 @@ async function trainOn(
     if (settings.tensorParallel !== undefined) splitModel(model, { rank: 0, size: settings.tensorParallel });
     const progress = new Progress(host, settings, flags.json ?? false);
     for (const note of notes) progress.note(note);
-    if (flags.resume) await noteDtype(host, out, settings, progress);
-    else noteWarmup(settings, progress);
+    if (flags.resume) await noteCheckpoint(host, out, settings, progress);
     const abort = new AbortController();
     host.onInterrupt(() => {
       progress.note('stopping after this step and saving; press Ctrl-C again to leave at once');
@@ -98,6 +98,7 @@ async function trainOn(
     }
     if (tunes) settings = { ...settings, ...paceOf(settings), ...numbersIn(flags) };
     checkSettings(settings);
+    if (!flags.resume) noteWarmup(settings, progress);
     progress.settings = settings;
     const device = await openDevice(host, { adapter: flags.adapter });
     try {
@@ -132,6 +133,10 @@ async function trainOn(
           `--timeline ${timeline}: not written: no step was recorded (of a run that comes to its end the last one is, where warm-up is over)`,
         );
       progress.finish({ ...summary, ...written }, describeRun(summary, out, settings, goOnCommand(out, flags, given)));
+      if (hasDiverged(summary))
+        throw new HoldfastError(
+          `the run has diverged: its validation loss is not finite, with the weights in ${summary.checkpoint}; start another with a lower --lr or --clip`,
+        );
     } finally {
       device.close();
     }
@@ -161,8 +166,10 @@ export function asSaved(
   return found;
 }
 
-/** A checkpoint has float32 whatever its run computed with: it may go on with something else, but not unsaid. */
-async function noteDtype(host: Host, out: string, settings: RunSettings, progress: Progress): Promise<void> {
+/** What the checkpoint is not that a run goes on from, which must not be unsaid: the latest, or in the types of now. It has float32 whatever its run computed with. */
+async function noteCheckpoint(host: Host, out: string, settings: RunSettings, progress: Progress): Promise<void> {
+  const incomplete = await incompleteIn(host.files, out);
+  if (incomplete) progress.note(`${incomplete}; the run goes on from the one before`);
   const saved = await savedSettings(host, out);
   const [before, now] = [dtypeOf(saved), dtypeOf(settings)];
   if (before !== now)
@@ -186,7 +193,7 @@ async function noteAdapter(host: Host, out: string, device: Device, progress: Pr
 }
 
 /** Of a run that is over before its rate is at its highest. */
-function noteWarmup({ steps, warmup, epochs }: RunSettings, progress: Progress): void {
-  if (epochs === undefined && warmup > steps)
+function noteWarmup({ steps, warmup }: RunSettings, progress: Progress): void {
+  if (warmup > steps)
     progress.note(`--warmup ${warmup}: more than the ${steps} steps, so that the rate never gets to --lr; give less`);
 }

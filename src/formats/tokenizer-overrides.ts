@@ -4,6 +4,7 @@
 // Invariant: what is put in is what each version of Transformers from 4.46 on makes of the same files; where that depends on the
 // version or the class, the files are refused by name.
 
+import { join } from '../runtime/host.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { isObject, parseJSON, show } from '../util/json.ts';
 
@@ -19,6 +20,9 @@ const CONFIG = 'tokenizer_config.json';
 const MAP = 'special_tokens_map.json';
 const ADDED = 'added_tokens.json';
 
+/** The tokenizer.json itself, where its folder or zip is named, too. */
+export const mainPath = ({ path }: Pick<Given, 'path'>): string => (path.endsWith('.json') ? path : join(path, MAIN));
+
 /** A tokenizer.json as it is used. */
 export interface EffectiveTokenizer {
   readonly json: unknown;
@@ -29,7 +33,7 @@ export interface EffectiveTokenizer {
 /** `alone`: the file as it is, whatever lies beside it. Errors: HoldfastError naming the file, the field, and what is allowed. */
 export function effectiveTokenizer(files: Given, alone = false): EffectiveTokenizer {
   const bytes = files.contents.get(MAIN) ?? new Uint8Array();
-  const json = parseJSON(bytes, shortened(files.path), 'get the tokenizer.json again');
+  const json = parseJSON(bytes, shortened(mainPath(files)), 'get the file again');
   const beside = [CONFIG, MAP, ADDED].some((name) => files.contents.has(name));
   if (alone || !beside || !isObject(json)) return { json };
   const changes: string[] = [];

@@ -59,7 +59,20 @@ test('of a run that was on another adapter, that is said', async () => {
   await files.writeAtomic(path, JSON.stringify({ ...state, adapter: 'another' }));
   await files.remove('moved/checkpoint-2/SHA256SUMS');
   const out = await train('--resume', '--out', 'moved', '--until', '3');
-  expect(out).toMatch(/(^|\n)adapter: the steps so far ran on another, from here on it is [^\n]+, with other last bits\n/);
+  expect(out).toMatch(
+    /(^|\n)adapter: the steps so far ran on another, from here on it is [^\n]+, with other last bits\n/,
+  );
+});
+
+test('of a run whose latest checkpoint is not whole, it is said that another goes on, and it stays', async () => {
+  await train(...SHAPE, '--out', 'lacking', '--until', '2', '--save-every', '1');
+  await files.remove('lacking/checkpoint-2/optimizer.safetensors');
+  const out = await train('--resume', '--out', 'lacking', '--until', '3');
+  expect(out).toContain(
+    'lacking/checkpoint-2 is incomplete: it has no optimizer.safetensors; the run goes on from the one before\n',
+  );
+  expect(out).toContain('\ntraining from step 1 to step 6, ');
+  expect(await files.list('lacking')).toContain('checkpoint-2');
 });
 
 test('f16 as well: its scale of gradients is in the checkpoint', async () => {

@@ -2,7 +2,7 @@
 
 import { expect, test } from 'vitest';
 import { MemoryFiles } from '../memory-files.ts';
-import { CHECKPOINT, RUN, savedRun } from '../saved-run.ts';
+import { CHECKPOINT, RUN, STEPS, savedRun } from '../saved-run.ts';
 import { inProcess } from './in-process.ts';
 
 const STEERING = '\u001b]0;x\u0007\u0085\u009b31m\u2028';
@@ -70,6 +70,35 @@ test('a checkpoint that is not whole, of a run without another', async () => {
     ...{ status: 2, out: '' },
     said: `holdfast: ${CHECKPOINT} is incomplete: it has no optimizer.safetensors; put that back, or start without --resume in another folder\n`,
   });
+});
+
+test('a new run is not begun beside a checkpoint that is not whole', async () => {
+  const { files } = await savedRun();
+  await files.remove(`${CHECKPOINT}/optimizer.safetensors`);
+  const line = await inProcess(files, ['train', '--data', 'text.txt', '--out', RUN]);
+  expect(line).toEqual({
+    ...{ status: 2, out: '' },
+    said: `holdfast: ${CHECKPOINT} is incomplete: it has no optimizer.safetensors; put that back and add --resume, or choose another --out\n`,
+  });
+});
+
+test('a run whose latest checkpoint is not whole is the one that goes on, and no other is taken in silence', async () => {
+  const { files } = await savedRun();
+  for (const [name, bytes] of [...files.contents])
+    for (const run of ['runs/run-1', 'runs/run-2']) await files.writeAtomic(name.replace(RUN, run), bytes);
+  await files.remove(`runs/run-2/checkpoint-${STEPS}/model.safetensors`);
+  const line = await inProcess(files, ['train', '--resume']);
+  expect(line.said).toMatch(
+    /^holdfast: runs\/run-2\/checkpoint-12 is incomplete: it has no model\.safetensors; put that/,
+  );
+});
+
+test('a tokenizer.json that is no JSON is named', async () => {
+  const { files } = await savedRun();
+  await files.writeAtomic(`${CHECKPOINT}/tokenizer.json`, '{');
+  const line = await inProcess(files, ['generate', CHECKPOINT]);
+  expect([line.status, line.out]).toEqual([2, '']);
+  expect(line.said).toMatch(/^holdfast: run\/checkpoint-12\/tokenizer\.json: not JSON \(.*\); get the file again\n$/);
 });
 
 test.each([

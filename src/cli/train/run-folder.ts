@@ -1,7 +1,7 @@
 // The folder that a run of the command line writes to: chosen, taken against other processes, and checked before the
 // first step for what would otherwise be noticed behind the last.
 
-import { checkpointsOf } from '../../formats/checkpoint.ts';
+import { checkpointsOf, incompleteIn } from '../../formats/checkpoint.ts';
 import { type FolderClaim, type Host, join } from '../../runtime/host.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import { checkWritable } from '../options.ts';
@@ -24,7 +24,7 @@ async function latestRun({ files }: Host): Promise<string> {
   const numbers = names.map((name) => /^run-(\d+)$/.exec(name)?.[1]).filter((digits) => digits !== undefined);
   for (const n of numbers.map(Number).sort((a, b) => b - a)) {
     const run = join(RUNS, `run-${n}`);
-    if ((await checkpointsOf(files, run)).length > 0) return run;
+    if ((await checkpointsOf(files, run)).length > 0 || (await incompleteIn(files, run))) return run;
   }
   throw new HoldfastError(`${RUNS}/: there is no run to resume; start without --resume, or name one with --out`);
 }
@@ -34,5 +34,7 @@ export async function checkOut({ files }: Host, out: string, { resume, timeline 
   if (!resume && (await checkpointsOf(files, out)).length > 0) {
     throw new HoldfastError(`${out}: holds a checkpoint already; add --resume to go on, or choose another --out`);
   }
+  const incomplete = resume ? undefined : await incompleteIn(files, out);
+  if (incomplete) throw new HoldfastError(`${incomplete}; put that back and add --resume, or choose another --out`);
   if (timeline !== undefined) await checkWritable(files, timeline);
 }

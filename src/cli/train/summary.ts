@@ -17,6 +17,10 @@ import { describeOrder } from '../accumulate-order.ts';
 import { argument } from '../options.ts';
 import { accuracyText } from '../progress.ts';
 
+/** Whether the weights of a run that was not cut short are of no use. */
+export const hasDiverged = ({ interrupted, validationLoss }: RunSummary): boolean =>
+  !interrupted && !Number.isFinite(validationLoss);
+
 /** `goOn`: the command that goes on with the run. */
 export function describeRun(summary: RunSummary, out: string, settings: RunSettings, goOn: string): string[] {
   const { config, task, seed, records, data } = settings;
@@ -25,10 +29,11 @@ export function describeRun(summary: RunSummary, out: string, settings: RunSetti
   // Epochs are steps once the data is read: what is left of them the run knows alone.
   const isCut =
     summary.interrupted || (settings.epochs === undefined && !summary.stopped && summary.steps < settings.steps);
+  const diverged = hasDiverged(summary);
   // A run stopped before its first validation has none.
-  const validated = Number.isNaN(summary.validationLoss) ? '' : `, validation ${summary.validationLoss.toFixed(4)}`;
+  const validated = Number.isFinite(summary.validationLoss) ? `, validation ${summary.validationLoss.toFixed(4)}` : '';
   return [
-    `${summary.interrupted ? 'stopped' : 'done'} after ${summary.steps} steps on ${summary.adapter}${summary.stopped ? ', early: validations do not get better' : ''}`,
+    `${endOf(summary)} after ${summary.steps} steps on ${summary.adapter}${summary.stopped ? ', early: validations do not get better' : ''}`,
     ...(summary.steps === 0 ? [] : [lossLine(summary, config, validated)]),
     ...(summary.accuracy === undefined ? [] : [accuracyText(summary.accuracy, settings)]),
     `${Math.round(summary.tokensPerSecond).toLocaleString('en')} tokens/s, ${summary.parameters.toLocaleString('en')} parameters, ${formatBytes(summary.peakGpuBytes)} of GPU memory, ${formatBytes(activations.arenas)} of it for activations (${aliveWords(activations)})`,
@@ -39,13 +44,18 @@ export function describeRun(summary: RunSummary, out: string, settings: RunSetti
       : []),
     `checkpoint ${summary.checkpoint}, curves ${join(out, REPORT_FILE)}`,
     ...(best ? [`best validation ${best.loss.toFixed(4)} after step ${best.step}: ${best.checkpoint}`] : []),
-    ...(isCut ? [`go on:   ${goOn}`] : []),
-    ...(!summary.interrupted && familyOf(config).writes && !isSynthetic(data)
+    ...(isCut && !diverged ? [`go on:   ${goOn}`] : []),
+    ...(!summary.interrupted && !diverged && familyOf(config).writes && !isSynthetic(data)
       ? [
           `write:   holdfast generate ${argument(best?.checkpoint ?? out)} ${records?.template ? '--chat' : `--prompt "${prompt}"`}`,
         ]
       : []),
   ];
+}
+
+function endOf(summary: RunSummary): string {
+  if (hasDiverged(summary)) return 'diverged';
+  return summary.interrupted ? 'stopped' : 'done';
 }
 
 const lossLine = ({ finalLoss }: RunSummary, config: ModelConfig, validated: string): string =>

@@ -4,7 +4,7 @@
 // Invariant: its ids are those of Hugging Face's own library. What would be others is refused by name when it is made.
 
 import type { TokenizerFiles } from '../../formats/tokenizer-files.ts';
-import { effectiveTokenizer } from '../../formats/tokenizer-overrides.ts';
+import { effectiveTokenizer, mainPath } from '../../formats/tokenizer-overrides.ts';
 import { byteCharacters } from '../../util/byte-characters.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import {
@@ -55,7 +55,7 @@ export class HuggingFaceTokenizer implements Tokenizer {
    * damaged, or would give other ids than elsewhere.
    */
   constructor(files: TokenizerFiles, alone = false) {
-    const file = files.path;
+    const file = mainPath(files);
     const { json, overrides } = effectiveTokenizer(files, alone);
     const root = new Part(json, file, '');
     for (const field of ['version', 'truncation', 'padding']) root.value(field);

@@ -5,7 +5,7 @@
 
 import { namedIds } from '../../formats/token-ids.ts';
 import type { TokenizerFiles } from '../../formats/tokenizer-files.ts';
-import { jsonBeside } from '../../formats/tokenizer-overrides.ts';
+import { jsonBeside, mainPath } from '../../formats/tokenizer-overrides.ts';
 import { shortened } from '../../util/errors.ts';
 import { isObject, parseJSON } from '../../util/json.ts';
 import { ChatRenderer, type ChatTemplate } from './chat-template.ts';
@@ -40,7 +40,7 @@ export function withTurnEnd(files: TokenizerFiles, template: ChatTemplate): Toke
 /** The ids of a tokenizer.json's added tokens, by their texts. */
 function addedTokens(files: TokenizerFiles): Map<string, number> {
   const bytes = files.contents.get('tokenizer.json') ?? new Uint8Array();
-  const json = parseJSON(bytes, shortened(files.path), 'get the tokenizer.json again');
+  const json = parseJSON(bytes, shortened(mainPath(files)), 'get the file again');
   const added = isObject(json) ? json['added_tokens'] : undefined;
   const ids = new Map<string, number>();
   for (const token of Array.isArray(added) ? added : []) {

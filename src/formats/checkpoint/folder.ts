@@ -103,15 +103,18 @@ function byStep(run: string, names: readonly string[]): Found[] {
     .map(({ name, step }) => ({ step: Number(step), path: join(run, name) }));
 }
 
-/** Of a run without a complete checkpoint: the latest of its own that is not, and what it lacks; undefined where there is none. */
+/** The latest checkpoint of a run where it is incomplete, and what it lacks; undefined where it has all, or there is none. */
 export async function incompleteIn(files: FolderReader, run: string): Promise<string | undefined> {
   if ((await files.stat(run))?.kind !== 'folder') return undefined;
   for (const { path } of byStep(run, await files.list(run)).reverse()) {
+    if (await isComplete(files, path)) return undefined;
     const names = await files.list(path);
     if (!names.includes(RUN_STATE) && !names.includes(SUMS)) continue;
-    const weights = names.includes(ADAPTER_CONFIG) ? ADAPTER_WEIGHTS : WEIGHTS;
-    const lacking = [CONFIG, weights, MOMENTS, RUN_STATE, TRAINER_STATE].filter((name) => !names.includes(name));
-    return `${path} is incomplete: it has no ${lacking.join(', no ')}`;
+    const lacking = kindsOf(names, [RUN_STATE, TRAINER_STATE]).map((kind) =>
+      kind.filter((name) => !names.includes(name)),
+    );
+    const [fewest = []] = lacking.sort((a, b) => a.length - b.length);
+    return `${path} is incomplete: it has no ${fewest.join(', no ')}`;
   }
   return undefined;
 }
@@ -124,20 +127,24 @@ async function isComplete(files: FolderReader, folder: string): Promise<boolean>
   return wanted.includes(RUN_STATE) || (await isOfRun(files, folder));
 }
 
-/**
- * What the checkpoint in a folder of these names takes: one of a model, of a run that trains an adapter, whose base lies
- * elsewhere, or of several ranks, in shards. Undefined where some of it is missing.
- */
+/** What the checkpoint in a folder of these names takes. Undefined where some of it is missing. */
 export function checkpointFiles(names: readonly string[]): readonly string[] | undefined {
+  const states = names.includes(RUN_STATE) ? [RUN_STATE, TRAINER_STATE] : [TRAINER_STATE];
+  return kindsOf(names, states).find((kind) => kind.every((name) => names.includes(name)));
+}
+
+/**
+ * What checkpoints with these states take: one of a model, of a run that trains an adapter, whose base lies elsewhere, or of
+ * several ranks, in shards as the names have them.
+ */
+function kindsOf(names: readonly string[], states: readonly string[]): string[][] {
   const [weights, moments] = [shardNames(WEIGHTS, names), shardNames(MOMENTS, names)];
   const tensors = [
     [WEIGHTS, MOMENTS],
     [...ADAPTER_FILES, MOMENTS],
     ...(weights.length > 0 && moments.length > 0 ? [[INDEX, ...weights, MOMENTS_INDEX, ...moments]] : []),
   ];
-  const states = names.includes(RUN_STATE) ? [RUN_STATE, TRAINER_STATE] : [TRAINER_STATE];
-  const kinds = tensors.map((kind) => [CONFIG, ...kind, ...states]);
-  return kinds.find((kind) => kind.every((name) => names.includes(name)));
+  return tensors.map((kind) => [CONFIG, ...kind, ...states]);
 }
 
 /** The name of the file with the state of a run in a checkpoint. */

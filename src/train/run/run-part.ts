@@ -244,8 +244,9 @@ class RunPart {
     }
     if (this.#skippedInARow >= MOST_SKIPPED) {
       const more = this.#setting.settings.activationDtype === 'f16' ? ', or keep activations in bf16' : '';
+      const { last } = this.#checkpoints;
       throw new HoldfastError(
-        `${this.#skippedInARow} steps in a row gave a loss or gradient that is not finite (step ${figures.step}); lower --lr or --clip${more}`,
+        `${this.#skippedInARow} steps in a row gave a loss or gradient that is not finite (up to step ${figures.step + 1}); lower --lr or --clip${more}; ${last ? `the checkpoint of before is ${last}` : 'nothing was saved'}`,
       );
     }
   }
@@ -307,9 +308,11 @@ class RunPart {
     if (isEarly && !this.#checkpoints.has(trainer.step)) await this.#save();
     const last = history.validations.at(-1);
     const validated = last?.step === trainer.step || interrupted ? last : await this.#validate();
-    // A model that has diverged may fail to write: it is saved before.
+    // A model that is about to diverge may fail to write: it is saved before.
     if (!isEarly && this.#skippedInARow > 0) await this.#save();
-    if (!interrupted && history.samples.at(-1)?.step !== trainer.step) await this.#sample();
+    // One that has diverged has nothing to write.
+    const writes = !interrupted && Number.isFinite(validated?.loss);
+    if (writes && history.samples.at(-1)?.step !== trainer.step) await this.#sample();
     if (!isEarly) await this.#save();
     const { ranks } = this.#options;
     const shared = ranks && (await rankRecord(ranks, trainer, this.#lastStep));

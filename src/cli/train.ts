@@ -1,5 +1,6 @@
 // `holdfast train`, and what it has in common with `holdfast finetune`: a run from its flags to its last line. On a terminal
-// a live progress line, piped plain lines, with --json one object a step. The defaults are the library's (defaultSettings).
+// a live progress line, piped plain lines, with --json one object a step. The defaults are the library’s (defaultSettings); of a short run
+// the warm-up is shorter.
 
 import { Command } from 'commander';
 import { namesOf } from '../data/classes.ts';
@@ -36,7 +37,8 @@ import { checkUpdate } from './update-flags.ts';
 export function trainCommand(host: Host): Command {
   const command = new Command('train').description('train a model, or go on training one');
   addShapeOptions(command, DEFAULT_SHAPE);
-  addTrainingOptions(command, defaultSettings(), 'TypeScript’s declarations');
+  const warmup = `${defaultSettings().warmup}, or a tenth of the steps where that is less`;
+  addTrainingOptions(command, { ...defaultSettings(), warmup }, 'TypeScript’s declarations');
   const given: IsGiven = (name) => command.getOptionValueSource(name) === 'cli';
   return command.action((flags: TrainFlags) => train(host, flags, given));
 }
@@ -97,6 +99,8 @@ async function trainOn(
       checkStepsDone(settings, done ?? 0, out);
     }
     if (tunes) settings = { ...settings, ...paceOf(settings), ...numbersIn(flags) };
+    else if (!flags.resume && !given('warmup'))
+      settings = { ...settings, warmup: Math.min(settings.warmup, Math.ceil(settings.steps / 10)) };
     checkSettings(settings);
     if (!flags.resume) noteWarmup(settings, progress);
     progress.settings = settings;

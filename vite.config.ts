@@ -13,9 +13,14 @@ const ELSEWHERE = ['test/browser/**', ...(isThorough ? [] : ['test/package/docs.
 /** Tests of what a process has once (its devices, globals, memory; modules that are replaced): each file has its own. */
 const APART = [
   ...['platform', 'fuzz'].map((folder) => `test/${folder}/**/*.test.ts`),
-  ...['graph/head-slices', 'model/head-rows', 'model/large-checkpoint', 'cli/sizes', 'formats/zip'].map(
-    (name) => `test/${name}.test.ts`,
-  ),
+  ...[
+    'graph/head-slices',
+    'graph/row-slices',
+    'model/head-rows',
+    'model/large-checkpoint',
+    'cli/sizes',
+    'formats/zip',
+  ].map((name) => `test/${name}.test.ts`),
 ];
 
 /** By it the bundle that the doors share is named: else any of its files may be. */

@@ -102,7 +102,7 @@ test('of a trainer', async () => {
     await expectMistake(() => trainer.setValues(none('foo'), weights), /^kind is "foo"; it must be one of/);
     await expectMistake(
       () => trainer.setWeights(none(undefined)),
-      /^source is missing; it must be a source of tensors/,
+      /^weights is missing; it must be a source of tensors/,
     );
     const state = await trainer.state();
     for (const step of [-1, 0.5, Number.NaN]) {

@@ -1,5 +1,5 @@
 // `holdfast train`, and what it has in common with `holdfast finetune`: a run from its flags to its last line. On a terminal
-// a live progress line, piped plain lines, with --json one object a step. The defaults are the library’s (defaultSettings); of a short run
+// a live progress line, piped plain lines, with --json one object a step. The defaults are the library's (defaultSettings); of a short run
 // the warm-up is shorter.
 
 import { Command } from 'commander';

@@ -170,7 +170,7 @@ export function asSaved(
   return found;
 }
 
-/** What the checkpoint is not that a run goes on from, which must not be unsaid: the latest, or in the types of now. It has float32 whatever its run computed with. */
+/** Says where a run goes on from a checkpoint that is not the latest, or in other types: a checkpoint has float32 whatever its run computed with. */
 async function noteCheckpoint(host: Host, out: string, settings: RunSettings, progress: Progress): Promise<void> {
   const incomplete = await incompleteIn(host.files, out);
   if (incomplete) progress.note(`${incomplete}; the run goes on from the one before`);

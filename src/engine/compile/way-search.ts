@@ -62,7 +62,7 @@ const stagingsNextTo = ({ down, up }: StagingSize, { waited, seconds }: Price): 
   { down: Math.ceil(down / 2), up: Math.ceil(up / 2) },
 ];
 
-/** Staging of about as many bytes in chunks of which so many are one of those that it is counted in. */
+/** Staging of about as many bytes in chunks of another size. `times`: of these, what one chunk comes to now. */
 const sameBytes = ({ down, up }: StagingSize, times: number): StagingSize => ({
   down: Math.max(1, Math.round(down * times)),
   up: Math.max(1, Math.round(up * times)),

@@ -19,7 +19,10 @@ export const terminal: Terminal = {
 
 /** Called when nothing can be written any more: the terminal is closed, the reader of a pipe has gone, a disk is full. */
 let onClosed = (reason: NodeJS.ErrnoException): void => {
-  if (reason.code === 'EPIPE') endBy('SIGPIPE');
+  if (reason.code !== 'EPIPE') return;
+  // Windows has no such signal.
+  if (process.platform === 'win32') process.exit(1);
+  endBy('SIGPIPE');
 };
 const watched = new Set<NodeJS.WriteStream>();
 let failed = false;

@@ -3,7 +3,7 @@
 // report. The figures are measured or the planner's (train/plan/what-if.ts); here are the words.
 
 import type { MemoryRecord } from '../train/run/memory-record.ts';
-import { formatBytes } from '../util/bytes.ts';
+import { flagBytes, formatBytes } from '../util/bytes.ts';
 
 /** A wait that is worth words, as a share of a step. */
 const WORTH_SAYING = 0.02;
@@ -49,7 +49,7 @@ function waiting({ lastStep, whatIf, host, disk }: MemoryRecord): string[] {
   const or = other
     ? `; or ${other.flag}, which moves ${formatBytes(other.moved)} a step, not ${formatBytes(whatIf.moved)}`
     : '';
-  return [`${time}: --host-memory ${megabytes(whatIf.hostEnough)}, ${more} more, leaves nothing on disk${or}`];
+  return [`${time}: --host-memory ${flagBytes(whatIf.hostEnough)}, ${more} more, leaves nothing on disk${or}`];
 }
 
 function moving({ whatIf }: MemoryRecord): string[] {
@@ -85,5 +85,3 @@ function recovering({ recoveryBytesPerStep: bytes, bytesPerStep }: MemoryRecord)
 }
 
 const percent = (share: number): string => `${Math.round(100 * share)} %`;
-
-const megabytes = (bytes: number): string => `${Math.ceil(bytes / 1e6)}MB`;

@@ -51,3 +51,17 @@ export function formatBytes(bytes: number): string {
   const decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
   return `${value.toFixed(decimals)} ${units[unit]}`;
 }
+
+/** "811KB", "8.11MB", "12.0GB": as a flag takes it, three significant digits, rounded up, so that it is never less than asked for. */
+export function flagBytes(bytes: number): string {
+  const units = ['KB', 'MB', 'GB', 'TB'];
+  for (const [power, unit] of units.entries()) {
+    const scale = 1000 ** (power + 1);
+    for (const decimals of [2, 1, 0]) {
+      // In whole steps of the last digit: a fraction of one would round on its way.
+      const steps = Math.ceil((bytes * 10 ** decimals) / scale);
+      if (steps <= 999) return `${(steps / 10 ** decimals).toFixed(decimals)}${unit}`;
+    }
+  }
+  return `${Math.ceil(bytes / 1e12)}TB`;
+}

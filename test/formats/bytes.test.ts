@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { formatBytes, parseBytes } from '../../src/util/bytes.ts';
+import { flagBytes, formatBytes, parseBytes } from '../../src/util/bytes.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 
 describe('parseBytes', () => {
@@ -92,4 +92,21 @@ describe('formatBytes', () => {
       }),
     );
   });
+});
+
+test('bytes as a flag takes them are never less than asked for, and less than a hundredth more', () => {
+  expect([1000, 8_095_001, 999_001, 12_345_678, 4e15].map(flagBytes)).toEqual([
+    '1.00KB',
+    '8.10MB',
+    '1.00MB',
+    '12.4MB',
+    '4000TB',
+  ]);
+  fc.assert(
+    fc.property(fc.integer({ min: 1000, max: 9e15 }), (bytes) => {
+      const named = parseBytes(flagBytes(bytes));
+      expect(named).toBeGreaterThanOrEqual(bytes);
+      expect(named).toBeLessThan(1.01 * bytes);
+    }),
+  );
 });

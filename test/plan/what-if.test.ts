@@ -9,7 +9,7 @@ import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { ActivationMode } from '../../src/graph/activations.ts';
 import { makeModel } from '../../src/nn/index.ts';
-import { whatIf } from '../../src/train/plan/what-if.ts';
+import { everythingOf, whatIf } from '../../src/train/plan/what-if.ts';
 import { traceStep } from '../../src/train/step/step-programs.ts';
 import { trainingWorkload } from '../../src/train/step/training-workload.ts';
 import { parseBytes } from '../../src/util/bytes.ts';
@@ -56,6 +56,11 @@ describe.each(['auto', 'recompute', 'offload'] as const)('what if, with --activa
     const told = offloadedBytes(fitMemory(workload(activations), DEFAULT_LIMITS, undefined).passes.step);
     expect(more?.moved).toBe(2 * told);
     expect(told > 0).toBe(activations === 'offload');
+    // No more than what everything takes where that is enough, to three digits.
+    const { peak } = everythingOf(workload(activations), DEFAULT_LIMITS);
+    const named = parseBytes(more?.flag.split(' ')[1] ?? '');
+    expect(named).toBeGreaterThanOrEqual(peak);
+    if (activations === 'auto') expect(named).toBeLessThan(1.01 * peak);
   });
 });
 

@@ -12,7 +12,7 @@ import { type Prediction, Predictor } from '../../train/plan/prediction.ts';
 import type { Scenario } from '../../train/plan/prediction-part.ts';
 import { type Scaling, scale } from '../../train/plan/scaling.ts';
 import { rankText } from '../../train/run/ranks.ts';
-import { formatBytes } from '../../util/bytes.ts';
+import { flagBytes, formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { describeOrder } from '../accumulate-order.ts';
 import { checkWritable } from '../options.ts';
@@ -290,7 +290,7 @@ function advice(
   };
   if (disk >= WORTH_SAYING && found.onDisk > 0) {
     const more = `${formatBytes(found.onDisk)} more of host memory`;
-    const what = found.below <= has.host ? `--host-memory ${megabytes(found.below)}, ${more},` : more;
+    const what = found.below <= has.host ? `--host-memory ${flagBytes(found.below)}, ${more},` : more;
     tried(`waiting for disk ${percent(disk)}`, `${what} would make it`, () =>
       predictor.at(gpu, Number.POSITIVE_INFINITY),
     );
@@ -322,7 +322,7 @@ function advice(
     const why = `launches of dispatches ${percent(launching)}`;
     const twice = gpu === undefined ? 0 : Math.min(2 * gpu, predictor.resident.bytes, has.gpu);
     if (gpu !== undefined && twice > gpu)
-      tried(why, `--gpu-memory ${kilobytes(twice)}, with room for larger chunks and slices, would make it`, () =>
+      tried(why, `--gpu-memory ${flagBytes(twice)}, with room for larger chunks and slices, would make it`, () =>
         predictor.at(twice, host),
       );
     lines.push(`${why}: a larger batch has as many for more tokens`);
@@ -348,7 +348,7 @@ function advice(
   }
   if (link >= WORTH_SAYING) {
     const isThere = comfortable !== undefined && gpu !== undefined && comfortable > gpu && comfortable <= has.gpu;
-    const more = isThere ? `--gpu-memory ${megabytes(comfortable)} would end it; ` : '';
+    const more = isThere ? `--gpu-memory ${flagBytes(comfortable)} would end it; ` : '';
     lines.push(`waiting for the link ${percent(link)}: ${more}a larger batch waits less for each token`);
   }
   return lines;
@@ -363,7 +363,3 @@ function secondsOr(then: () => Prediction): number {
     throw error;
   }
 }
-
-const kilobytes = (bytes: number): string => (bytes < 10e6 ? `${Math.ceil(bytes / 1e3)}KB` : megabytes(bytes));
-
-const megabytes = (bytes: number): string => `${Math.ceil(bytes / 1e6)}MB`;

@@ -13,6 +13,7 @@ import { machineOf, computeSeconds as secondsOf } from '../../engine/simulate/ma
 import { simulate } from '../../engine/simulate/simulate.ts';
 import { BLOCK_MODES } from '../../graph/activations.ts';
 import { bytesBelow } from '../../memory/tiers/shares.ts';
+import { flagBytes, parseBytes } from '../../util/bytes.ts';
 import { unlessRefused } from '../../util/errors.ts';
 import type { TrainingPasses } from '../step/training-workload.ts';
 
@@ -67,8 +68,7 @@ export function whatIf(
   const time = timeOf(fit, limits, policy);
   const flops = flopsOf(passes.step);
   const alternatives: Alternative[] = [];
-  const consider = (flag: string, fitted: () => Fit<TrainingPasses>) => {
-    const found = unlessRefused(fitted);
+  const consider = (flag: string, found: Fit<TrainingPasses> | undefined) => {
     if (!found) return;
     const then = movedIn(found, policy);
     if (then > (1 - WORTH_SAYING) * moved) return;
@@ -85,12 +85,20 @@ export function whatIf(
       activations: { ...activations, modes, menu: [mode], sparing: undefined },
       ...(order && { order: { ...order, menu: [order.order] } }),
     };
-    consider(`--activations ${mode}`, () => fitMemory(only, limits, gpu, options));
+    consider(
+      `--activations ${mode}`,
+      unlessRefused(() => fitMemory(only, limits, gpu, options)),
+    );
   }
   const whole = everythingOf(workload, limits);
-  // And what is under way beside it.
-  const megabytes = Math.ceil((whole.peak + UNDER_WAY * whole.stagingBytes) / 1e6);
-  consider(`--gpu-memory ${megabytes}MB`, () => fitMemory(workload, limits, 1e6 * megabytes, options));
+  // In the smaller of the two, what is under way has no room of its own.
+  const larger = [0, UNDER_WAY].map((chunks) => {
+    const size = flagBytes(whole.peak + chunks * whole.stagingBytes);
+    const found = unlessRefused(() => fitMemory(workload, limits, parseBytes(size), options));
+    return { flag: `--gpu-memory ${size}`, found, moved: found ? movedIn(found, policy) : Number.POSITIVE_INFINITY };
+  });
+  const [enough] = larger.toSorted((a, b) => a.moved - b.moved);
+  if (enough) consider(enough.flag, enough.found);
   return {
     time,
     moved,

@@ -1,6 +1,7 @@
 // `Speeds`: the expected times of runs' steps on this device, for estimates: by what is kept of the runs that were here
 // (train/plan/step-times.ts), and of two small steps, which are run once while nothing else computes.
 
+import { limitsOf } from '../engine/run/arrangement.ts';
 import type { Device } from '../gpu/device.ts';
 import type { Host } from '../runtime/host.ts';
 import { measureStepCosts } from '../train/plan/step-probe.ts';
@@ -34,7 +35,7 @@ export class Speeds {
     confined?: Confined,
   ): Promise<ExpectedStep | undefined> {
     const { runs, costs = await this.#measured(device, quiet) } = await knownSteps(this.#host, device);
-    return stepTime(stepWayOf(settings), size, { runs, ...(costs && { costs }) }, confined);
+    return stepTime(stepWayOf(settings), size, { runs, ...(costs && { costs }) }, limitsOf(device).rates, confined);
   }
 
   /** Resolves when nothing is being measured; what is under way is left early. */

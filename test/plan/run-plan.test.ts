@@ -6,7 +6,7 @@ import { fitInTime, fitMemory } from '../../src/engine/compile/fit.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { loadSolver } from '../../src/memory/plan/bound.ts';
 import { COMFORT } from '../../src/train/plan/comfortable.ts';
-import { simulatedSeconds } from '../../src/train/plan/simulated-seconds.ts';
+import { secondsWithin, secondsWithout, simulatedSeconds } from '../../src/train/plan/simulated-seconds.ts';
 import { planRun } from '../../src/train/run/plan-run.ts';
 import {
   DATA_KINDS,
@@ -147,4 +147,19 @@ test('within a comfortable budget a step takes hardly longer than without one; w
   expect(secondsIn(comfortable)).toBeLessThanOrEqual((1 + COMFORT) * fastest);
   expect(secondsIn(smallest)).toBeGreaterThan((1 + COMFORT) * fastest);
   expect(planned({ recovery: 'step' }).plan.comfortable).toBe(undefined);
+});
+
+test('what a step within a budget takes without one is what it is reckoned from, to a thousandth', () => {
+  const { fit, workload } = planned({ gpu: 2e6 });
+  const plain = simulatedSeconds(workload.whole, limits) ?? 0;
+  for (const times of [0.1, 1, 30]) {
+    const within = secondsWithin(fit, workload.whole, times * plain, limits, {}) ?? 0;
+    const without = secondsWithout(fit, workload.whole, within, limits, {}) ?? 0;
+    expect(Math.abs(without / (times * plain) - 1)).toBeLessThan(0.001 * (within / (times * plain)));
+  }
+  // The link alone takes longer.
+  expect(secondsWithout(fit, workload.whole, 1e-9, limits, {})).toBe(undefined);
+  // What a disk takes is not known.
+  const onDisk = planned({ gpu: 2e6, host: 1e6, disk: 6e6 });
+  expect(secondsWithout(onDisk.fit, onDisk.workload.whole, 1, limits, { host: 1e6 })).toBe(undefined);
 });

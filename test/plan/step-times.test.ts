@@ -5,9 +5,11 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { estimateRun } from '../../src/browser/estimate.ts';
 import type { MemorySettings } from '../../src/browser/protocol.ts';
+import { typicalRates } from '../../src/engine/compile/rates.ts';
 import { stepMs } from '../../src/train/plan/step-probe.ts';
 import {
   type Confined,
+  costsBy,
   costsOf,
   expectedSeconds,
   type KnownSteps,
@@ -22,10 +24,12 @@ import { stepWayOf } from '../../src/train/run/kept-time.ts';
 import { defaultSettings, type RunSettings } from '../../src/train/run/run-settings.ts';
 
 type Runs = KnownSteps['runs'];
+const RATES = typicalRates(true);
+const TYPICAL = costsBy(RATES);
 const withRunOf = (runs: Runs, settings: RunSettings, timed: TimedStep, memory?: StepMemory): Runs =>
-  withRun(runs, stepWayOf(settings), timed, memory);
+  withRun(runs, stepWayOf(settings), timed, memory && { memory });
 const timeOf = (settings: RunSettings, size: StepSize, runs: Runs, costs?: StepCosts, confined?: Confined) =>
-  stepTime(stepWayOf(settings), size, { runs, ...(costs && { costs }) }, confined);
+  stepTime(stepWayOf(settings), size, { runs, ...(costs && { costs }) }, RATES, confined);
 
 const sized = (dispatches: number, flops: number, cost: { dispatch: number; flop: number }) => {
   return { dispatches, flops, seconds: cost.dispatch * dispatches + cost.flop * flops };
@@ -44,8 +48,8 @@ test('costs are those that took so long, and tell the time of any other step', (
       (costs, d, f) => {
         const found = costsOf([sized(57, 4e6, costs), sized(60, 7e8, costs)]);
         const { seconds, ...size } = sized(d, f, costs);
-        expect(expectedSeconds(size, [], found)).toBeGreaterThan(seconds * 0.999);
-        expect(expectedSeconds(size, [], found)).toBeLessThan(seconds * 1.001);
+        expect(expectedSeconds(size, [], found, TYPICAL)).toBeGreaterThan(seconds * 0.999);
+        expect(expectedSeconds(size, [], found, TYPICAL)).toBeLessThan(seconds * 1.001);
       },
     ),
     { seed: 1 },
@@ -82,7 +86,7 @@ test('a run tells of those of its way alone: its shape, and what it computes in,
     for (const other of all) {
       const isSame = other === one;
       expect(timeOf(other, size, runs, undefined)).toEqual(isSame ? { seconds: 3, from: 'run' } : undefined);
-      const twice = timeOf(larger(other), { dispatches: 100, flops: 2e9 }, runs, undefined);
+      const twice = timeOf(larger(other), { dispatches: 200, flops: 2e9 }, runs, undefined);
       expect(twice).toEqual(isSame ? { seconds: 6, from: 'probe' } : undefined);
     }
   }
@@ -118,7 +122,33 @@ test('within a budget a step takes so many times as long, but where a run in the
     });
   expect(timeOf(settings, size, runs, undefined)).toEqual({ seconds: 2, from: 'run' });
   const larger = { ...settings, batch: 2 * settings.batch };
-  expect(timeOf(larger, { ...size, flops: 2e9 }, runs, undefined)).toEqual({ seconds: 4, from: 'probe' });
+  expect(timeOf(larger, { dispatches: 2 * size.dispatches, flops: 2 * size.flops }, runs, undefined)).toEqual({
+    seconds: 4,
+    from: 'probe',
+  });
+});
+
+test('what a run within a budget would take without one tells of other budgets and other sizes, behind a run that had none', () => {
+  const settings = defaultSettings();
+  const size = { dispatches: 100, flops: 1e9 };
+  const timed = { dispatches: 120, flops: 1.1e9, seconds: 3 };
+  const runs = withRun({}, stepWayOf(settings), timed, { memory: { gpu: 5e6 }, whole: { ...size, seconds: 2 } });
+  const other: Confined = { memory: { gpu: 4e6 }, seconds: (resident) => 1.25 * resident };
+  expect(timeOf(settings, size, runs, undefined, other)).toEqual({ seconds: 2.5, from: 'probe' });
+  // No run took that without a budget.
+  expect(timeOf(settings, size, runs, undefined)).toEqual({ seconds: 2, from: 'probe' });
+  const twice = { dispatches: 200, flops: 2e9 };
+  expect(timeOf({ ...settings, batch: 2 * settings.batch }, twice, runs, undefined)).toEqual({
+    seconds: 4,
+    from: 'probe',
+  });
+  expect(timeOf({ ...settings, dtype: 'bf16' }, size, runs, undefined)).toBe(undefined);
+  const both = withRunOf(runs, settings, { ...size, seconds: 1 });
+  expect(timeOf(settings, size, both, undefined)).toEqual({ seconds: 1, from: 'run' });
+  expect(timeOf({ ...settings, batch: 2 * settings.batch }, twice, both, undefined)).toEqual({
+    seconds: 2,
+    from: 'probe',
+  });
 });
 
 test('an estimate says how many times as long a step takes within a budget: the longer the smaller it is', () => {
@@ -134,7 +164,7 @@ test('an estimate says how many times as long a step takes within a budget: the 
   expect(slowdownIn({ gpu: smallest, host: 1e6 })).toBe(undefined);
 });
 
-test('the run that is nearest in arithmetic sets an estimate right; without costs its arithmetic alone counts', () => {
+test('the run that is nearest in arithmetic sets an estimate right; without measured costs typical ones tell its dispatches', () => {
   const costs = { dispatch: 1e-4, flop: 1e-10 };
   const [twice, thrice] = [sized(100, 1e8, costs), sized(200, 1e10, costs)];
   const runs = [
@@ -142,9 +172,11 @@ test('the run that is nearest in arithmetic sets an estimate right; without cost
     { ...thrice, seconds: 3 * thrice.seconds },
   ];
   const { seconds, ...size } = sized(300, 2e10, costs);
-  expect(expectedSeconds(size, runs, costs)).toBeCloseTo(3 * seconds, 9);
-  expect(expectedSeconds(size, runs, undefined)).toBeCloseTo(6 * thrice.seconds, 9);
-  expect(expectedSeconds(size, [], undefined)).toBe(undefined);
+  expect(expectedSeconds(size, runs, costs, TYPICAL)).toBeCloseTo(3 * seconds, 9);
+  // 200 dispatches of 0.1 ms and 1e10 operations at 8e9 a second, against 300 and twice as many.
+  const ratio = (0.03 + 2.5) / (0.02 + 1.25);
+  expect(expectedSeconds(size, runs, undefined, TYPICAL)).toBeCloseTo(3 * thrice.seconds * ratio, 9);
+  expect(expectedSeconds(size, [], undefined, TYPICAL)).toBe(undefined);
 });
 
 test('a step takes what most steps take, told one by one or several at once, whatever else the machine did meanwhile', () => {

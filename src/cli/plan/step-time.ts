@@ -29,7 +29,7 @@ export function expectedStep(
   const way = stepWayOf(settings);
   const { operations } = resident.passes.step;
   const size = { dispatches: operations.length, flops: flopsOf(resident.passes.step) };
-  if (!isConfined(found)) return stepTime(way, size, known);
+  if (!isConfined(found)) return stepTime(way, size, known, limits.rates);
   const memory = {
     ...{ gpu: budget, policy, prefetch },
     ...(recovery && { recovery }),
@@ -38,7 +38,7 @@ export function expectedStep(
     ...(host !== undefined && { host }),
     ...(disk !== undefined && { disk }),
   };
-  return stepTime(way, size, known, {
+  return stepTime(way, size, known, limits.rates, {
     memory,
     seconds: (all, link) => secondsWithin(found, resident, all, limits, { host, policy, link }),
   });

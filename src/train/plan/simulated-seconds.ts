@@ -55,3 +55,29 @@ export function secondsWithin(
   };
   return simulatedSeconds(fit, { ...limits, rates }, below);
 }
+
+/** Halvings of an interval: to a thousandth of it. */
+const HALVINGS = 10;
+
+/**
+ * The inverse of `secondsWithin`: what a step that takes `seconds` within `fit` takes where everything is on the GPU, to a thousandth.
+ * Undefined as above, and where what it waits for alone takes as long.
+ */
+export function secondsWithout(
+  fit: Fit<TrainingPasses>,
+  whole: Fit<TrainingPasses>,
+  seconds: number,
+  limits: AdapterLimits,
+  below: Below & { readonly link?: LinkRates | undefined },
+): number | undefined {
+  const within = (resident: number) => secondsWithin(fit, whole, resident, limits, below);
+  let [low, high] = [0.01 * seconds, seconds];
+  const least = within(low);
+  if (least === undefined || least > seconds) return undefined;
+  for (let i = 0; i < HALVINGS; i++) {
+    const middle = (low + high) / 2;
+    if ((within(middle) ?? seconds) > seconds) high = middle;
+    else low = middle;
+  }
+  return (low + high) / 2;
+}

@@ -6,7 +6,7 @@
 // done is not taken for a slow device, nor is one that something else needed for a moment.
 
 import { adapterKey, readCache, writeCache } from '../../engine/compile/adapter-cache.ts';
-import { type LinkRates, linkRatesSchema } from '../../engine/compile/rates.ts';
+import { type LinkRates, linkRatesSchema, type Rates } from '../../engine/compile/rates.ts';
 import type { PolicyName } from '../../engine/compile/schedule.ts';
 import type { Device } from '../../gpu/device.ts';
 import type { ActivationMode } from '../../graph/activations.ts';
@@ -29,6 +29,14 @@ export interface StepSize {
 /** A step that was timed. */
 export interface TimedStep extends StepSize {
   readonly seconds: number;
+}
+
+/** A step of a run, as it is kept. */
+export interface KeptStep extends TimedStep {
+  /** How it computes, which says more of its time than its size. */
+  readonly way: string;
+  /** Within a budget: what such a step would take without one, reckoned from what it took. */
+  readonly whole?: TimedStep & { readonly way: string };
 }
 
 /** What a run's arithmetic is done on, in and where, and when it updates. */
@@ -77,8 +85,8 @@ export interface StepCosts {
 /** What is known of an adapter. */
 export interface KnownSteps {
   readonly costs?: StepCosts;
-  /** By the shape of the run, the latest last; `way`: how it computes, which says more of its time than its size. */
-  readonly runs: Readonly<Record<string, TimedStep & { readonly way: string }>>;
+  /** By the shape of the run, the latest last. */
+  readonly runs: Readonly<Record<string, KeptStep>>;
 }
 
 /** The time that a step is expected to take. */
@@ -94,7 +102,8 @@ function wayKey(way: StepWay, memory?: StepMemory): string {
   const { dtype, momentDtype, activationDtype, baseDtype, optimizerDevice, update, passes, packed } = way;
   return JSON.stringify([
     ...[dtype, momentDtype, activationDtype, baseDtype, optimizerDevice, update, passes, packed],
-    ...(memory ? memoryKey(memory) : []),
+    // No gradients are kept to finish a step from.
+    ...(memory ? memoryKey(update === 'in-backward' ? { ...memory, recovery: 'checkpoint' } : memory) : []),
   ]);
 }
 
@@ -121,33 +130,43 @@ function shapeKey(way: StepWay, memory?: StepMemory): string {
 
 const MOST_RUNS = 20;
 
-/** `runs` with one more whose steps took so long; the oldest of many are forgotten. `memory`: that it did not fit into whole. */
+/** Where a run did not fit into its budget whole. */
+export interface KeptMemory {
+  readonly memory: StepMemory;
+  /** What a step of it would take without one, where that can be reckoned. */
+  readonly whole?: TimedStep | undefined;
+}
+
+/** `runs` with one more whose steps took so long; the oldest of many are forgotten. */
 export function withRun(
   runs: KnownSteps['runs'],
   way: StepWay,
   timed: TimedStep,
-  memory?: StepMemory,
+  { memory, whole }: Partial<KeptMemory> = {},
 ): KnownSteps['runs'] {
   const shape = shapeKey(way, memory);
   const { [shape]: _, ...others } = runs;
-  const latest = { ...timed, way: wayKey(way, memory) };
+  const latest = { ...timed, way: wayKey(way, memory), ...(whole && { whole: { ...whole, way: wayKey(way) } }) };
   return Object.fromEntries([...Object.entries(others), [shape, latest] as const].slice(-MOST_RUNS));
 }
 
 /**
  * A step of such a run: as long as a run of the same shape took, or else as is expected by those of the same way, and within a budget
- * by what is waited for and made again. `size`: without one. Undefined where nothing is known.
+ * by what is waited for and made again. `size`: without one; `rates`: that plans go by. Undefined where nothing is known.
  */
 export function stepTime(
   way: StepWay,
   size: StepSize,
   { runs, costs }: KnownSteps,
+  rates: Rates,
   confined?: Confined,
 ): ExpectedStep | undefined {
   const same = runs[shapeKey(way, confined?.memory)];
   if (same) return { seconds: same.seconds, from: 'run' };
-  const alike = Object.values(runs).filter((run) => run.way === wayKey(way));
-  const resident = runs[shapeKey(way)]?.seconds ?? expectedSeconds(size, alike, costs);
+  const all = Object.values(runs);
+  // Those that were timed before those that were reckoned.
+  const alike = [...all, ...all.flatMap(({ whole = [] }) => whole)].filter((run) => run.way === wayKey(way));
+  const resident = runs[shapeKey(way)]?.seconds ?? expectedSeconds(size, alike, costs, costsBy(rates));
   const seconds = confined && resident !== undefined ? confined.seconds(resident, costs?.link) : resident;
   return seconds === undefined ? undefined : { seconds, from: 'probe' };
 }
@@ -164,28 +183,36 @@ export function costsOf([small, large]: readonly [TimedStep, TimedStep]): StepCo
     : { dispatch: 0, flop: small.seconds / small.flops };
 }
 
-/** By the costs, set right by the run that is nearest in arithmetic; by that alone where there are none. */
+/** What a dispatch and an operation cost by the rates that plans go by. */
+export const costsBy = ({ launchSeconds, flops }: Rates): StepCosts => ({ dispatch: launchSeconds, flop: 1 / flops });
+
+/**
+ * By the costs, set right by the run that is nearest in arithmetic. Where none were measured such a run tells by `typical` ones how
+ * much of its time its dispatches took; without a run nothing is known.
+ */
 export function expectedSeconds(
   size: StepSize,
   runs: readonly TimedStep[],
-  costs: StepCosts | undefined,
+  measured: StepCosts | undefined,
+  typical: StepCosts,
 ): number | undefined {
-  const byCosts = ({ dispatches, flops }: StepSize) =>
-    costs ? costs.dispatch * dispatches + costs.flop * flops : flops;
+  const { dispatch, flop } = measured ?? typical;
+  const byCosts = ({ dispatches, flops }: StepSize) => dispatch * dispatches + flop * flops;
   const distance = ({ flops }: TimedStep) => Math.abs(Math.log(flops / size.flops));
   const nearest = runs.toSorted((a, b) => distance(a) - distance(b))[0];
   if (nearest) return (byCosts(size) * nearest.seconds) / byCosts(nearest);
-  return costs && byCosts(size);
+  return measured && byCosts(size);
 }
 
 const FILE = 'step-times.json';
 const POSITIVE = number(realNumber(Number.MIN_VALUE, Number.MAX_VALUE));
 const COST = number(realNumber(0, Number.MAX_VALUE));
+const STEP = { dispatches: POSITIVE, flops: POSITIVE, seconds: POSITIVE, way: text };
 /** By the adapter's key. */
 const KNOWN = namesTo(
   object({
     costs: optional(object({ dispatch: COST, flop: POSITIVE, link: optional(linkRatesSchema) })),
-    runs: namesTo(object({ dispatches: POSITIVE, flops: POSITIVE, seconds: POSITIVE, way: text })),
+    runs: namesTo(object({ ...STEP, whole: optional(object(STEP)) })),
   }),
 );
 
@@ -206,14 +233,14 @@ async function changeKnown(host: Host, device: Device, change: (known: KnownStep
   await writeCache(host, FILE, { ...all, [adapterKey(host, device)]: known });
 }
 
-/** Keeps that steps of such a run took so long; `memory`: the budget that it did not fit into whole, if there was one. */
+/** Keeps that steps of such a run took so long. */
 export const keepStepTime = (
   host: Host,
   device: Device,
   way: StepWay,
   timed: TimedStep,
-  memory?: StepMemory,
-): Promise<void> => changeKnown(host, device, (known) => ({ ...known, runs: withRun(known.runs, way, timed, memory) }));
+  within?: KeptMemory,
+): Promise<void> => changeKnown(host, device, (known) => ({ ...known, runs: withRun(known.runs, way, timed, within) }));
 
 export const keepStepCosts = (host: Host, device: Device, costs: StepCosts): Promise<void> =>
   changeKnown(host, device, (known) => ({ ...known, costs }));

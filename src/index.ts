@@ -96,6 +96,7 @@ export { Conversation, type ConversationOptions } from './train/inference/conver
 export { Generator, type GeneratorOptions } from './train/inference/generator.ts';
 export type { SamplingOptions } from './train/inference/sampling.ts';
 export { type WritingOptions, writeText } from './train/inference/writing.ts';
+export type { ExpectedStep } from './train/plan/step-times.ts';
 export { EarlyStopping, type TrainerCallback, type TrainerControl } from './train/run/callbacks.ts';
 export type { HuggingFaceState, LogEntry } from './train/run/huggingface-state.ts';
 export type { MemoryRecord } from './train/run/memory-record.ts';
@@ -103,7 +104,7 @@ export { type ModelSources, type OpenedModel, withModel } from './train/run/open
 export { type PlanOptions, planRun } from './train/run/plan-run.ts';
 export { trainRun } from './train/run/run.ts';
 export type { Intermission, Observer, ReadyRun, RunEvents, RunOptions, RunSummary } from './train/run/run-events.ts';
-export type { DataKind, PlannedLinks, PlannedMemory, RunPlan, TierPlan } from './train/run/run-plan.ts';
+export type { DataKind, PlannedLinks, PlannedMemory, RunForecast, RunPlan, TierPlan } from './train/run/run-plan.ts';
 export { defaultSettings, type LoraSettings, type RunSettings } from './train/run/run-settings.ts';
 export { type GGUFWriting, writeGGUF } from './train/run/write-gguf.ts';
 export { Evaluator, type EvaluatorOptions } from './train/step/evaluator.ts';

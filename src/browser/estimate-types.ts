@@ -2,8 +2,6 @@
 
 import type { PolicyName } from '../engine/compile/schedule.ts';
 import type { DiskRoom } from '../runtime/browser/room.ts';
-import type { ExpectedStep } from '../train/plan/step-times.ts';
-import type { RunPlan } from '../train/run/run-plan.ts';
 
 /** What a run would need. Bytes. */
 export interface Estimate {
@@ -42,12 +40,6 @@ export interface Estimate {
   readonly tokensPerSecond?: { readonly value: number; readonly from: 'run' | 'probe' };
   /** Room for files. */
   readonly room: DiskRoom;
-}
-
-/** The plan of a run, with the time of its steps on the device here. */
-export interface RunForecast extends RunPlan {
-  /** Absent where nothing is known of it, and where a disk is waited for. */
-  readonly step?: ExpectedStep;
 }
 
 /** What each policy would move in a step of a run, within its budget: worked out from the trace, not run. */

@@ -41,7 +41,7 @@ export type { ExpectedStep } from '../train/plan/step-times.ts';
 export { fineTuningSettings } from '../train/run/fine-tuning.ts';
 export type { MemoryBound, MemoryRecord } from '../train/run/memory-record.ts';
 export type { RunSummary } from '../train/run/run-events.ts';
-export type { DataKind, PlannedLinks, RunPlan, TierPlan } from '../train/run/run-plan.ts';
+export type { DataKind, PlannedLinks, RunForecast, RunPlan, TierPlan } from '../train/run/run-plan.ts';
 export { defaultSettings, type LoraSettings, type RunSettings } from '../train/run/run-settings.ts';
 export type { Decay } from '../train/step/schedule.ts';
 export { formatBytes, parseBytes } from '../util/bytes.ts';

@@ -2,8 +2,12 @@
 // took there, or as is reckoned from others. In process, on the adapter under test.
 
 import { expect, test } from 'vitest';
+import { parseConfig } from '../../src/formats/config.ts';
+import { planRun } from '../../src/train/run/plan-run.ts';
+import { defaultSettings } from '../../src/train/run/run-settings.ts';
 import { median } from '../../src/util/median.ts';
-import { MemoryFiles } from '../memory-files.ts';
+import { testDevice } from '../harness.ts';
+import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { onChosen } from './in-process.ts';
 
 const files = new MemoryFiles({ 'text.txt': 'hold fast, and then hold on; '.repeat(400) });
@@ -80,4 +84,17 @@ test('a run within a budget alone tells of other budgets, and of none', async ()
   expect([smaller.from, whole.from]).toEqual(['probe', 'probe']);
   expect(whole.seconds).toBeLessThan(confined);
   expect(smaller.seconds).toBeGreaterThan(whole.seconds);
+});
+
+test('a program is told the same times, where it names the host that keeps them', async () => {
+  const config = { model_type: 'gpt2', vocab_size: 256, n_positions: 12, n_embd: 16, n_layer: 1, n_head: 2 };
+  const settings = { ...defaultSettings({ sampleTokens: 0, batch: 2, seq: 12 }), config: parseConfig(config, 'here') };
+  const [device, host] = [await testDevice(), memoryHost(files)];
+  const told = async (gpu: number, changes: Partial<typeof settings> = {}) =>
+    (await planRun({ ...settings, ...changes }, { memory: { gpu }, device, host })).step;
+  expect(await told(150_000)).toEqual(await plan('--batch', '2', ...WITHIN));
+  expect(await told(148_000)).toEqual(await plan('--batch', '2', '--gpu-memory', '148KB'));
+  expect(await told(1e9)).toEqual(await plan(...ALL));
+  expect(await told(1e9, { optimizerState: 'bf16' })).toBe(undefined);
+  expect((await planRun(settings, { device })).step).toBe(undefined);
 });

@@ -218,7 +218,13 @@ async function calls(): Promise<Record<string, Call>> {
     planRun: {
       args: [
         { ...library.defaultSettings({ sampleTokens: 0, batch: 2 }) },
-        { memory: { gpu: 2e6, host: 1e8, disk: 1e8, policy: 'lru' }, device, rates: undefined, stored: new Map() },
+        {
+          memory: { gpu: 2e6, host: 1e8, disk: 1e8, policy: 'lru' },
+          device,
+          host,
+          rates: undefined,
+          stored: new Map(),
+        },
       ],
       call: library.planRun,
     },

@@ -21,6 +21,8 @@ import { makeModel } from '../../nn/index.ts';
 import { type Model, parameterCount, trainedCount } from '../../nn/model.ts';
 import { aliveWords } from '../../report/activation-words.ts';
 import type { Host } from '../../runtime/host.ts';
+import type { StepMemory } from '../../train/plan/step-times.ts';
+import { expectedStep } from '../../train/run/expected-step.ts';
 import {
   DATA_KINDS,
   type PlannedLinks,
@@ -31,6 +33,7 @@ import {
 } from '../../train/run/run-plan.ts';
 import { backwardPassesIn, generates, type RunSettings } from '../../train/run/run-settings.ts';
 import { traceStep } from '../../train/step/step-programs.ts';
+import { withoutUndefined } from '../../util/arguments.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { describeOrder } from '../accumulate-order.ts';
@@ -38,7 +41,7 @@ import { describeSplit } from '../optimizer-split.ts';
 import { type PlannedRun, plannedShape } from './flags.ts';
 import { LISTINGS } from './listings.ts';
 import { describeRates, type PlanBasis, plannedLimits, ratesFacts } from './rates.ts';
-import { expectedStep, stepTimeLine } from './step-time.ts';
+import { stepTimeLine } from './step-time.ts';
 import { describeUpdate, updateFacts } from './update.ts';
 import { count } from './words.ts';
 
@@ -173,7 +176,8 @@ export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBa
   const { plan, moved } = schedule(trace, slots, flags.policy, extra);
   const milliseconds = performance.now() - start;
   const room = slotsAt(trace, slots, extra);
-  const expected = adapter && expectedStep(run, { resident, found, budget, limits }, known);
+  const within = withoutUndefined({ ...memory, gpu: budget, disk: asked.disk, prefetch: asked.prefetch }) as StepMemory;
+  const expected = adapter && expectedStep({ settings, resident, found, memory: within, limits }, known);
   const cost = checkPlan(trace, plan, room);
   const { trainable, frozen } = map;
   const [padding, held] = [trainable.padding + frozen.padding, trainable.held + frozen.held];

@@ -28,6 +28,7 @@ import { at } from '../../util/at.ts';
 import { traceGeneration } from '../inference/generation-workload.ts';
 import { COMFORT, leastComfortable } from '../plan/comfortable.ts';
 import { simulatedSeconds } from '../plan/simulated-seconds.ts';
+import type { ExpectedStep } from '../plan/step-times.ts';
 import { chooseSplit } from '../step/optimizer-split.ts';
 import { checkBatch, traceStep } from '../step/step-programs.ts';
 import { type TrainingPasses, trainingWorkload } from '../step/training-workload.ts';
@@ -150,6 +151,12 @@ export interface RunPlan {
   readonly links: PlannedLinks;
   /** Multiplications and additions of a step; `recomputed`: those of them that make activations again. */
   readonly flops: { readonly step: number; readonly recomputed: number };
+}
+
+/** The plan of a run, with the time of its steps on the device here. */
+export interface RunForecast extends RunPlan {
+  /** Absent where nothing is known of it, and where a disk is waited for. */
+  readonly step?: ExpectedStep;
 }
 
 /** Bytes of a step. */

@@ -1,0 +1,36 @@
+// The time of a step of a run on an adapter, without a budget or within one, as runs and measurements there have found steps to take.
+
+import type { Fit } from '../../engine/compile/fitted.ts';
+import { flopsOf, isConfined } from '../../engine/compile/pass-figures.ts';
+import type { AdapterLimits } from '../../engine/compile/workload.ts';
+import { secondsWithin } from '../plan/simulated-seconds.ts';
+import { type ExpectedStep, type KnownSteps, type StepMemory, stepTime } from '../plan/step-times.ts';
+import type { TrainingPasses } from '../step/training-workload.ts';
+import { stepWayOf } from './kept-time.ts';
+import type { RunSettings } from './run-settings.ts';
+
+/** A run, and what it was planned to be. */
+export interface PlannedStep {
+  readonly settings: RunSettings;
+  /** Without a budget, and within that of `memory`. */
+  readonly resident: Fit<TrainingPasses>;
+  readonly found: Fit<TrainingPasses>;
+  readonly memory: StepMemory;
+  readonly limits: AdapterLimits;
+}
+
+/** Undefined where nothing of the adapter is known, or what is waited for is not: of a disk. */
+export function expectedStep(
+  { settings, resident, found, memory, limits }: PlannedStep,
+  known: KnownSteps,
+): ExpectedStep | undefined {
+  const way = stepWayOf(settings);
+  const { step } = resident.passes;
+  const size = { dispatches: step.operations.length, flops: flopsOf(step) };
+  if (!isConfined(found)) return stepTime(way, size, known, limits.rates);
+  const { host, policy } = memory;
+  return stepTime(way, size, known, limits.rates, {
+    memory,
+    seconds: (all, link) => secondsWithin(found, resident, all, limits, { host, policy, link }),
+  });
+}

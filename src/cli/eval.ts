@@ -4,6 +4,7 @@
 import { Command, Option } from 'commander';
 import { type Batch, checkTokens } from '../data/batches.ts';
 import { openText, type TextIdentity } from '../data/corpus.ts';
+import { describeCut } from '../data/dataset.ts';
 import { tokenizerOf } from '../data/open-tokenizer.ts';
 import { Pieces } from '../data/packing.ts';
 import { readDocuments, TRAIN_ON, type TrainOn } from '../data/records/read-records.ts';
@@ -114,6 +115,7 @@ export function evalCommand(host: Host): Command {
       () => device.close(),
     );
     const loss = nats / targets;
+    if (!Number.isFinite(loss)) throw notFinite(loss, dir);
     const bitsPerByte = data.tokensPerByte === undefined ? undefined : (loss / Math.LN2) * data.tokensPerByte;
     const accuracy = data.word === 'window' ? undefined : told / targets;
     const figures = {
@@ -159,6 +161,11 @@ async function lossOfAll({ terminal }: Host, evaluator: Evaluator, data: Evaluat
   if (shows) terminal.warn('\r\x1b[K');
   return { nats, targets, told };
 }
+
+const notFinite = (loss: number, dir: string): HoldfastError =>
+  new HoldfastError(
+    `${dir}: the loss is ${loss}: the model has diverged, or its files are damaged; get them again, or go back to an earlier checkpoint`,
+  );
 
 const number = (value: number) => value.toLocaleString('en');
 
@@ -238,12 +245,13 @@ async function recordData(
   const template = await findTemplateFor(host, { ...own, name: flags.chatTemplate });
   const settings = { trainOn: flags.trainOn, ...(template && { template }) };
   const { sources, notes } = await recordsToTest(host.files, flags.data);
-  const { documents, identity, longer } = await readDocuments(host, sources, tokenizer, settings);
+  const { documents, identity, longer, leftOut } = await readDocuments(host, sources, tokenizer, settings);
   const all = Array.from({ length: documents.count }, (_, i) => i);
   const pieces = new Pieces(documents, all, { seq, pack: true, longer });
   const rows = pieces.rows();
   if (rows.length === 0)
     throw new HoldfastError(`nothing that is learned lies within ${seq} tokens of a record; give a larger --context`);
+  const cut = describeCut(pieces, { seq, longer, leftOut });
   return {
     identity,
     ...{
@@ -251,8 +259,11 @@ async function recordData(
       rows: rows.length,
       seq,
       packed: true,
-      notes,
-      facts: { records: documents.count, trainOn: flags.trainOn },
+      notes: cut.length > 0 ? [...notes, `of the records ${cut.join('; ')}`] : notes,
+      facts: {
+        ...{ records: documents.count, trainOn: flags.trainOn },
+        ...{ longer: pieces.longer, tokensCut: pieces.tokensCut, leftOut: leftOut + pieces.emptied },
+      },
     },
     async *batches() {
       for (let row = 0; row < rows.length; row += flags.batch)

@@ -162,18 +162,29 @@ function describe(
   validation: Pieces,
   seq: number,
 ) {
-  const number = (value: number) => value.toLocaleString('en');
   const files = names.length === 1 ? '1 file' : `${number(names.length)} files`;
   const sum = (key: 'longer' | 'tokensCut' | 'emptied') => train[key] + validation[key];
+  const all = { longer: sum('longer'), tokensCut: sum('tokensCut'), emptied: sum('emptied') };
   const lines = [
     `${number(documents.count)} records (${shapes.join(', ')}) in ${files}, ${number(documents.tokens)} tokens`,
+    ...describeCut(all, { seq, longer, leftOut }),
   ];
-  const long = sum('longer');
+  return lines.join('; ');
+}
+
+const number = (value: number) => value.toLocaleString('en');
+
+/** What was split or cut off, and what was left out: a phrase each; none where every document is whole. */
+export function describeCut(
+  { longer: long, tokensCut, emptied }: Pick<Pieces, 'longer' | 'tokensCut' | 'emptied'>,
+  { seq, longer, leftOut }: Pick<ReadDocuments, 'longer' | 'leftOut'> & { readonly seq: number },
+): string[] {
+  const lines: string[] = [];
   if (long > 0) {
-    const rule = longer === 'split' ? 'split' : `cut off behind them (${number(sum('tokensCut'))} tokens)`;
+    const rule = longer === 'split' ? 'split' : `cut off behind them (${number(tokensCut)} tokens)`;
     lines.push(`${number(long)} longer than ${number(seq)} tokens, ${rule}`);
   }
-  const nothing = leftOut + sum('emptied');
+  const nothing = leftOut + emptied;
   if (nothing > 0) lines.push(`${number(nothing)} left out, with nothing to learn`);
-  return lines.join('; ');
+  return lines;
 }

@@ -30,6 +30,9 @@ const KNOWN = [
 /** How A and B began, where the base stayed what it was. */
 const PLAIN_STARTS = [true, false, 'gaussian', 'orthogonal', 'eva'] as const;
 
+/** What works with any adapter. */
+const MERGE = 'merge it into its model with PEFT (merge_and_unload), and use that';
+
 const isUnset = (value: unknown): boolean =>
   value === undefined ||
   value === null ||
@@ -48,7 +51,7 @@ export function parseAdapterConfig(json: unknown, name: string): AdapterConfig {
   fields.only('init_lora_weights', PLAIN_STARTS, true);
   for (const [field, value] of Object.entries(json)) {
     if (KNOWN.includes(field) || isUnset(value)) continue;
-    fields.refuse(`${shortened(field)} is ${show(value)}; adapters with it are not supported`);
+    fields.refuse(`${shortened(field)} is ${show(value)}; adapters with it are not supported: ${MERGE}`);
   }
   const rank = fields.count('r', 8);
   const { base_model_name_or_path: base, revision, lora_dropout = 0 } = json;

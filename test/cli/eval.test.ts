@@ -15,7 +15,7 @@ import { onlyTokens } from '../../src/nn/inputs.ts';
 import { lookup, parameterTensors } from '../../src/nn/model.ts';
 import { Evaluator } from '../../src/train/step/evaluator.ts';
 import { Trainer } from '../../src/train/step/trainer.ts';
-import { collect } from '../../src/values/tensor-source.ts';
+import { collect, sourceOf } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { entry } from '../entry.ts';
 import { testDevice } from '../harness.ts';
@@ -150,12 +150,28 @@ test('of records, the answers count, or all of them', async () => {
   );
 });
 
+test('of records longer than the context, it is said what was cut off and which have nothing left', async () => {
+  const record = (prompt: string, completion: string) => JSON.stringify({ prompt, completion });
+  const lines = [record('1:', 'on'), record('2:', 'on and on, on'), record('a prompt that fills it', 'on')];
+  await files.writeAtomic('long.jsonl', lines.join('\n'));
+  const { status, out, said } = await inProcess(files, ['eval', 'base', '--json', '--data', 'long.jsonl']);
+  expect([status, said]).toEqual([
+    0,
+    'data: of the records 2 longer than 11 tokens, cut off behind them (17 tokens); 1 left out, with nothing to learn\n',
+  ]);
+  // Of 11 tokens the first two are the prompt's.
+  expect(JSON.parse(out)).toMatchObject({ tokens: 2 + 9, records: 3, longer: 2, tokensCut: 17, leftOut: 1 });
+  expect(await evaluate('--data', 'pairs.jsonl')).toMatchObject({ longer: 0, tokensCut: 0, leftOut: 0 });
+});
+
 /** A model of its initial weights, as a folder. */
-async function save(folder: string, json: object): Promise<void> {
+async function save(folder: string, json: object, change = (_: Map<string, Float32Array>) => {}): Promise<void> {
   const config = parseConfig(json, 'test');
   const model = makeModel(config);
   const shapes = new Map(model.parameters.map(({ name, shape }) => [name, shape]));
-  const weights = initialWeights(model, 1);
+  const values = await collect(initialWeights(model, 1));
+  change(values);
+  const weights = sourceOf(values);
   await saveCheckpoint(files, folder, 1, { config, weights, shapes, moment1: weights, moment2: weights, state: {} });
 }
 
@@ -179,6 +195,17 @@ test('records in layers with windows, shorter than a record, which lie several i
   await done(files, ['finetune', 'windowed', '--data', 'pairs.jsonl', ...few, '--out', 'tuned']);
   const tuned = JSON.parse(await done(files, ['eval', 'tuned', '--json', '--data', 'pairs.jsonl']));
   expect(tuned.loss).toBeLessThan(found.loss - 0.1);
+});
+
+test('a loss that is no number is an error that names the model', async () => {
+  const shape = { model_type: 'gpt2', vocab_size: 256, n_positions: CONTEXT, n_embd: 8, n_layer: 1, n_head: 2 };
+  await save('diverged', shape, (values) => entry(values, 'h.0.mlp.c_fc.weight').fill(Number.NaN));
+  const { status, out, said } = await inProcess(files, ['eval', 'diverged', '--json', '--data', 'other.txt']);
+  expect([status, out, said]).toEqual([
+    2,
+    '',
+    expect.stringMatching(/^holdfast: diverged: the loss is NaN: [^\n]+\n$/),
+  ]);
 });
 
 test('a model that writes no text is refused', async () => {

@@ -91,6 +91,23 @@ describe('data is records, or text', () => {
   ])('%s is refused with its place, and not learned as text', async (source, wanted) => {
     expect(await refusal(read(host, source))).toContain(wanted);
   });
+
+  it('records inside an object, or one over several lines, are refused where their file is named', async () => {
+    const inside = hostOf({
+      'data.json': `\uFEFF${json({ version: 1, data: [text, text] })}`,
+      'one.json': json(text),
+      'code/data.json': json({ data: [text] }),
+      'code/main.ts': 'export {}',
+      'unknown.json': json({ data: [question], empty: [] }),
+    });
+    expect(await refusal(holdRecords(inside, ['data.json']))).toBe(
+      'data.json: its records are in the field "data"; write that list alone, or one record a line',
+    );
+    expect(await refusal(holdRecords(inside, ['one.json']))).toBe(
+      'one.json: is one record over several lines; write it in one line, or as a list, [...]',
+    );
+    for (const source of ['code', 'unknown.json']) expect(await holdRecords(inside, [source])).toBe(false);
+  });
 });
 
 describe('beside records in a folder', () => {

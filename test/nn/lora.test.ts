@@ -259,7 +259,10 @@ describe('adapter_config.json', () => {
   it.each<[object, string]>([
     [{ peft_type: 'LOHA' }, 'a.json: peft_type is "LOHA"; supported: "LORA"'],
     [{ peft_type: undefined, fine_tune_type: 'lora' }, 'a.json: an adapter as mlx-lm writes it'],
-    [{ use_dora: true }, 'a.json: use_dora is true; adapters with it are not supported'],
+    [
+      { use_dora: true },
+      'a.json: use_dora is true; adapters with it are not supported: merge it into its model with PEFT',
+    ],
     [{ rank_pattern: { q_proj: 8 } }, 'a.json: rank_pattern is an object; adapters with it are not supported'],
     [{ alpha_pattern: { q_proj: 8 } }, 'a.json: alpha_pattern is an object'],
     [{ modules_to_save: 'classifier' }, 'a.json: modules_to_save is "classifier"; it must be a list of names'],

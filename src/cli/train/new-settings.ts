@@ -9,6 +9,7 @@ import { holdRecords } from '../../data/records/record-files.ts';
 import { recordsToTrain, textToTrain } from '../../data/records/splits.ts';
 import { isSynthetic } from '../../data/synthetic.ts';
 import { DEFAULT_TOKENIZER, identityOf } from '../../data/tokenizer.ts';
+import { CONFIG } from '../../formats/checkpoint/folder.ts';
 import {
   type DescribedAdapter,
   describeAdapter,
@@ -18,12 +19,12 @@ import {
 } from '../../formats/checkpoint.ts';
 import type { ModelConfig } from '../../formats/config.ts';
 import { DEFAULT_IMAGES, type ImageShape } from '../../formats/families/family.ts';
-import { FAMILIES, FAMILY_NAMES, labelsIn, shapeOf } from '../../formats/families/index.ts';
+import { FAMILIES, FAMILY_NAMES, type FamilyName, labelsIn, shapeOf } from '../../formats/families/index.ts';
 import { DEFAULT_SHAPE } from '../../formats/shape.ts';
 import { findTokenizer } from '../../formats/tokenizer-files.ts';
 import { completeLora } from '../../nn/lora.ts';
 import { headModules } from '../../nn/modules-to-save.ts';
-import type { Host } from '../../runtime/host.ts';
+import { type Host, join } from '../../runtime/host.ts';
 import { headFor } from '../../train/run/class-data.ts';
 import { fineTuningSettings } from '../../train/run/fine-tuning.ts';
 import { withHeadOf } from '../../train/run/open-model.ts';
@@ -70,6 +71,7 @@ export async function newSettings(
   const plans = purpose === 'planning';
   const hasData = flags.data.length > 0;
   const family = fineTunes ? undefined : FAMILY_NAMES.find((name) => name === flags.model);
+  if (family) await tellOfFolder(host, family);
   const { vocabSize = DEFAULT_SHAPE.vocabulary } = flags;
   const named =
     flags.tokenizer === undefined || flags.tokenizer === BYTES
@@ -159,6 +161,12 @@ export async function newSettings(
     ...uses.map((use) => `data: ${use}`),
   ];
   return { settings, notes };
+}
+
+/** Says that a new model of a family is meant, where a model's folder has its name: one from the hub may. */
+async function tellOfFolder({ files, terminal }: Host, family: FamilyName): Promise<void> {
+  if (!(await files.stat(join(family, CONFIG)))) return;
+  terminal.warn(`holdfast: --model ${family} is a new model of this family; the folder of this name is ./${family}\n`);
 }
 
 /** What is kept of the best validation, and whether it ends the run. Errors: HoldfastError for flags that do not go together. */

@@ -6,6 +6,7 @@
 
 import type { Files, Host } from '../../runtime/host.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
+import { isObject } from '../../util/json.ts';
 import { checkSources, filesOf, type SourceFile } from '../corpus.ts';
 import { JSON_FILE, liesBeside, OTHER_FORM, RECORDS } from './file-names.ts';
 import { isPacked } from './gzip.ts';
@@ -20,6 +21,8 @@ export interface RecordFile {
 }
 
 const HEAD_BYTES = 4096;
+/** What is parsed whole. */
+const MOST_OBJECT_BYTES = 2 ** 28;
 
 /**
  * The files that sources stand for, without what else lies in folders of records: what describes them, empty files, data in another
@@ -99,10 +102,39 @@ function isConversation(record: FoundRecord): boolean {
 /** `objects`: of no shape that is known, or damaged. */
 type FileContent = 'records' | 'objects' | 'text';
 
-async function contentOf({ files }: Host, { path, name, kind }: SourceFile): Promise<FileContent> {
+async function contentOf({ files }: Host, file: SourceFile): Promise<FileContent> {
+  const { path, name, kind } = file;
   if (kind !== 'file') return 'text';
   if (RECORDS.test(name)) return 'records';
   const first = await firstRecord(files, path);
   if (first !== undefined && recordShape(first.value) !== undefined) return 'records';
+  await refuseInside(files, file);
   return JSON_FILE.test(name) && (await beginsLikeRecords(files, path)) ? 'objects' : 'text';
+}
+
+/**
+ * Errors: HoldfastError for a JSON file, named itself, that is one object with records inside, as `{"data": [...]}` is, or one record over
+ * several lines: as text its syntax would be learned.
+ */
+async function refuseInside(files: Pick<Files, 'read'>, { path, name, isFound, bytes }: SourceFile): Promise<void> {
+  if (isFound || !JSON_FILE.test(name) || isPacked(name) || bytes > MOST_OBJECT_BYTES) return;
+  const value = parsed(await files.read(path));
+  if (!isObject(value)) return;
+  if (recordShape(value) !== undefined)
+    throw new HoldfastError(`${path}: is one record over several lines; write it in one line, or as a list, [...]`);
+  const inside = Object.entries(value).find(([, list]) => Array.isArray(list) && recordShape(list[0]) !== undefined);
+  if (inside)
+    throw new HoldfastError(
+      `${path}: its records are in the field ${shortened(JSON.stringify(inside[0]))}; write that list alone, or one record a line`,
+    );
+}
+
+/** What JSON says; undefined for what is none. */
+function parsed(bytes: Uint8Array): unknown {
+  try {
+    // The decoder takes a byte order mark away.
+    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
+  } catch {
+    return undefined;
+  }
 }

@@ -34,6 +34,13 @@ const CONFIGS = {
       original_max_position_embeddings: 8192,
     },
   },
+  'llama 3, of few positions': {
+    ...{ model_type: 'llama', ...SIZES },
+    rope_scaling: {
+      ...{ rope_type: 'llama3', factor: 8, low_freq_factor: 1, high_freq_factor: 4 },
+      original_max_position_embeddings: 32,
+    },
+  },
   qwen2: { model_type: 'qwen2', ...SIZES, head_dim: 8, tie_word_embeddings: true },
   qwen3: { model_type: 'qwen3', ...SIZES },
   gemma3: {

@@ -99,12 +99,9 @@ function fieldsOf(keys: Keys): Readonly<Record<string, unknown>> {
 }
 
 /** Llama 3's own: the file has what comes of them alone. */
-const LLAMA3_SCALING = {
-  rope_type: 'llama3',
-  low_freq_factor: 1,
-  high_freq_factor: 4,
-  original_max_position_embeddings: 8192,
-} as const;
+const LLAMA3_SCALING = { rope_type: 'llama3', low_freq_factor: 1, high_freq_factor: 4 } as const;
+/** Positions of a first training: Llama 3's, and other powers of two. */
+const FIRST_POSITIONS = [8192, ...Array.from({ length: 16 }, (_, i) => 2 ** (i + 5))];
 
 function scalingOf(keys: Keys, rope_theta: number, head_dim: number): { rope_scaling?: RopeScalingFields } {
   const type = keys.text('rope.scaling.type', 'none');
@@ -114,15 +111,19 @@ function scalingOf(keys: Keys, rope_theta: number, head_dim: number): { rope_sca
   if (type === 'linear' && factor !== 1) return { rope_scaling: { rope_type: 'linear', factor } };
   const factors = keys.values('rope_freqs.weight');
   if (!factors) return {};
-  const rope_scaling: RopeScalingFields = {
+  const most = factors.reduce((largest, each) => Math.max(largest, each), 1);
+  const scalings = FIRST_POSITIONS.map((original_max_position_embeddings) => ({
     ...LLAMA3_SCALING,
-    factor: factors.reduce((most, each) => Math.max(most, each), 1),
-  };
-  const [expected] = ropeFactors({ rope_scaling, rope_theta, head_dim });
-  const isKnown = expected?.values.every((each, i) => Math.abs(each / (factors[i] ?? 0) - 1) < 1e-5);
-  if (!isKnown || factors.length !== head_dim / 2)
-    keys.refuse(
-      'rope_freqs.weight has other factors than those of Llama 3, of 8192 positions first; none else are read',
+    factor: most,
+    original_max_position_embeddings,
+  }));
+  const rope_scaling = scalings.find((rope_scaling) => {
+    const [expected] = ropeFactors({ rope_scaling, rope_theta, head_dim });
+    return expected?.values.every((each, i) => Math.abs(each / (factors[i] ?? 0) - 1) < 1e-5);
+  });
+  if (!rope_scaling || factors.length !== head_dim / 2)
+    return keys.refuse(
+      'rope_freqs.weight has other factors than those of Llama 3, of a power of two of positions first; none else are read',
     );
   return { rope_scaling };
 }

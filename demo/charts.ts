@@ -49,6 +49,7 @@ export class Chart {
     this.#options = options;
     this.#target.style.height = `${options.height}px`;
     host.append(make('figure', {}, this.#caption, this.#target));
+    host.setAttribute('role', 'group');
     setCaption(this.#caption, options.title, []);
     new ResizeObserver(() => this.#resize()).observe(this.#target);
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.#plot?.redraw());

@@ -24,10 +24,12 @@ import { Notes, sayEvent } from './notes.ts';
 import { showObstacle } from './obstacles.ts';
 import { OwnModel } from './own-model.ts';
 import { byId, setText } from './page.ts';
+import { RunButtons } from './run-buttons.ts';
 import { RunList } from './runs.ts';
 import { Seeing } from './seeing.ts';
 import { isElsewhere, mayTakeUp, noteTakenUp, untilLeft } from './taken-up.ts';
 import { Training, type TrainingPhase } from './training.ts';
+import { verdictOn } from './verdict.ts';
 import { Writing } from './writing.ts';
 
 const ESTIMATE_MS = 200;
@@ -77,29 +79,24 @@ let training: Training | undefined;
 let beginning = false;
 const opening = open();
 
-const buttons = {
-  train: byId('train', HTMLButtonElement),
-  pause: byId('pause', HTMLButtonElement),
-  step: byId('step', HTMLButtonElement),
-  stop: byId('stop', HTMLButtonElement),
-};
-
 // ---- What a person does ----------------------------------------------------------------------------------------
 
-buttons.train.addEventListener('click', () => attempt(() => begins(train)));
-buttons.pause.addEventListener('click', () =>
-  attempt(async () => (training?.phase === 'paused' ? training.unpause() : training?.pause())),
-);
-buttons.step.addEventListener('click', () => attempt(async () => training?.step()));
-buttons.stop.addEventListener('click', () => attempt(async () => training?.stop()));
-takeDrops((files, what) =>
-  attempt(async () => {
+const buttons = new RunButtons({
+  train: () => attempt(() => begins(train)),
+  pause: () => attempt(async () => (training?.phase === 'paused' ? training.unpause() : training?.pause())),
+  step: () => attempt(async () => training?.step()),
+  stop: () => attempt(async () => training?.stop()),
+});
+takeDrops(async (files, what) => {
+  await attempt(async () => {
     if (what === 'text') await data.take(files);
     else if (what === 'images') data.takeImages(files);
     else if (what === 'model' || (await own.isAdapterZip(files))) await own.take(files);
     else await runs.import(files.map(({ file }) => file));
-  }),
-);
+  });
+  // What is said of it is seen, wherever it was dropped.
+  byId(what === 'text' || what === 'images' ? 'text-note' : 'status', HTMLElement).scrollIntoView({ block: 'nearest' });
+});
 
 /** What is asked for when it is pressed is trained: to keep the model may take minutes. */
 async function train(): Promise<void> {
@@ -109,6 +106,7 @@ async function train(): Promise<void> {
   const text = data.text(seq, found !== undefined);
   const { images } = data;
   const records = found ? undefined : data.records;
+  notes.say('Preparing …');
   void holdfast?.persist();
   const kept = await keptModel();
   memory.clear();
@@ -179,7 +177,7 @@ async function goOn(run: RunInfo): Promise<void> {
   const isHere = await (await trainer()).hasData(run.id);
   memory.clear();
   memory.show(run.memory);
-  await training?.resume(run.id, isHere ? {} : data.own);
+  await training?.resume(run, isHere ? {} : data.own);
 }
 
 /** One run is begun at a time. Errors: an Error where another is about to. */
@@ -187,12 +185,12 @@ async function begins(work: () => Promise<void>): Promise<void> {
   if (!training || training.open) return;
   if (beginning) throw new Error('A run is about to begin: wait for it, and stop it before another');
   beginning = true;
-  buttons.train.disabled = true;
+  buttons.canTrain = false;
   try {
     await work();
   } finally {
     beginning = false;
-    buttons.train.disabled = false;
+    buttons.canTrain = true;
   }
 }
 
@@ -259,6 +257,10 @@ async function estimate(): Promise<void> {
     model.showEstimate(found, settings);
     if (found && !open) memory.showEstimate(found);
     own.showVerdict(found, asked, settings);
+    if (found && settings && !model.isOwn) {
+      const { fits, text } = verdictOn(found, asked, { ...settings, toKeep: 0, reads: true, isPreset: true });
+      if (!fits) model.showProblem(text);
+    }
     if (settings && !open) await memory.showPlan(trainer, settings, stored);
   } catch (error) {
     if (nth !== estimates) return;
@@ -287,7 +289,7 @@ function hear(events: readonly RunEvent[]): void {
   }
   live.show(training);
   curves.changed();
-  writing.show(training.run?.id, training.curves);
+  writing.show(training.run, training.curves);
 }
 
 /** A run is on its way, or on its way again. */
@@ -308,12 +310,8 @@ const STATUS: Partial<Record<TrainingPhase, string>> = {
 function phaseChanged(): void {
   if (!training) return;
   const { phase, open, run } = training;
-  byId('buttons-idle', HTMLElement).hidden = open;
-  byId('buttons-open', HTMLElement).hidden = !open;
-  buttons.pause.textContent = phase === 'paused' ? 'Go on' : 'Pause';
-  buttons.pause.disabled = phase !== 'training' && phase !== 'paused';
-  buttons.step.disabled = phase !== 'paused';
-  buttons.stop.disabled = !training.stoppable;
+  buttons.show(training);
+  byId('next-run', HTMLElement).hidden = !open;
   const status = STATUS[phase];
   if (status) notes.say(status);
   curves.show(training.curves, compared);
@@ -322,7 +320,7 @@ function phaseChanged(): void {
   seeing.show(run, open);
   live.show(training);
   runs.show(run?.id, open);
-  writing.show(run?.id, training.curves);
+  writing.show(run, training.curves);
 }
 
 // ---- The beginning ---------------------------------------------------------------------------------------------
@@ -349,7 +347,7 @@ async function begin(): Promise<void> {
   }
   const { environment } = holdfast;
   training = new Training(holdfast.trainer, phaseChanged);
-  buttons.train.disabled = false;
+  buttons.canTrain = true;
   notes.say('Ready');
   for (const note of environment.notes) notes.add(note);
   setText(byId('place', HTMLElement), [environment.adapter.name, ...environment.notes].join(' · '));
@@ -388,9 +386,14 @@ async function takeUp(): Promise<void> {
   }
 }
 
-/** What other tabs did meanwhile is shown when this one has the focus again. */
+/** What other tabs did meanwhile is shown when this one has the focus again; a run that they left goes on here. */
 addEventListener('focus', () => {
-  if (training) void attempt(() => runs.refresh());
+  if (!training) return;
+  void attempt(async () => {
+    const before = isElsewhere(runs.runs);
+    await runs.refresh();
+    if (before && !isElsewhere(runs.runs)) await takeUp();
+  });
 });
 
 void begin();

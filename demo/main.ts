@@ -16,6 +16,7 @@ import { ClassData } from './class-data.ts';
 import { type ComparedRun, Curves } from './curves.ts';
 import { DataPanel } from './data.ts';
 import { takeDrops } from './drop.ts';
+import { FormEstimate } from './form-estimate.ts';
 import { isolate } from './isolation.ts';
 import { Live } from './live.ts';
 import { MemoryPanel, sayBudget } from './memory-panel.ts';
@@ -29,32 +30,30 @@ import { RunList } from './runs.ts';
 import { Seeing } from './seeing.ts';
 import { isElsewhere, mayTakeUp, noteTakenUp, untilLeft } from './taken-up.ts';
 import { Training, type TrainingPhase } from './training.ts';
-import { verdictOn } from './verdict.ts';
 import { Writing } from './writing.ts';
-
-const ESTIMATE_MS = 200;
 
 const notes = new Notes();
 const live = new Live();
 const curves = new Curves();
 const data = new DataPanel(
   async (text) => (await trainer()).recordsIn(text),
-  () => changed(),
+  () => estimate.changed(),
 );
 const own = new OwnModel(
   () => trainer(),
   () => model.ownChosen(),
   () => model.ownChanged(),
 );
-const model = new ModelForm(own, () => changed());
+const model = new ModelForm(own, () => estimate.changed());
 const classes = new ClassData(
   () => holdfast?.trainer,
-  () => changed(),
+  () => estimate.changed(),
 );
 const memory = new MemoryPanel({
   wanted: (asked) => changeMemory(asked),
   picture: async () => training?.picture(),
 });
+const estimate = new FormEstimate({ model, own, memory }, () => ({ holdfast, training }), estimated);
 const writing = new Writing(() => holdfast?.trainer);
 const seeing = new Seeing(() => holdfast?.trainer);
 const runs = new RunList(() => (holdfast as Holdfast).trainer, {
@@ -216,7 +215,7 @@ async function changeMemory(asked: MemorySettings): Promise<void> {
     }
     if (training.open) notes.say(training.phase === 'paused' ? 'Paused' : 'Training');
   }
-  await estimate();
+  await estimate.now();
 }
 
 /** Begins when the worker is there. What goes wrong is said. */
@@ -227,51 +226,6 @@ async function attempt(work: () => Promise<unknown>): Promise<void> {
   } catch (error) {
     notes.problem(error);
   }
-}
-
-// ---- What would be ---------------------------------------------------------------------------------------------
-
-let estimateTimer: ReturnType<typeof setTimeout> | undefined;
-let estimates = 0;
-
-function changed(): void {
-  clearTimeout(estimateTimer);
-  estimateTimer = setTimeout(() => void estimate(), ESTIMATE_MS);
-}
-
-/** Estimates the run of the form; the memory of a run that is open is its own. */
-async function estimate(): Promise<void> {
-  if (!holdfast) return;
-  const { trainer } = holdfast;
-  const open = training?.open ? training.run?.settings : undefined;
-  // What is answered late is of what was asked before.
-  const nth = ++estimates;
-  try {
-    // A model of the person's own that is still to come needs nothing.
-    const settings = model.isOwn && !own.info ? undefined : estimated();
-    model.showProblem('');
-    const stored = model.isOwn ? own.info?.stored : undefined;
-    const asked = open ? {} : memory.memory;
-    const found = settings && (await trainer.estimate(settings, asked, stored));
-    if (nth !== estimates) return;
-    model.showEstimate(found, settings);
-    if (found && !open) memory.showEstimate(found);
-    own.showVerdict(found, asked, settings);
-    if (found && settings && !model.isOwn) {
-      const { fits, text } = verdictOn(found, asked, { ...settings, toKeep: 0, reads: true, isPreset: true });
-      if (!fits) model.showProblem(text);
-    }
-    if (settings && !open) await memory.showPlan(trainer, settings, stored);
-  } catch (error) {
-    if (nth !== estimates) return;
-    model.showProblem(messageOf(error));
-    model.showEstimate(undefined);
-    own.showVerdict();
-  }
-  if (!open) return;
-  memory.showEstimate(await trainer.estimate(open, memory.memory));
-  await memory.showPlan(trainer, open);
-  await memory.compare(trainer, open);
 }
 
 // ---- What happens ----------------------------------------------------------------------------------------------
@@ -298,7 +252,7 @@ async function begun(): Promise<void> {
   await training?.refresh();
   if (training?.run) memory.show(training.run.memory);
   await runs.refresh();
-  await estimate();
+  await estimate.now();
 }
 
 const STATUS: Partial<Record<TrainingPhase, string>> = {
@@ -354,7 +308,7 @@ async function begin(): Promise<void> {
   await attempt(() => runs.refresh());
   const waits = isElsewhere(runs.runs);
   if (!waits) await attempt(takeUp);
-  await attempt(estimate);
+  await attempt(() => estimate.now());
   if (waits)
     await attempt(async () => {
       await untilLeft(runs, isBusy);

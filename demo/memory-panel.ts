@@ -161,7 +161,7 @@ export class MemoryPanel {
       await this.#events.wanted(memory);
       this.#inForce = memory;
     } catch (error) {
-      problem = `${messageOf(error)} The budget stays as it was.`;
+      problem = `${messageOf(error).replace(/\.?$/, '.')} The budgets stay as they were.`;
     } finally {
       this.#asked--;
       this.show(this.#inForce);

@@ -145,7 +145,8 @@ export class ModelForm {
     this.#note.classList.toggle('problem', message !== '');
   }
 
-  showEstimate(estimate: Estimate | undefined, settings?: RunSettings): void {
+  /** `isMeasured`: its speed is still to come. */
+  showEstimate(estimate: Estimate | undefined, settings?: RunSettings, isMeasured = false): void {
     const fact = (name: string, text: string) => setText(byId(`fact-${name}`, HTMLElement), text);
     fact('parameters', estimate ? whole(estimate.parameters) : '–');
     byId('trained', HTMLElement).hidden = estimate === undefined || estimate.trained === estimate.parameters;
@@ -154,7 +155,14 @@ export class ModelForm {
     fact('smallest', estimate ? formatBytes(estimate.smallest) : '–');
     const speed = estimate?.tokensPerSecond;
     const { batch, seq, accumulate, steps } = settings ?? { batch: 0, seq: 0, accumulate: 0, steps: 0 };
-    fact('speed', speed ? `${speed.from === 'run' ? '' : 'about '}${short(speed.value)} tokens/s` : '–');
+    fact(
+      'speed',
+      speed
+        ? `${speed.from === 'run' ? '' : 'about '}${short(speed.value)} tokens/s`
+        : isMeasured
+          ? 'measuring …'
+          : '–',
+    );
     fact('time', speed ? `about ${longDuration((steps * batch * seq * accumulate) / speed.value)}` : '–');
   }
 

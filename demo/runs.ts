@@ -263,7 +263,7 @@ export class RunList {
   }
 
   async #export(run: RunInfo): Promise<void> {
-    save(await this.#trainer().exportZip(run.id));
+    this.#save(await this.#written(this.#trainer().exportZip(run.id)));
   }
 
   async #exportModel(run: RunInfo): Promise<void> {
@@ -276,11 +276,17 @@ export class RunList {
     );
     const [form, type] = values?.[0]?.split(' ') ?? [];
     if (form === undefined) return;
+    const wanted = { form, ...(type && { [form === 'gguf' ? 'type' : 'dtype']: type }) } as ModelExport;
+    this.#save(await this.#written(this.#trainer().exportModel(run.id, wanted)));
+  }
+
+  /** Says that it is under way: it may take minutes. */
+  #written<T>(files: Promise<T>): Promise<T> {
     this.#events.say('Writing the files …');
-    const file = await this.#trainer().exportModel(run.id, {
-      form,
-      ...(type && { [form === 'gguf' ? 'type' : 'dtype']: type }),
-    } as ModelExport);
+    return files;
+  }
+
+  #save(file: File): void {
     save(file);
     this.#events.say(`${file.name}: ${formatBytes(file.size)}`);
   }
@@ -294,7 +300,7 @@ export class RunList {
         throw error;
       });
     if (!target) return;
-    await this.#trainer().exportFolder(run.id, target);
+    await this.#written(this.#trainer().exportFolder(run.id, target));
     this.#events.say(`“${run.name}” is in the folder ${target.name}`);
   }
 

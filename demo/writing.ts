@@ -182,6 +182,7 @@ export class Writing {
     this.#paper.setAttribute('aria-label', chats ? 'Conversation with the model' : 'Text written by the model');
     setText(byId('prompt-label', HTMLElement), chats ? 'Ask' : 'Begin with');
     setText(this.#write, chats ? 'Send' : 'Write');
+    this.#prompt.placeholder = chats ? '' : 'nothing';
     if (chats && this.#prompt.value === this.#beginning) this.#prompt.value = '';
     if (!chats && this.#prompt.value === '') this.#prompt.value = this.#beginning;
     if (chats) setText(this.#title, 'a conversation');

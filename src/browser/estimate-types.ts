@@ -5,6 +5,9 @@ import type { DiskRoom } from '../runtime/browser/room.ts';
 import type { ExpectedStep } from '../train/plan/step-times.ts';
 import type { RunPlan } from '../train/run/run-plan.ts';
 
+/** Whether the speed of a run is measured where it is not known, or left out. */
+export type EstimateSpeed = 'measured' | 'known';
+
 /** What a run would need. Bytes. */
 export interface Estimate {
   /** Their number, not bytes. */

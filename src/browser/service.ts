@@ -16,7 +16,13 @@ import { classesIn } from './class-settings.ts';
 import { countedIn, recordsIn } from './conversations.ts';
 import { CurrentDevice } from './current-device.ts';
 import { notesOn } from './environment.ts';
-import type { ActivationPolicyFigures, Estimate, PolicyComparison, RunForecast } from './estimate-types.ts';
+import type {
+  ActivationPolicyFigures,
+  Estimate,
+  EstimateSpeed,
+  PolicyComparison,
+  RunForecast,
+} from './estimate-types.ts';
 import { Exports } from './exports.ts';
 import { KeptRuns } from './kept-runs.ts';
 import { inspectFiles, isAdapterZip, type KeepProgress, type ModelFiles } from './models.ts';
@@ -96,12 +102,17 @@ export class TrainerService {
   }
 
   /**
-   * Bytes that a run would need, whether they fit, and how fast it may be. While a run trains nothing is measured. `stored`: of a
-   * model that is not kept here yet, as `inspectModel` says it.
-   * Errors: HoldfastError for settings that make no model.
+   * Bytes that a run would need, whether they fit, and how fast it may be. `stored`: of a model that is not kept here yet, as
+   * `inspectModel` says it. `speed`: where it is not known yet, it is measured, which takes seconds, or left out; while a run trains
+   * nothing is measured. Errors: HoldfastError for settings that make no model.
    */
-  async estimate(settings: RunSettings, memory: MemorySettings = {}, stored?: StoredWeights): Promise<Estimate> {
-    const isQuiet = this.#open.active !== undefined;
+  async estimate(
+    settings: RunSettings,
+    memory: MemorySettings = {},
+    stored?: StoredWeights,
+    speed: EstimateSpeed = 'measured',
+  ): Promise<Estimate> {
+    const isQuiet = speed === 'known' || this.#open.active !== undefined;
     return this.#estimates.of(readSettings(settings), readMemory(memory), isQuiet, stored);
   }
 

@@ -18,7 +18,7 @@ let context: BrowserContext;
 /** An undisturbed run, its losses by step, what was estimated of it and what most of its steps reached, and the budgets that it could have. */
 let first: string;
 let undisturbed: Map<number, number>;
-let speeds: { before: Estimate; after: Estimate; reached: number };
+let speeds: { atOnce: Estimate; before: Estimate; after: Estimate; reached: number };
 let budgets: { least: number; middle: number; most: number; chunkBytes: number };
 
 beforeAll(async () => {
@@ -26,11 +26,16 @@ beforeAll(async () => {
   context = await newContext(browser, site, { costs: false });
   const page = await open(context, site.isolated);
   const speed = () => page.evaluate((s) => window.holdfast.trainer.estimate(s), SETTINGS);
-  const before = await speed();
+  // While it is measured, too.
+  const [atOnce, before] = await page.evaluate(async (settings) => {
+    const { trainer } = window.holdfast;
+    const measured = trainer.estimate(settings);
+    return Promise.all([trainer.estimate(settings, {}, undefined, 'known'), measured]);
+  }, SETTINGS);
   first = await train(page, {});
   await event(page, 'ended');
   undisturbed = await losses(page);
-  speeds = { before, after: await speed(), reached: median(await stepSpeeds(page)) };
+  speeds = { atOnce, before, after: await speed(), reached: median(await stepSpeeds(page)) };
   budgets = await page.evaluate(async (settings) => {
     const { trainer } = window.holdfast;
     const { unlimited } = await trainer.estimate(settings);
@@ -82,7 +87,8 @@ test('a plan has the figures that Node has of the same run, and those of the est
 });
 
 test('an estimate knows the speed: by small steps before any run, of a run of its shape after it', () => {
-  const { before, after, reached } = speeds;
+  const { atOnce, before, after, reached } = speeds;
+  expect(atOnce).toEqual({ ...before, room: atOnce.room, tokensPerSecond: undefined });
   expect(before.tokensPerSecond).toMatchObject({ from: 'probe', value: expect.any(Number) });
   expect(before.tokensPerSecond?.value).toBeGreaterThan(0);
   expect(after.tokensPerSecond?.from).toBe('run');

@@ -4,15 +4,19 @@ import { afterAll, beforeEach, expect, test } from 'vitest';
 import '../../demo/style.css';
 import { RunCurves } from '../../demo/curve-data.ts';
 import { DataPanel } from '../../demo/data.ts';
+import { FormEstimate } from '../../demo/form-estimate.ts';
 import markup from '../../demo/index.html?raw';
 import { Live } from '../../demo/live.ts';
 import { Timeline } from '../../demo/memory/timeline.ts';
+import { MemoryPanel } from '../../demo/memory-panel.ts';
+import { ModelForm } from '../../demo/model.ts';
 import { Notes, sayEvent } from '../../demo/notes.ts';
+import { OwnModel } from '../../demo/own-model.ts';
 import { RunButtons } from '../../demo/run-buttons.ts';
 import { RunList, type RunListEvents } from '../../demo/runs.ts';
 import type { Training } from '../../demo/training.ts';
 import { Writing } from '../../demo/writing.ts';
-import type { Holdfast, RunEvent, RunInfo, RunSettings } from '../../src/browser/index.ts';
+import type { Estimate, Holdfast, RunEvent, RunInfo, RunSettings } from '../../src/browser/index.ts';
 import { deferred } from '../../src/util/deferred.ts';
 
 const TITLE = document.title;
@@ -96,6 +100,14 @@ test('a run that has all its steps goes on as a fork with more, which trains at 
   dialog.querySelector<HTMLButtonElement>('.primary')?.click();
   await expect.poll(() => asked.goOn).toEqual(['fork']);
   expect(asked.forked).toEqual([{ name: 'a, forked', changes: { lr: 0.01, minLr: 0.002, steps: 80 } }]);
+});
+
+test('a run that is exported is said to be written, and what its file is', async () => {
+  const { list, asked } = await listOf([run('a')]);
+  const zip = [...list.querySelectorAll('button')].find(({ textContent }) => textContent === 'Export zip');
+  zip?.click();
+  await settled();
+  expect(asked.said).toEqual(['Writing the files …', 'a.zip: 3 B']);
 });
 
 test('a step that is taken in a pause is said', () => {
@@ -183,12 +195,59 @@ test('the timeline has a value at all times, and one that stays while it plays',
   expect([shown.element.ariaValueNow, shown.element.ariaValueText]).toEqual(['7', 'moment 7']);
 });
 
+test('what a run needs is shown while its speed is measured', async () => {
+  const measured = deferred<Estimate>();
+  const found = { ...{ parameters: 1234, trained: 1234, unlimited: 9e6, smallest: 7e5, checkpoints: 1, modelData: 1 } };
+  const known = { ...found, room: { quota: 1e9, used: 0, persisted: true } } as Estimate;
+  const asked: unknown[] = [];
+  const estimate = (...given: unknown[]) => {
+    asked.push(given[3]);
+    return given[3] === 'known' ? Promise.resolve(known) : measured.promise;
+  };
+  const holdfast = { trainer: { estimate } } as unknown as Holdfast;
+  const own = new OwnModel(
+    async () => holdfast.trainer,
+    () => {},
+    () => {},
+  );
+  const model = new ModelForm(own, () => {});
+  const memory = new MemoryPanel({ wanted: async () => {}, picture: async () => undefined });
+  const form = new FormEstimate(
+    { model, own, memory },
+    () => ({ holdfast, training: undefined }),
+    () => model.settings(),
+  );
+  const shown = form.now();
+  await settled();
+  const facts = () => ['parameters', 'smallest', 'speed'].map((name) => byId(`fact-${name}`).textContent);
+  expect(facts()).toEqual(['1,234', '700 KB', 'measuring …']);
+  expect((byId('budget') as HTMLInputElement).disabled).toBe(false);
+  measured.resolve({ ...known, tokensPerSecond: { value: 500, from: 'probe' } });
+  await shown;
+  expect(facts()[2]).toBe('about 500 tokens/s');
+  expect(asked).toEqual(['known', 'measured']);
+});
+
+test('a limit that is no number of bytes is told in sentences, and the one before is back', async () => {
+  const memory = new MemoryPanel({ wanted: async () => {}, picture: async () => undefined });
+  memory.show({});
+  const host = byId('host-limit') as HTMLInputElement;
+  host.value = 'abc';
+  host.dispatchEvent(new Event('change'));
+  await settled();
+  expect(byId('budget-note').textContent).toMatch(
+    /^"abc" is not a byte count.* 64MB\. The budgets stay as they were\.$/,
+  );
+  expect(host.value).toBe('');
+});
+
 /** The list of runs, and what it asked for. */
 async function listOf(first: readonly RunInfo[]) {
   let there = first;
-  const asked = { goOn: [] as string[], forked: [] as unknown[] };
+  const asked = { goOn: [] as string[], forked: [] as unknown[], said: [] as string[] };
   const trainer = {
     runs: async () => there,
+    exportZip: async () => new File(['zip'], 'a.zip'),
     fork: async (_: string, wanted: unknown) => {
       asked.forked.push(wanted);
       return run('fork');
@@ -201,7 +260,7 @@ async function listOf(first: readonly RunInfo[]) {
     compared: () => {},
     gone: () => {},
     attempt: async (work) => void (await work()),
-    say: () => {},
+    say: (text) => void asked.said.push(text),
   };
   const runs = new RunList(() => trainer, events);
   await runs.refresh();

@@ -138,7 +138,8 @@ export class Chart {
     return {
       width: Math.max(100, this.#target.clientWidth),
       height,
-      padding: [8, 8, 0, 0],
+      // The last step's number stands half beside it.
+      padding: [8, 18, 0, 0],
       legend: { show: false },
       cursor: { y: false, sync: { key: library.sync('run').key }, points: { size: 7 } },
       scales: { x: { time: false }, y: range ? { range: (_, least, most) => range(least, most) } : {} },

@@ -230,7 +230,7 @@ async function attempt(work: () => Promise<unknown>): Promise<void> {
 
 // ---- What happens ----------------------------------------------------------------------------------------------
 
-const CHANGES_THE_LIST: readonly RunEvent['type'][] = ['saved', 'ended', 'failed', 'stopped'];
+const ENDS: readonly RunEvent['type'][] = ['ended', 'failed', 'stopped'];
 
 function hear(events: readonly RunEvent[]): void {
   if (!training) return;
@@ -238,7 +238,9 @@ function hear(events: readonly RunEvent[]): void {
     training.take(event);
     if (event.type === 'memory') memory.live(event);
     if (event.type === 'ready') void attempt(begun);
-    if (CHANGES_THE_LIST.includes(event.type)) void attempt(() => runs.refresh());
+    if (event.type === 'saved' || ENDS.includes(event.type)) void attempt(() => runs.refresh());
+    // What may be measured now, or is known by this run.
+    if (ENDS.includes(event.type)) estimate.changed();
     sayEvent(notes, event, training.phase);
   }
   live.show(training);

@@ -98,6 +98,7 @@ export class ModelForm {
     });
     fields.addEventListener('input', () => {
       this.#markPreset();
+      this.#showRows();
       changed();
     });
   }
@@ -129,7 +130,7 @@ export class ModelForm {
     const shape = this.#shape();
     for (const [name, [label, least, rate]] of Object.entries(NUMBERS) as [Numbers, (typeof NUMBERS)[Numbers]][]) {
       const value = shape[name];
-      if (this.isOwn && OF_SHAPE.includes(name)) continue;
+      if ((this.isOwn && OF_SHAPE.includes(name)) || this.#lacks.includes(name)) continue;
       if (rate ? value >= least : Number.isSafeInteger(value) && value >= least) continue;
       throw new Error(`${label} must be a ${rate ? 'number' : 'whole number'} of at least ${least}`);
     }
@@ -204,18 +205,24 @@ export class ModelForm {
     }
   }
 
-  #showRows(): void {
-    const own = this.isOwn;
-    this.#own.show(own);
-    const config = own ? this.#own.info?.config : undefined;
-    const lacks = [
+  /** Fields that say nothing of the model. */
+  get #lacks(): readonly string[] {
+    if (!this.isOwn) return this.#family.value === 'gpt2' ? ['kvHeads'] : [];
+    const config = this.#own.info?.config;
+    return [
       ...(config && !FAMILIES[config.model_type].writes ? OF_WRITERS : []),
       ...(config && shapeOf(config).vocabulary === 0 ? OF_READERS : []),
     ];
+  }
+
+  #showRows(): void {
+    const own = this.isOwn;
+    this.#own.show(own);
+    const lacks = this.#lacks;
     for (const [name, row] of this.#rows) {
       const hidden = own
         ? lacks.includes(name) || OF_SHAPE.includes(name) || (OF_LORA.includes(name) && this.#own.way !== 'lora')
-        : OF_LORA.includes(name);
+        : lacks.includes(name) || OF_LORA.includes(name);
       for (const element of row) element.hidden = hidden;
     }
   }

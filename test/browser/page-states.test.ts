@@ -228,6 +228,28 @@ test('what a run needs is shown while its speed is measured', async () => {
   expect(asked).toEqual(['known', 'measured']);
 });
 
+test('a GPT-2 has no field of key and value heads, whatever was in it, a Llama has', () => {
+  const own = new OwnModel(
+    () => new Promise(() => {}),
+    () => {},
+    () => {},
+  );
+  const model = new ModelForm(own, () => {});
+  const heads = byId('field-kvHeads') as HTMLInputElement;
+  const choose = (family: string, kvHeads: string) => {
+    (byId('field-family') as HTMLSelectElement).value = family;
+    heads.value = kvHeads;
+    heads.dispatchEvent(new Event('input', { bubbles: true }));
+  };
+  expect(heads.hidden).toBe(true);
+  choose('llama', '3');
+  expect(heads.hidden).toBe(false);
+  expect(() => model.settings()).toThrow(/3/);
+  choose('gpt2', '');
+  expect(heads.hidden).toBe(true);
+  expect(model.settings().config).toMatchObject({ model_type: 'gpt2', n_layer: 2 });
+});
+
 test('a limit that is no number of bytes is told in sentences, and the one before is back', async () => {
   const memory = new MemoryPanel({ wanted: async () => {}, picture: async () => undefined });
   memory.show({});

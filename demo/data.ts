@@ -225,7 +225,10 @@ export class DataPanel {
     this.#note.classList.remove('problem');
     const bytes =
       files.length > 0 ? files.reduce((sum, { size }) => sum + size, 0) : new Blob([this.#paste.value]).size;
-    const names = this.#images.length > 0 ? `${whole(files.length)} files` : files.map(({ name }) => name).join(', ');
+    const names =
+      this.#images.length > 0
+        ? `${whole(files.length)} ${files.length === 1 ? 'file' : 'files'}`
+        : files.map(({ name }) => name).join(', ');
     const own = [names, formatBytes(bytes)].filter(Boolean).join(': ');
     const isPart = this.#chosen.length > 0 && this.#leftOut !== '';
     const what = kind === 'own' && bytes > 0 ? own + (isPart ? ` (not ${this.#leftOut})` : '') : '';

@@ -215,7 +215,7 @@ async function changeMemory(asked: MemorySettings): Promise<void> {
     }
     if (training.open) notes.say(training.phase === 'paused' ? 'Paused' : 'Training');
   }
-  await estimate.now();
+  void attempt(() => estimate.now());
 }
 
 /** Begins when the worker is there. What goes wrong is said. */

@@ -71,6 +71,8 @@ export class TrainerService {
   readonly #open: OpenRun;
   readonly #kept: KeptRuns;
   readonly #estimates: RunEstimates;
+  /** Resolves when the last other budget that was asked for is in force, or refused. */
+  #moved: Promise<void> = Promise.resolve();
 
   /** For the worker itself: removes what a closed tab left half-done. */
   static async open(host: BrowserHost): Promise<TrainerService> {
@@ -211,11 +213,17 @@ export class TrainerService {
 
   /**
    * Other budgets, or another policy, for the run that is open here: the same losses, in another place. Another GPU
-   * budget is taken between two steps; for all else the run is saved and opened anew. Errors: HoldfastError naming the
-   * smallest budget that works; the run goes on as it was.
+   * budget is taken between two steps; for all else the run is saved and opened anew. Of several one is taken after the
+   * other. Errors: HoldfastError naming the smallest budget that works; the run goes on as it was.
    */
   async setMemory(given: MemorySettings): Promise<void> {
     const memory = readMemory(given);
+    const moved = this.#moved.then(() => this.#move(memory));
+    this.#moved = moved.catch(() => {});
+    return moved;
+  }
+
+  async #move(memory: MemorySettings): Promise<void> {
     const active = this.#open.needed;
     try {
       if (await active.setMemory(memory)) return;

@@ -228,6 +228,28 @@ test('another budget on the way, and another policy: no bit changes; one that is
   expectSame(await losses(page), 40);
 });
 
+test('of budgets that are asked for at the same time one is taken after the other, and the last is in force', async () => {
+  const page = await open(context, site.isolated);
+  const id = await train(page, {}, { steps: 100_000 });
+  await event(page, 'step');
+  const { least, middle } = budgets;
+  const taken = await page.evaluate(
+    async ([least, middle]) => {
+      const { trainer } = window.holdfast;
+      const wanted = [{ gpu: middle }, { gpu: least }, { gpu: middle, host: 1e9 }];
+      return Promise.all(wanted.map((memory) => trainer.setMemory(memory).then(() => 'taken', String)));
+    },
+    [least, middle] as const,
+  );
+  expect(taken).toEqual(['taken', 'taken', 'taken']);
+  const memory = await page.evaluate(
+    async (id) => (await window.holdfast.trainer.runs()).find((run) => run.id === id)?.memory,
+    id,
+  );
+  expect(memory).toEqual({ gpu: middle, host: 1e9 });
+  await page.evaluate(() => window.holdfast.trainer.stop());
+});
+
 test('a fork has the history of its run until there, and its own settings from there on', async () => {
   const page = await open(context, site.isolated);
   const message = await page.evaluate(

@@ -16,7 +16,7 @@ import { RunButtons } from '../../demo/run-buttons.ts';
 import { RunList, type RunListEvents } from '../../demo/runs.ts';
 import type { Training } from '../../demo/training.ts';
 import { Writing } from '../../demo/writing.ts';
-import type { Estimate, Holdfast, RunEvent, RunInfo, RunSettings } from '../../src/browser/index.ts';
+import type { Estimate, Holdfast, MemorySettings, RunEvent, RunInfo, RunSettings } from '../../src/browser/index.ts';
 import { deferred } from '../../src/util/deferred.ts';
 
 const TITLE = document.title;
@@ -248,6 +248,32 @@ test('a GPT-2 has no field of key and value heads, whatever was in it, a Llama h
   choose('gpt2', '');
   expect(heads.hidden).toBe(true);
   expect(model.settings().config).toMatchObject({ model_type: 'gpt2', n_layer: 2 });
+});
+
+test('of budgets that are asked for while one is being taken, the last is taken', async () => {
+  const asked: [MemorySettings, ReturnType<typeof deferred<void>>][] = [];
+  const memory = new MemoryPanel({
+    wanted: (wanted) => {
+      const taken = deferred<void>();
+      asked.push([wanted, taken]);
+      return taken.promise;
+    },
+    picture: async () => undefined,
+  });
+  memory.showEstimate({ smallest: 100, unlimited: 10_000 } as Estimate);
+  const slider = byId('budget') as HTMLInputElement;
+  for (const place of ['50', '40', '30']) {
+    slider.value = place;
+    slider.dispatchEvent(new Event('change'));
+    await settled();
+  }
+  expect(asked.map(([{ gpu }]) => gpu)).toEqual([1000]);
+  asked[0]?.[1].reject(new Error('refused'));
+  await settled();
+  expect(asked.map(([{ gpu }]) => gpu)).toEqual([1000, 399]);
+  asked[1]?.[1].resolve();
+  await settled();
+  expect([slider.value, memory.memory]).toEqual(['30', { gpu: 399 }]);
 });
 
 test('a limit that is no number of bytes is told in sentences, and the one before is back', async () => {

@@ -207,7 +207,7 @@ export class ModelForm {
 
   /** Fields that say nothing of the model. */
   get #lacks(): readonly string[] {
-    if (!this.isOwn) return this.#family.value === 'gpt2' ? ['kvHeads'] : [];
+    if (!this.isOwn) return FAMILIES[this.#family.value as Shape['family']].groupedHeads ? [] : ['kvHeads'];
     const config = this.#own.info?.config;
     return [
       ...(config && !FAMILIES[config.model_type].writes ? OF_WRITERS : []),

@@ -49,6 +49,7 @@ export class Chart {
     this.#options = options;
     this.#target.style.height = `${options.height}px`;
     host.append(make('figure', {}, this.#caption, this.#target));
+    host.setAttribute('role', 'group');
     setCaption(this.#caption, options.title, []);
     new ResizeObserver(() => this.#resize()).observe(this.#target);
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.#plot?.redraw());
@@ -137,7 +138,8 @@ export class Chart {
     return {
       width: Math.max(100, this.#target.clientWidth),
       height,
-      padding: [8, 8, 0, 0],
+      // The last step's number stands half beside it.
+      padding: [8, 18, 0, 0],
       legend: { show: false },
       cursor: { y: false, sync: { key: library.sync('run').key }, points: { size: 7 } },
       scales: { x: { time: false }, y: range ? { range: (_, least, most) => range(least, most) } : {} },

@@ -20,8 +20,10 @@ import { byId, make, setText } from './page.ts';
 
 type Kind = 'example' | 'own' | 'task';
 
-/** What is looked at of a file; a text has no byte 0. */
+/** What is looked at of a file. */
 const LOOKED_AT = 1 << 16;
+/** Of its characters, those that may be damaged: a stray byte is no other encoding. */
+const DAMAGED = 1e-3;
 
 /** What records are, to a person. */
 const SHAPES: Readonly<Record<ShapeName, string>> = {
@@ -103,15 +105,17 @@ export class DataPanel {
     const { files, leftOut } = filesToTrain(given);
     const checked = await Promise.all(files.map(async ({ file }) => ({ file, problem: await problemOf(file) })));
     const texts = checked.filter(({ problem }) => problem === undefined).map(({ file }) => file);
-    const refused = checked.flatMap(({ file, problem }) => (problem ? [`${file.name} ${problem}`] : []));
+    const refused = checked.flatMap(({ file, problem }) => (problem ? [`${file.name}, which ${problem}`] : []));
     if (texts.length > 0) {
       this.#chosen = texts.sort((a, b) => (a.name < b.name ? -1 : 1));
-      this.#leftOut = leftOut.map(({ file }) => file.name).join(', ');
+      this.#leftOut = [...leftOut.map(({ file }) => file.name), ...refused].join(', ');
       this.#images = [];
       this.#checkOwn();
     }
     this.#show();
-    if (refused.length > 0) this.problem(`${refused.join('; ')}. Choose plain text (UTF-8).`);
+    if (texts.length > 0 || refused.length === 0) return;
+    const problems = checked.map(({ file, problem }) => `${file.name} ${problem}`);
+    this.problem(`${problems.join('; ')}. Choose plain text in UTF-8, or save it as that.`);
   }
 
   /** Takes images, below the folders of their classes. */
@@ -221,7 +225,10 @@ export class DataPanel {
     this.#note.classList.remove('problem');
     const bytes =
       files.length > 0 ? files.reduce((sum, { size }) => sum + size, 0) : new Blob([this.#paste.value]).size;
-    const names = this.#images.length > 0 ? `${whole(files.length)} files` : files.map(({ name }) => name).join(', ');
+    const names =
+      this.#images.length > 0
+        ? `${whole(files.length)} ${files.length === 1 ? 'file' : 'files'}`
+        : files.map(({ name }) => name).join(', ');
     const own = [names, formatBytes(bytes)].filter(Boolean).join(': ');
     const isPart = this.#chosen.length > 0 && this.#leftOut !== '';
     const what = kind === 'own' && bytes > 0 ? own + (isPart ? ` (not ${this.#leftOut})` : '') : '';
@@ -246,11 +253,17 @@ export class DataPanel {
   }
 }
 
-async function problemOf(file: File): Promise<string | undefined> {
+/** What is wrong with a file as a text in UTF-8. */
+export async function problemOf(file: File): Promise<string | undefined> {
   if (file.size === 0) return 'is empty';
   try {
     const start = new Uint8Array(await file.slice(0, LOOKED_AT).arrayBuffer());
-    return start.includes(0) ? 'is no text' : undefined;
+    const [first, second] = start;
+    if ((first === 0xff && second === 0xfe) || (first === 0xfe && second === 0xff)) return 'is in UTF-16';
+    if (start.includes(0)) return 'is no text';
+    // The last character may go on behind it.
+    const text = new TextDecoder().decode(start, { stream: true });
+    return text.split('\ufffd').length - 1 > DAMAGED * text.length ? 'is not in UTF-8' : undefined;
   } catch {
     return 'cannot be read';
   }

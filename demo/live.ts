@@ -7,6 +7,7 @@ import type { Training } from './training.ts';
 
 /** Steps whose speed is averaged. */
 const RECENT = 20;
+const TITLE = document.title;
 
 export class Live {
   readonly #progress = byId('progress', HTMLProgressElement);
@@ -24,7 +25,10 @@ export class Live {
   #write(training: Training): void {
     const { curves, steps, memory, run } = training;
     const done = curves.lastStep === undefined ? (run?.savedStep ?? 0) : curves.lastStep + 1;
-    this.#progress.value = steps > 0 ? done / steps || 0 : 0;
+    const share = steps > 0 ? done / steps || 0 : 0;
+    this.#progress.value = share;
+    // Seen while another tab is looked at.
+    document.title = training.open && steps > 0 ? `${Math.floor(100 * share)} % · ${TITLE}` : TITLE;
     const loss = curves.last('loss');
     const validation = curves.validations.at(-1);
     const recent = curves.recent('tokensPerSecond', RECENT);

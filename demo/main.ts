@@ -16,6 +16,7 @@ import { ClassData } from './class-data.ts';
 import { type ComparedRun, Curves } from './curves.ts';
 import { DataPanel } from './data.ts';
 import { takeDrops } from './drop.ts';
+import { FormEstimate } from './form-estimate.ts';
 import { isolate } from './isolation.ts';
 import { Live } from './live.ts';
 import { MemoryPanel, sayBudget } from './memory-panel.ts';
@@ -24,35 +25,35 @@ import { Notes, sayEvent } from './notes.ts';
 import { showObstacle } from './obstacles.ts';
 import { OwnModel } from './own-model.ts';
 import { byId, setText } from './page.ts';
+import { RunButtons } from './run-buttons.ts';
 import { RunList } from './runs.ts';
 import { Seeing } from './seeing.ts';
 import { isElsewhere, mayTakeUp, noteTakenUp, untilLeft } from './taken-up.ts';
 import { Training, type TrainingPhase } from './training.ts';
 import { Writing } from './writing.ts';
 
-const ESTIMATE_MS = 200;
-
 const notes = new Notes();
 const live = new Live();
 const curves = new Curves();
 const data = new DataPanel(
   async (text) => (await trainer()).recordsIn(text),
-  () => changed(),
+  () => estimate.changed(),
 );
 const own = new OwnModel(
   () => trainer(),
   () => model.ownChosen(),
   () => model.ownChanged(),
 );
-const model = new ModelForm(own, () => changed());
+const model = new ModelForm(own, () => estimate.changed());
 const classes = new ClassData(
   () => holdfast?.trainer,
-  () => changed(),
+  () => estimate.changed(),
 );
 const memory = new MemoryPanel({
   wanted: (asked) => changeMemory(asked),
   picture: async () => training?.picture(),
 });
+const estimate = new FormEstimate({ model, own, memory }, () => ({ holdfast, training }), estimated);
 const writing = new Writing(() => holdfast?.trainer);
 const seeing = new Seeing(() => holdfast?.trainer);
 const runs = new RunList(() => (holdfast as Holdfast).trainer, {
@@ -77,29 +78,24 @@ let training: Training | undefined;
 let beginning = false;
 const opening = open();
 
-const buttons = {
-  train: byId('train', HTMLButtonElement),
-  pause: byId('pause', HTMLButtonElement),
-  step: byId('step', HTMLButtonElement),
-  stop: byId('stop', HTMLButtonElement),
-};
-
 // ---- What a person does ----------------------------------------------------------------------------------------
 
-buttons.train.addEventListener('click', () => attempt(() => begins(train)));
-buttons.pause.addEventListener('click', () =>
-  attempt(async () => (training?.phase === 'paused' ? training.unpause() : training?.pause())),
-);
-buttons.step.addEventListener('click', () => attempt(async () => training?.step()));
-buttons.stop.addEventListener('click', () => attempt(async () => training?.stop()));
-takeDrops((files, what) =>
-  attempt(async () => {
+const buttons = new RunButtons({
+  train: () => attempt(() => begins(train)),
+  pause: () => attempt(async () => (training?.phase === 'paused' ? training.unpause() : training?.pause())),
+  step: () => attempt(async () => training?.step()),
+  stop: () => attempt(async () => training?.stop()),
+});
+takeDrops(async (files, what) => {
+  await attempt(async () => {
     if (what === 'text') await data.take(files);
     else if (what === 'images') data.takeImages(files);
     else if (what === 'model' || (await own.isAdapterZip(files))) await own.take(files);
     else await runs.import(files.map(({ file }) => file));
-  }),
-);
+  });
+  // What is said of it is seen, wherever it was dropped.
+  byId(what === 'text' || what === 'images' ? 'text-note' : 'status', HTMLElement).scrollIntoView({ block: 'nearest' });
+});
 
 /** What is asked for when it is pressed is trained: to keep the model may take minutes. */
 async function train(): Promise<void> {
@@ -109,6 +105,7 @@ async function train(): Promise<void> {
   const text = data.text(seq, found !== undefined);
   const { images } = data;
   const records = found ? undefined : data.records;
+  notes.say('Preparing …');
   void holdfast?.persist();
   const kept = await keptModel();
   memory.clear();
@@ -179,7 +176,7 @@ async function goOn(run: RunInfo): Promise<void> {
   const isHere = await (await trainer()).hasData(run.id);
   memory.clear();
   memory.show(run.memory);
-  await training?.resume(run.id, isHere ? {} : data.own);
+  await training?.resume(run, isHere ? {} : data.own);
 }
 
 /** One run is begun at a time. Errors: an Error where another is about to. */
@@ -187,12 +184,12 @@ async function begins(work: () => Promise<void>): Promise<void> {
   if (!training || training.open) return;
   if (beginning) throw new Error('A run is about to begin: wait for it, and stop it before another');
   beginning = true;
-  buttons.train.disabled = true;
+  buttons.canTrain = false;
   try {
     await work();
   } finally {
     beginning = false;
-    buttons.train.disabled = false;
+    buttons.canTrain = true;
   }
 }
 
@@ -218,7 +215,7 @@ async function changeMemory(asked: MemorySettings): Promise<void> {
     }
     if (training.open) notes.say(training.phase === 'paused' ? 'Paused' : 'Training');
   }
-  await estimate();
+  void attempt(() => estimate.now());
 }
 
 /** Begins when the worker is there. What goes wrong is said. */
@@ -231,50 +228,9 @@ async function attempt(work: () => Promise<unknown>): Promise<void> {
   }
 }
 
-// ---- What would be ---------------------------------------------------------------------------------------------
-
-let estimateTimer: ReturnType<typeof setTimeout> | undefined;
-let estimates = 0;
-
-function changed(): void {
-  clearTimeout(estimateTimer);
-  estimateTimer = setTimeout(() => void estimate(), ESTIMATE_MS);
-}
-
-/** Estimates the run of the form; the memory of a run that is open is its own. */
-async function estimate(): Promise<void> {
-  if (!holdfast) return;
-  const { trainer } = holdfast;
-  const open = training?.open ? training.run?.settings : undefined;
-  // What is answered late is of what was asked before.
-  const nth = ++estimates;
-  try {
-    // A model of the person's own that is still to come needs nothing.
-    const settings = model.isOwn && !own.info ? undefined : estimated();
-    model.showProblem('');
-    const stored = model.isOwn ? own.info?.stored : undefined;
-    const asked = open ? {} : memory.memory;
-    const found = settings && (await trainer.estimate(settings, asked, stored));
-    if (nth !== estimates) return;
-    model.showEstimate(found, settings);
-    if (found && !open) memory.showEstimate(found);
-    own.showVerdict(found, asked, settings);
-    if (settings && !open) await memory.showPlan(trainer, settings, stored);
-  } catch (error) {
-    if (nth !== estimates) return;
-    model.showProblem(messageOf(error));
-    model.showEstimate(undefined);
-    own.showVerdict();
-  }
-  if (!open) return;
-  memory.showEstimate(await trainer.estimate(open, memory.memory));
-  await memory.showPlan(trainer, open);
-  await memory.compare(trainer, open);
-}
-
 // ---- What happens ----------------------------------------------------------------------------------------------
 
-const CHANGES_THE_LIST: readonly RunEvent['type'][] = ['saved', 'ended', 'failed', 'stopped'];
+const ENDS: readonly RunEvent['type'][] = ['ended', 'failed', 'stopped'];
 
 function hear(events: readonly RunEvent[]): void {
   if (!training) return;
@@ -282,12 +238,14 @@ function hear(events: readonly RunEvent[]): void {
     training.take(event);
     if (event.type === 'memory') memory.live(event);
     if (event.type === 'ready') void attempt(begun);
-    if (CHANGES_THE_LIST.includes(event.type)) void attempt(() => runs.refresh());
+    if (event.type === 'saved' || ENDS.includes(event.type)) void attempt(() => runs.refresh());
+    // What may be measured now, or is known by this run.
+    if (ENDS.includes(event.type)) estimate.changed();
     sayEvent(notes, event, training.phase);
   }
   live.show(training);
   curves.changed();
-  writing.show(training.run?.id, training.curves);
+  writing.show(training.run, training.curves);
 }
 
 /** A run is on its way, or on its way again. */
@@ -296,7 +254,7 @@ async function begun(): Promise<void> {
   await training?.refresh();
   if (training?.run) memory.show(training.run.memory);
   await runs.refresh();
-  await estimate();
+  await estimate.now();
 }
 
 const STATUS: Partial<Record<TrainingPhase, string>> = {
@@ -308,12 +266,8 @@ const STATUS: Partial<Record<TrainingPhase, string>> = {
 function phaseChanged(): void {
   if (!training) return;
   const { phase, open, run } = training;
-  byId('buttons-idle', HTMLElement).hidden = open;
-  byId('buttons-open', HTMLElement).hidden = !open;
-  buttons.pause.textContent = phase === 'paused' ? 'Go on' : 'Pause';
-  buttons.pause.disabled = phase !== 'training' && phase !== 'paused';
-  buttons.step.disabled = phase !== 'paused';
-  buttons.stop.disabled = !training.stoppable;
+  buttons.show(training);
+  byId('next-run', HTMLElement).hidden = !open;
   const status = STATUS[phase];
   if (status) notes.say(status);
   curves.show(training.curves, compared);
@@ -322,7 +276,7 @@ function phaseChanged(): void {
   seeing.show(run, open);
   live.show(training);
   runs.show(run?.id, open);
-  writing.show(run?.id, training.curves);
+  writing.show(run, training.curves);
 }
 
 // ---- The beginning ---------------------------------------------------------------------------------------------
@@ -349,14 +303,14 @@ async function begin(): Promise<void> {
   }
   const { environment } = holdfast;
   training = new Training(holdfast.trainer, phaseChanged);
-  buttons.train.disabled = false;
+  buttons.canTrain = true;
   notes.say('Ready');
   for (const note of environment.notes) notes.add(note);
   setText(byId('place', HTMLElement), [environment.adapter.name, ...environment.notes].join(' · '));
   await attempt(() => runs.refresh());
   const waits = isElsewhere(runs.runs);
   if (!waits) await attempt(takeUp);
-  await attempt(estimate);
+  await attempt(() => estimate.now());
   if (waits)
     await attempt(async () => {
       await untilLeft(runs, isBusy);
@@ -388,9 +342,14 @@ async function takeUp(): Promise<void> {
   }
 }
 
-/** What other tabs did meanwhile is shown when this one has the focus again. */
+/** What other tabs did meanwhile is shown when this one has the focus again; a run that they left goes on here. */
 addEventListener('focus', () => {
-  if (training) void attempt(() => runs.refresh());
+  if (!training) return;
+  void attempt(async () => {
+    const before = isElsewhere(runs.runs);
+    await runs.refresh();
+    if (before && !isElsewhere(runs.runs)) await takeUp();
+  });
 });
 
 void begin();

@@ -53,6 +53,8 @@ export class MemoryPanel {
   #inForce: MemorySettings = {};
   /** Changes that are asked for and not in force yet: the controls show the last of them. */
   #asked = 0;
+  /** Resolves when the last of them is; those before it that have not begun are left out. */
+  #taken: Promise<void> = Promise.resolve();
   /** Counts the plans that were asked for: what is answered late is of one before. */
   #plans = 0;
   /** Counts the runs that are looked at: what is told of an earlier one is not shown. */
@@ -158,10 +160,15 @@ export class MemoryPanel {
       const memory = this.#wanted();
       if (JSON.stringify(memory) === JSON.stringify(this.#memory)) return;
       this.#memory = memory;
-      await this.#events.wanted(memory);
-      this.#inForce = memory;
+      const taken = this.#taken.then(async () => {
+        if (this.#memory !== memory) return;
+        await this.#events.wanted(memory);
+        this.#inForce = memory;
+      });
+      this.#taken = taken.catch(() => {});
+      await taken;
     } catch (error) {
-      problem = `${messageOf(error)} The budget stays as it was.`;
+      problem = `${messageOf(error).replace(/\.?$/, '.')} The budgets stay as they were.`;
     } finally {
       this.#asked--;
       this.show(this.#inForce);

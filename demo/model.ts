@@ -98,6 +98,7 @@ export class ModelForm {
     });
     fields.addEventListener('input', () => {
       this.#markPreset();
+      this.#showRows();
       changed();
     });
   }
@@ -129,7 +130,7 @@ export class ModelForm {
     const shape = this.#shape();
     for (const [name, [label, least, rate]] of Object.entries(NUMBERS) as [Numbers, (typeof NUMBERS)[Numbers]][]) {
       const value = shape[name];
-      if (this.isOwn && OF_SHAPE.includes(name)) continue;
+      if ((this.isOwn && OF_SHAPE.includes(name)) || this.#lacks.includes(name)) continue;
       if (rate ? value >= least : Number.isSafeInteger(value) && value >= least) continue;
       throw new Error(`${label} must be a ${rate ? 'number' : 'whole number'} of at least ${least}`);
     }
@@ -145,7 +146,8 @@ export class ModelForm {
     this.#note.classList.toggle('problem', message !== '');
   }
 
-  showEstimate(estimate: Estimate | undefined, settings?: RunSettings): void {
+  /** `isMeasured`: its speed is still to come. */
+  showEstimate(estimate: Estimate | undefined, settings?: RunSettings, isMeasured = false): void {
     const fact = (name: string, text: string) => setText(byId(`fact-${name}`, HTMLElement), text);
     fact('parameters', estimate ? whole(estimate.parameters) : '–');
     byId('trained', HTMLElement).hidden = estimate === undefined || estimate.trained === estimate.parameters;
@@ -154,7 +156,14 @@ export class ModelForm {
     fact('smallest', estimate ? formatBytes(estimate.smallest) : '–');
     const speed = estimate?.tokensPerSecond;
     const { batch, seq, accumulate, steps } = settings ?? { batch: 0, seq: 0, accumulate: 0, steps: 0 };
-    fact('speed', speed ? `${speed.from === 'run' ? '' : 'about '}${short(speed.value)} tokens/s` : '–');
+    fact(
+      'speed',
+      speed
+        ? `${speed.from === 'run' ? '' : 'about '}${short(speed.value)} tokens/s`
+        : isMeasured
+          ? 'measuring …'
+          : '–',
+    );
     fact('time', speed ? `about ${longDuration((steps * batch * seq * accumulate) / speed.value)}` : '–');
   }
 
@@ -196,18 +205,24 @@ export class ModelForm {
     }
   }
 
-  #showRows(): void {
-    const own = this.isOwn;
-    this.#own.show(own);
-    const config = own ? this.#own.info?.config : undefined;
-    const lacks = [
+  /** Fields that say nothing of the model. */
+  get #lacks(): readonly string[] {
+    if (!this.isOwn) return FAMILIES[this.#family.value as Shape['family']].groupedHeads ? [] : ['kvHeads'];
+    const config = this.#own.info?.config;
+    return [
       ...(config && !FAMILIES[config.model_type].writes ? OF_WRITERS : []),
       ...(config && shapeOf(config).vocabulary === 0 ? OF_READERS : []),
     ];
+  }
+
+  #showRows(): void {
+    const own = this.isOwn;
+    this.#own.show(own);
+    const lacks = this.#lacks;
     for (const [name, row] of this.#rows) {
       const hidden = own
         ? lacks.includes(name) || OF_SHAPE.includes(name) || (OF_LORA.includes(name) && this.#own.way !== 'lora')
-        : OF_LORA.includes(name);
+        : lacks.includes(name) || OF_LORA.includes(name);
       for (const element of row) element.hidden = hidden;
     }
   }

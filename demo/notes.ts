@@ -2,7 +2,7 @@
 // earlier ones.
 
 import { messageOf, type RunEvent } from '../src/browser/index.ts';
-import { byId, make, setText } from './page.ts';
+import { byId, make, scrollable, setText } from './page.ts';
 import type { TrainingPhase } from './training.ts';
 
 const MOST_KEPT = 200;
@@ -11,8 +11,17 @@ export class Notes {
   readonly #status = byId('status', HTMLElement);
   readonly #log = byId('log', HTMLElement);
 
+  constructor() {
+    scrollable(this.#log);
+  }
+
   say(text: string): void {
     this.#show(text, false);
+  }
+
+  /** How far what was said has come: not into the list. */
+  progress(text: string): void {
+    setText(this.#status, text);
   }
 
   problem(error: unknown): void {
@@ -38,7 +47,9 @@ export function sayEvent(notes: Notes, event: RunEvent, phase: TrainingPhase): v
   if (phase === 'stopping') return;
   if (event.type === 'preparing') notes.say('Preparing: compiling kernels, reading the text …');
   if (event.type === 'tokenizing') {
-    notes.say(`Preparing: ${Math.floor((100 * event.done) / event.total)} % of the text is tokenized …`);
+    // By tens: each is read out.
+    const tens = Math.floor((10 * event.done) / event.total);
+    notes.progress(`Preparing: ${10 * tens} % of the text is tokenized …`);
   }
   if (event.type === 'ready') {
     const { firstStep } = event;
@@ -46,6 +57,8 @@ export function sayEvent(notes: Notes, event: RunEvent, phase: TrainingPhase): v
     else notes.say(firstStep > 0 ? `Going on from step ${firstStep}` : 'Training');
   }
   if (event.type === 'paused') notes.say(`Paused after ${event.step} steps; it is saved`);
+  // One that was asked for: it is saved when the run goes on, or is stopped.
+  if (event.type === 'step' && phase === 'paused') notes.say(`Paused after ${event.step + 1} steps`);
   if (event.type === 'going on') notes.say('Training');
   if (event.type === 'recovered') {
     notes.say(`The GPU was lost (${event.reason}); training goes on from the last ${event.from}`);

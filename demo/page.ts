@@ -26,6 +26,16 @@ export function setText(element: Element, text: string): void {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** By the keyboard too. */
+export function scrollable(element: HTMLElement): void {
+  element.tabIndex = 0;
+}
+
+/** Whether pressing it does something; one that is out of use for a while keeps the focus. */
+export function setUsable(button: HTMLButtonElement, usable: boolean): void {
+  button.ariaDisabled = usable ? null : 'true';
+}
+
 /** A button of a few words; `hint` says more. */
 export function button(text: string, hint: string, onClick: () => void): HTMLButtonElement {
   const made = make('button', { type: 'button', title: hint }, text);

@@ -101,13 +101,21 @@ export class RunList {
     if (drawn === this.#drawn) return;
     this.#drawn = drawn;
     this.#empty.hidden = this.#runs.length > 0;
-    // The button that had the focus has it again.
-    const focused = document.activeElement?.closest<HTMLElement>('[data-key]')?.dataset['key'];
+    const focused = document.activeElement?.closest<HTMLElement>('[data-key]');
+    const place = [...this.#list.children].findIndex((row) => row.contains(focused ?? null));
     const opened = new Set(
       [...this.#list.querySelectorAll('details[open]')].map((d) => (d as HTMLElement).dataset['run']),
     );
     this.#list.replaceChildren(...this.#runs.map((run) => this.#row(run, opened.has(run.id))));
-    if (focused) this.#list.querySelector<HTMLElement>(`[data-key="${focused}"]`)?.focus();
+    if (focused) this.#focus(focused.dataset['key'], place);
+  }
+
+  /** What had the focus has it again; where it is gone or out of use, the run in its place, or what is left. */
+  #focus(key: string | undefined, place: number): void {
+    const same = this.#list.querySelector<HTMLButtonElement>(`[data-key="${key}"]`);
+    const row = this.#list.children[Math.min(place, this.#list.childElementCount - 1)];
+    const next = row?.querySelector<HTMLElement>('.name') ?? byId('import', HTMLElement);
+    (same && !same.disabled ? same : next).focus();
   }
 
   #row(run: RunInfo, opened: boolean): HTMLElement {
@@ -115,7 +123,8 @@ export class RunList {
     const isShown = id === this.#shown.id;
     const openHere = isShown && this.#shown.open;
     const free = open === 'no' && !this.#shown.open;
-    const key = (what: string) => ({ 'data-key': `${id} ${what}` });
+    // Buttons of the same words are told apart by the run's name.
+    const key = (what: string) => ({ 'data-key': `${id} ${what}`, 'aria-describedby': `name-${id}` });
     const action = (text: string, work: () => Promise<unknown>, enabled = true) =>
       this.#button(text, key(text), enabled, work);
     const color = this.#compared.get(id)?.color;
@@ -124,7 +133,7 @@ export class RunList {
       checked: color !== undefined,
       disabled: isShown || savedStep === 0,
     });
-    compare.dataset['key'] = `${id} compare`;
+    for (const [name, value] of Object.entries(key('compare'))) compare.setAttribute(name, value);
     compare.addEventListener(
       'change',
       () =>
@@ -141,7 +150,7 @@ export class RunList {
     if (color) swatch.style.background = `var(${color})`;
     const goOn = settings !== undefined && savedStep < settings.steps;
     const summary = make('summary', {}, 'More');
-    summary.dataset['key'] = `${id} more`;
+    for (const [name, value] of Object.entries(key('more'))) summary.setAttribute(name, value);
     const more = make(
       'details',
       { open: opened },
@@ -149,7 +158,7 @@ export class RunList {
       make(
         'div',
         { className: 'row' },
-        action('Fork', () => this.#fork(run), savedStep > 0 && settings !== undefined),
+        action('Fork', () => this.#forkAlone(run), savedStep > 0 && settings !== undefined),
         action('Rename', () => this.#rename(run), run.status !== 'damaged'),
         ...(settings ? [action('Use as model', () => this.#events.use(run), isBase(run))] : []),
         action('Export model', () => this.#exportModel(run), savedStep > 0 || run.status === 'imported'),
@@ -165,13 +174,17 @@ export class RunList {
     return make(
       'li',
       { className: isShown ? 'shown' : '' },
-      this.#button(name, { ...key('look'), class: 'name' }, true, () => this.#events.look(run)),
+      this.#button(name, { id: `name-${id}`, 'data-key': `${id} look`, class: 'name' }, true, () =>
+        this.#events.look(run),
+      ),
       make('p', { className: 'hint' }, describe(run, openHere)),
       make(
         'div',
         { className: 'row' },
         settings
-          ? action(savedStep > 0 ? 'Go on' : 'Start again', () => this.#events.goOn(run), free && goOn)
+          ? goOn
+            ? action(savedStep > 0 ? 'Go on' : 'Start again', () => this.#events.goOn(run), free)
+            : action('Train further', () => this.#trainFurther(run), !this.#shown.open)
           : action('Use as model', () => this.#events.use(run), isBase(run)),
         make('label', { className: 'compare' }, compare, ' Compare', swatch),
       ),
@@ -207,24 +220,39 @@ export class RunList {
     this.#events.compared([...this.#compared.values()]);
   }
 
-  async #fork(run: RunInfo): Promise<void> {
-    const { steps, lr } = run.settings as RunSettings;
+  /** One that has all its steps goes on as a fork with more of them. */
+  async #trainFurther(run: RunInfo): Promise<void> {
+    const fork = await this.#fork(run, 'Train');
+    if (fork) await this.#events.goOn(fork);
+  }
+
+  async #forkAlone(run: RunInfo): Promise<void> {
+    const fork = await this.#fork(run, 'Fork');
+    if (!fork) return;
+    const from = `from step ${whole(fork.savedStep)} of “${run.name}”`;
+    this.#events.say(`“${fork.name}” goes on ${from} once you press its Go on`);
+  }
+
+  async #fork(run: RunInfo, yes: string): Promise<RunInfo | undefined> {
+    const { steps, lr, minLr } = run.settings as RunSettings;
+    const isOver = run.savedStep >= steps;
     const values = await ask(
       `Fork “${run.name}”`,
-      'Another run from where this one is, with the same past. Both can be compared.',
+      `${isOver ? `It has all its ${whole(steps)} steps. ` : ''}Another run from where this one is, with the same past. Both can be compared.`,
       [
         { label: 'Name', value: `${run.name}, forked` },
         { label: 'Learning rate', value: String(lr), type: 'number' },
-        { label: 'Steps in all', value: String(steps), type: 'number' },
+        { label: 'Steps in all', value: String(isOver ? 2 * run.savedStep : steps), type: 'number' },
       ],
-      'Fork',
+      yes,
     );
-    if (!values) return;
+    if (!values) return undefined;
     const [name, newLr, newSteps] = values as [string, string, string];
-    const changes = { lr: Number(newLr), minLr: Number(newLr) / 10, steps: Math.round(Number(newSteps)) };
+    const rates = newLr === String(lr) ? { lr, minLr } : { lr: Number(newLr), minLr: Number(newLr) / 10 };
+    const changes = { ...rates, steps: Math.round(Number(newSteps)) };
     const fork = await this.#trainer().fork(run.id, { name, changes });
-    this.#events.say(`“${name}” goes on from step ${whole(fork.savedStep)} of “${run.name}”`);
     await this.refresh();
+    return fork;
   }
 
   async #rename(run: RunInfo): Promise<void> {
@@ -235,7 +263,7 @@ export class RunList {
   }
 
   async #export(run: RunInfo): Promise<void> {
-    save(await this.#trainer().exportZip(run.id));
+    this.#save(await this.#written(this.#trainer().exportZip(run.id)));
   }
 
   async #exportModel(run: RunInfo): Promise<void> {
@@ -248,11 +276,17 @@ export class RunList {
     );
     const [form, type] = values?.[0]?.split(' ') ?? [];
     if (form === undefined) return;
+    const wanted = { form, ...(type && { [form === 'gguf' ? 'type' : 'dtype']: type }) } as ModelExport;
+    this.#save(await this.#written(this.#trainer().exportModel(run.id, wanted)));
+  }
+
+  /** Says that it is under way: it may take minutes. */
+  #written<T>(files: Promise<T>): Promise<T> {
     this.#events.say('Writing the files …');
-    const file = await this.#trainer().exportModel(run.id, {
-      form,
-      ...(type && { [form === 'gguf' ? 'type' : 'dtype']: type }),
-    } as ModelExport);
+    return files;
+  }
+
+  #save(file: File): void {
     save(file);
     this.#events.say(`${file.name}: ${formatBytes(file.size)}`);
   }
@@ -266,7 +300,7 @@ export class RunList {
         throw error;
       });
     if (!target) return;
-    await this.#trainer().exportFolder(run.id, target);
+    await this.#written(this.#trainer().exportFolder(run.id, target));
     this.#events.say(`“${run.name}” is in the folder ${target.name}`);
   }
 
@@ -283,6 +317,7 @@ export class RunList {
     );
     if (!sure) return;
     await this.#trainer().remove(run.id);
+    this.#events.say(`“${run.name}” is removed`);
     await this.refresh();
   }
 }

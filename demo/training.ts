@@ -55,13 +55,13 @@ export class Training {
   }
 
   async start(run: NewRun): Promise<void> {
-    await this.#begin(new RunCurves(), () => this.#trainer.start(run));
+    await this.#begin(undefined, new RunCurves(), () => this.#trainer.start(run));
   }
 
   /** Goes on with a run, from its latest checkpoint; `data`: what it learns from, where that is not here. */
-  async resume(id: string, data: Pick<ResumeOptions, 'text' | 'images'> = {}): Promise<void> {
-    const curves = RunCurves.of(await this.#trainer.history(id));
-    await this.#begin(curves, () => this.#trainer.resume(id, data));
+  async resume(run: RunInfo, data: Pick<ResumeOptions, 'text' | 'images'> = {}): Promise<void> {
+    const curves = RunCurves.of(await this.#trainer.history(run.id));
+    await this.#begin(run, curves, () => this.#trainer.resume(run.id, data));
   }
 
   /** The next step, recorded; undefined when the run ends before. */
@@ -177,9 +177,11 @@ export class Training {
     }
   }
 
-  async #begin(curves: RunCurves, start: () => Promise<RunInfo>): Promise<void> {
+  /** `run`: undefined of one that is new; until the worker has it, none is shown and not the one before. */
+  async #begin(run: RunInfo | undefined, curves: RunCurves, start: () => Promise<RunInfo>): Promise<void> {
     this.#asked++;
     const before = { phase: this.phase, run: this.run, curves: this.curves };
+    this.run = run;
     this.curves = curves;
     this.memory = undefined;
     this.#pausedBefore = false;

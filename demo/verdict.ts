@@ -13,13 +13,15 @@ type Wanted = Pick<RunSettings, 'batch' | 'seq' | 'lora'> & {
   readonly toKeep: number;
   /** Whether the length of a sequence can be chosen. */
   readonly reads: boolean;
+  /** Whether it is one of the sizes to choose from, of which all is trained. */
+  readonly isPreset?: boolean;
 };
 
 /** A run within these budgets: GPU memory against the smallest budget, what comes to lie on disk against the room there. */
 export function verdictOn(
   { smallest, unlimited, modelData, checkpoints, room }: Estimate,
   { gpu, disk }: MemorySettings,
-  { batch, seq, lora, toKeep, reads }: Wanted,
+  { batch, seq, lora, toKeep, reads, isPreset = false }: Wanted,
 ): FitVerdict {
   const free = Math.max(0, room.quota - room.used);
   const tier = gpu === undefined || disk === undefined ? 0 : Math.min(disk, modelData);
@@ -42,7 +44,7 @@ export function verdictOn(
       : []),
   ];
   const changes = [
-    ...(lora ? [] : ['train by LoRA']),
+    ...(isPreset ? ['choose a smaller model'] : lora ? [] : ['train by LoRA']),
     ...(isSmall ? ['raise the budget'] : []),
     ...(isSmall && batch > 1 ? ['use a smaller batch'] : []),
     ...(isSmall && reads && seq > 1 ? ['use a shorter context'] : []),

@@ -1,11 +1,11 @@
 // `Writing`: the text that a model writes: the samples of its training, texts and answers that are asked for, with its
 // adapter and without, and what it expects after a prompt.
 
-import { type Candidate, type Holdfast, messageOf, type Voice } from '../src/browser/index.ts';
+import { type Candidate, type Holdfast, messageOf, type RunInfo, TASKS, type Voice } from '../src/browser/index.ts';
 import { Chat, places, type Side } from './chat.ts';
 import type { RunCurves } from './curve-data.ts';
 import { whole } from './figures.ts';
-import { byId, make, SILENT, setText } from './page.ts';
+import { byId, make, SILENT, scrollable, setText, setUsable } from './page.ts';
 
 const CANDIDATES = 8;
 /** Between two looks at what comes next, while a run trains: each costs it a moment. */
@@ -35,6 +35,8 @@ export class Writing {
   #voice: Voice = { chats: false, adapter: false };
   readonly #nothing = this.#sample.cloneNode(true).childNodes;
   #run: string | undefined;
+  /** What its texts begin with, where the person says nothing else. */
+  #beginning = this.#prompt.value;
   #curves: RunCurves | undefined;
   /** Which sample is shown: of the run's, or the newest. */
   #at: number | 'newest' = 'newest';
@@ -50,6 +52,7 @@ export class Writing {
 
   constructor(trainer: () => Holdfast['trainer'] | undefined) {
     this.#trainer = trainer;
+    scrollable(this.#paper);
     byId('write-form', HTMLFormElement).addEventListener('submit', (event) => {
       event.preventDefault();
       void (this.#chats ? this.#answer() : this.#writeText());
@@ -75,9 +78,11 @@ export class Writing {
   }
 
   /** Another run, or the same with more samples. */
-  show(run: string | undefined, curves: RunCurves): void {
+  show(shown: Pick<RunInfo, 'id' | 'settings'> | undefined, curves: RunCurves): void {
+    const run = shown?.id;
     if (run !== this.#run) {
       this.#run = run;
+      if (shown?.settings) this.#beginWith(beginningOf(shown.settings));
       this.#own = false;
       this.#left++;
       this.#at = 'newest';
@@ -87,9 +92,14 @@ export class Writing {
       void this.#listen(run);
     }
     this.#curves = curves;
-    this.#write.disabled = run === undefined || this.#writing;
+    this.#write.disabled = run === undefined;
     this.#showSample();
     this.look();
+  }
+
+  #beginWith(beginning: string): void {
+    if (this.#prompt.value === this.#beginning) this.#prompt.value = beginning;
+    this.#beginning = beginning;
   }
 
   /** Looks at what comes next, if it is in sight: now, or once the last look is a while ago and nothing is written. */
@@ -114,7 +124,7 @@ export class Writing {
       .next(run, asked, CANDIDATES)
       .then((candidates) => {
         if (run !== this.#run) return;
-        setText(this.#nextPrompt, prompt);
+        setText(this.#nextPrompt, prompt === '' ? 'a new line' : prompt);
         this.#showNext(candidates);
       })
       // A run without a checkpoint, or one that has just ended: there will be another look.
@@ -172,8 +182,9 @@ export class Writing {
     this.#paper.setAttribute('aria-label', chats ? 'Conversation with the model' : 'Text written by the model');
     setText(byId('prompt-label', HTMLElement), chats ? 'Ask' : 'Begin with');
     setText(this.#write, chats ? 'Send' : 'Write');
-    if (chats && this.#prompt.value === 'interface ') this.#prompt.value = '';
-    if (!chats && this.#prompt.value === '') this.#prompt.value = 'interface ';
+    this.#prompt.placeholder = chats ? '' : 'nothing';
+    if (chats && this.#prompt.value === this.#beginning) this.#prompt.value = '';
+    if (!chats && this.#prompt.value === '') this.#prompt.value = this.#beginning;
     if (chats) setText(this.#title, 'a conversation');
     this.#showSample();
     this.look();
@@ -228,7 +239,8 @@ export class Writing {
     const left = this.#left;
     const stays = () => left === this.#left;
     this.#writing = true;
-    this.#write.disabled = true;
+    setUsable(this.#write, false);
+    this.#chatBox.ariaBusy = 'true';
     setText(this.#title, 'writing …');
     try {
       await work(stays);
@@ -237,6 +249,8 @@ export class Writing {
       if (stays()) setText(this.#title, messageOf(error));
     }
     this.#writing = false;
+    this.#chatBox.ariaBusy = 'false';
+    setUsable(this.#write, true);
     this.#write.disabled = this.#run === undefined;
   }
 
@@ -254,8 +268,10 @@ export class Writing {
     const samples = this.#curves?.samples ?? [];
     const index = this.#at === 'newest' ? samples.length - 1 : this.#at;
     const sample = samples[index];
-    this.#earlier.disabled = samples.length === 0 || (!this.#own && index === 0);
-    this.#later.disabled = samples.length === 0 || (!this.#own && index === samples.length - 1);
+    this.#earlier.disabled = samples.length === 0;
+    this.#later.disabled = samples.length === 0;
+    setUsable(this.#earlier, this.#own || index > 0);
+    setUsable(this.#later, this.#own || index < samples.length - 1);
     if (this.#own || this.#chats) return;
     setText(this.#title, sample ? `after ${whole(sample.step)} steps` : 'no sample yet');
     if (sample) setText(this.#sample, sample.text);
@@ -271,6 +287,12 @@ export class Writing {
       (track.firstElementChild as HTMLElement).style.transform = `scaleX(${candidate?.probability ?? 0})`;
     });
   }
+}
+
+/** Of the example a word that is all over it, of a task one of its problems; of another text nothing is known. */
+function beginningOf({ task, data, from }: NonNullable<RunInfo['settings']>): string {
+  if (task !== undefined) return TASKS[task].unseen(1, 1)[0]?.prompt ?? '';
+  return data.length > 0 || from !== undefined ? '' : 'interface ';
 }
 
 /** The seed of a question, one for all that is compared. */

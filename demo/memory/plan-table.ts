@@ -3,7 +3,7 @@
 
 import { formatBytes, type RunForecast, type RunPlan, type TierPlan } from '../../src/browser/index.ts';
 import { plain, shortDuration } from '../figures.ts';
-import { make, setText } from '../page.ts';
+import { make, scrollable, setText } from '../page.ts';
 
 const TIERS = { gpu: 'GPU', host: 'host memory', disk: 'disk' } as const satisfies Record<
   keyof RunPlan['tiers'],
@@ -82,6 +82,8 @@ export class PlanTable {
         return make('tr', {}, make('th', { scope: 'row' }, TIERS[tier]), ...cells);
       });
     const table = make('table', {}, make('thead', {}, head), make('tbody', {}, ...rows));
-    this.#content.replaceChildren(table, ...planSentences(plan).map((text) => make('p', { className: 'note' }, text)));
+    const wide = make('div', { className: 'wide', role: 'region', ariaLabel: 'Where the bytes lie' }, table);
+    scrollable(wide);
+    this.#content.replaceChildren(wide, ...planSentences(plan).map((text) => make('p', { className: 'note' }, text)));
   }
 }

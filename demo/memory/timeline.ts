@@ -81,12 +81,13 @@ export class Timeline {
     this.#drawLife(context, film, colors, marked);
   }
 
-  /** Where the film stands. `text`: what a screen reader says, where it is to say something. */
+  /** Where the film stands. `text`: what a screen reader says; one that is undefined stays the same while it plays. */
   show(moment: number, text?: string): void {
     this.#head.style.transform = `translateX(${this.#x(moment + 0.5)}px)`;
-    if (text === undefined) return;
-    this.element.ariaValueNow = String(moment + 1);
-    this.element.ariaValueText = text;
+    const now = text === undefined ? '1' : String(moment + 1);
+    const said = text ?? (this.#film ? 'playing' : 'nothing yet');
+    if (this.element.ariaValueNow !== now) this.element.ariaValueNow = now;
+    if (this.element.ariaValueText !== said) this.element.ariaValueText = said;
   }
 
   #x(moment: number): number {

@@ -3,6 +3,9 @@
 import type { PolicyName } from '../engine/compile/schedule.ts';
 import type { DiskRoom } from '../runtime/browser/room.ts';
 
+/** Whether the speed of a run is measured where it is not known, or left out. */
+export type EstimateSpeed = 'measured' | 'known';
+
 /** What a run would need. Bytes. */
 export interface Estimate {
   /** Their number, not bytes. */

@@ -102,6 +102,7 @@ const ARGUMENTS = {
     'the settings': anything,
     'the memory settings': anything,
     'what the weights are stored as': optional(stored),
+    'where the speed is from': optional(oneOf(['measured', 'known'])),
   },
   plan: {
     'the settings': anything,

@@ -17,7 +17,7 @@ import { classesIn } from './class-settings.ts';
 import { countedIn, recordsIn } from './conversations.ts';
 import { CurrentDevice } from './current-device.ts';
 import { notesOn } from './environment.ts';
-import type { ActivationPolicyFigures, Estimate, PolicyComparison } from './estimate-types.ts';
+import type { ActivationPolicyFigures, Estimate, EstimateSpeed, PolicyComparison } from './estimate-types.ts';
 import { Exports } from './exports.ts';
 import { KeptRuns } from './kept-runs.ts';
 import { inspectFiles, isAdapterZip, type KeepProgress, type ModelFiles } from './models.ts';
@@ -66,6 +66,8 @@ export class TrainerService {
   readonly #open: OpenRun;
   readonly #kept: KeptRuns;
   readonly #estimates: RunEstimates;
+  /** Resolves when the last other budget that was asked for is in force, or refused. */
+  #moved: Promise<void> = Promise.resolve();
 
   /** For the worker itself: removes what a closed tab left half-done. */
   static async open(host: BrowserHost): Promise<TrainerService> {
@@ -97,12 +99,17 @@ export class TrainerService {
   }
 
   /**
-   * Bytes that a run would need, whether they fit, and how fast it may be. While a run trains nothing is measured. `stored`: of a
-   * model that is not kept here yet, as `inspectModel` says it.
-   * Errors: HoldfastError for settings that make no model.
+   * Bytes that a run would need, whether they fit, and how fast it may be. `stored`: of a model that is not kept here yet, as
+   * `inspectModel` says it. `speed`: where it is not known yet, it is measured, which takes seconds, or left out; while a run trains
+   * nothing is measured. Errors: HoldfastError for settings that make no model.
    */
-  async estimate(settings: RunSettings, memory: MemorySettings = {}, stored?: StoredWeights): Promise<Estimate> {
-    const isQuiet = this.#open.active !== undefined;
+  async estimate(
+    settings: RunSettings,
+    memory: MemorySettings = {},
+    stored?: StoredWeights,
+    speed: EstimateSpeed = 'measured',
+  ): Promise<Estimate> {
+    const isQuiet = speed === 'known' || this.#open.active !== undefined;
     return this.#estimates.of(readSettings(settings), readMemory(memory), isQuiet, stored);
   }
 
@@ -201,11 +208,17 @@ export class TrainerService {
 
   /**
    * Other budgets, or another policy, for the run that is open here: the same losses, in another place. Another GPU
-   * budget is taken between two steps; for all else the run is saved and opened anew. Errors: HoldfastError naming the
-   * smallest budget that works; the run goes on as it was.
+   * budget is taken between two steps; for all else the run is saved and opened anew. Of several one is taken after the
+   * other. Errors: HoldfastError naming the smallest budget that works; the run goes on as it was.
    */
   async setMemory(given: MemorySettings): Promise<void> {
     const memory = readMemory(given);
+    const moved = this.#moved.then(() => this.#move(memory));
+    this.#moved = moved.catch(() => {});
+    return moved;
+  }
+
+  async #move(memory: MemorySettings): Promise<void> {
     const active = this.#open.needed;
     try {
       if (await active.setMemory(memory)) return;

@@ -20,13 +20,15 @@ import type { RunSettings } from '../train/run/run-settings.ts';
 export class Speeds {
   readonly #host: Host;
   #probe: Promise<StepCosts | undefined> | undefined;
+  /** What the probe came to. */
+  #costs: StepCosts | undefined;
   #wanted = false;
 
   constructor(host: Host) {
     this.#host = host;
   }
 
-  /** Undefined where nothing is known, and `quiet` says that nothing may be measured now. */
+  /** Undefined where nothing is known yet, and `quiet` says that nothing may be measured or waited for now. */
   async of(
     device: Device,
     settings: RunSettings,
@@ -45,16 +47,16 @@ export class Speeds {
   }
 
   /** A device that fails tells whatever needs it; the next one is timed again. */
-  #measured(device: Device, quiet: boolean): Promise<StepCosts | undefined> | undefined {
-    if (!quiet) {
-      this.#wanted = true;
-      this.#probe ??= this.#measure(device)
-        .catch(() => undefined)
-        .then((costs) => {
-          if (!costs) this.#probe = undefined;
-          return costs;
-        });
-    }
+  #measured(device: Device, quiet: boolean): Promise<StepCosts | undefined> {
+    if (quiet) return Promise.resolve(this.#costs);
+    this.#wanted = true;
+    this.#probe ??= this.#measure(device)
+      .catch(() => undefined)
+      .then((costs) => {
+        if (costs) this.#costs = costs;
+        else this.#probe = undefined;
+        return costs;
+      });
     return this.#probe;
   }
 

@@ -61,13 +61,22 @@ export async function runReport(host: Host, state: SavedState, summary?: RunSumm
       ...(markedWindows ? { markedWindows: 'yes' } : {}),
       runtime: host.name,
     },
-    summary: worded(figures, state.history.validations.length > 0),
+    summary: called(worded(figures, state.history.validations.length > 0)),
     told: task === undefined ? 'labels' : 'problems',
     ...state.history,
     ...(memory && { memory }),
     ...(ranks && { ranks }),
   });
 }
+
+/** What figures are called where that is not their name in a summary. */
+const FIGURES: Readonly<Record<string, string>> = {
+  ...{ finalLoss: 'final loss', validationLoss: 'validation loss', bestValidation: 'best validation' },
+  ...{ tokensPerSecond: 'tokens/s', peakGpuBytes: 'peak GPU memory', skippedSteps: 'skipped steps' },
+};
+
+const called = <T>(figures: Readonly<Record<string, T>>): Record<string, T> =>
+  Object.fromEntries(Object.entries(figures).map(([name, value]) => [FIGURES[name] ?? name, value]));
 
 /** What is no number is said in words: the last step was skipped, or nothing was validated yet. */
 function worded<T extends { finalLoss: number; validationLoss: number }>(figures: T, validated: boolean) {
@@ -92,11 +101,13 @@ function shown({
   activations,
   memory,
   ranks,
+  peakGpuBytes,
   ...rest
 }: RunSummary) {
   const bestValidation = best && `${best.loss.toFixed(4)} after step ${best.step}`;
   const figures = {
     ...rest,
+    peakGpuBytes: formatBytes(peakGpuBytes),
     activations: `${formatBytes(activations.arenas)} (${aliveWords(activations)})`,
     ...(bestValidation !== undefined && { bestValidation }),
   };

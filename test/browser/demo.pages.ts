@@ -174,6 +174,8 @@ test('the model that the page proposes learns the text that it proposes', async 
   // Of 256 bytes that are equally likely it would be 5.5.
   await expect.poll(async () => Number(await page.textContent('#now-loss'))).toBeLessThan(4.5);
   expect((await losses(page)).size).toBe(await shownStep(page));
+  // As this run was, not about.
+  await page.locator('#fact-speed', { hasText: /^[\d.]+k? tokens\/s$/ }).waitFor();
 });
 
 test('a budget that is dragged down as soon as Train was pressed holds', async () => {

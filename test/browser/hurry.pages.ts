@@ -121,13 +121,13 @@ test('Stop is there while a run is prepared, and another can be trained then', a
     new MutationObserver((_, observer) => {
       if (!stop || stop.disabled || stop.closest('[hidden]')) return;
       observer.disconnect();
-      document.title = `pause disabled: ${pause?.disabled}`;
+      document.body.dataset['found'] = `pause disabled: ${pause?.disabled}`;
       stop.click();
     }).observe(document.body, { subtree: true, attributeFilter: ['disabled'] });
   });
   await page.click('#train');
   await says(page, /^Stopped (before it began to train|after \d+ steps)/);
-  expect(await page.title()).toBe('pause disabled: true');
+  expect(await page.getAttribute('body', 'data-found')).toBe('pause disabled: true');
   await page.click('#train:enabled');
   await says(page, /^Training/);
   await page.click('#stop:enabled');

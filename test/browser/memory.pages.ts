@@ -18,7 +18,7 @@ let context: BrowserContext;
 /** An undisturbed run, its losses by step, what was estimated of it and what most of its steps reached, and the budgets that it could have. */
 let first: string;
 let undisturbed: Map<number, number>;
-let speeds: { before: Estimate; after: Estimate; reached: number };
+let speeds: { atOnce: Estimate; before: Estimate; after: Estimate; reached: number };
 let budgets: { least: number; middle: number; most: number; chunkBytes: number };
 
 beforeAll(async () => {
@@ -26,11 +26,16 @@ beforeAll(async () => {
   context = await newContext(browser, site, { costs: false });
   const page = await open(context, site.isolated);
   const speed = () => page.evaluate((s) => window.holdfast.trainer.estimate(s), SETTINGS);
-  const before = await speed();
+  // While it is measured, too.
+  const [atOnce, before] = await page.evaluate(async (settings) => {
+    const { trainer } = window.holdfast;
+    const measured = trainer.estimate(settings);
+    return Promise.all([trainer.estimate(settings, {}, undefined, 'known'), measured]);
+  }, SETTINGS);
   first = await train(page, {});
   await event(page, 'ended');
   undisturbed = await losses(page);
-  speeds = { before, after: await speed(), reached: median(await stepSpeeds(page)) };
+  speeds = { atOnce, before, after: await speed(), reached: median(await stepSpeeds(page)) };
   budgets = await page.evaluate(async (settings) => {
     const { trainer } = window.holdfast;
     const { unlimited } = await trainer.estimate(settings);
@@ -82,7 +87,8 @@ test('a plan has the figures that Node has of the same run, and those of the est
 });
 
 test('an estimate knows the speed: by small steps before any run, of a run of its shape after it', () => {
-  const { before, after, reached } = speeds;
+  const { atOnce, before, after, reached } = speeds;
+  expect(atOnce).toEqual({ ...before, room: atOnce.room, tokensPerSecond: undefined });
   expect(before.tokensPerSecond).toMatchObject({ from: 'probe', value: expect.any(Number) });
   expect(before.tokensPerSecond?.value).toBeGreaterThan(0);
   expect(after.tokensPerSecond?.from).toBe('run');
@@ -220,6 +226,28 @@ test('another budget on the way, and another policy: no bit changes; one that is
   for (const { smallest, step } of others) expect(step !== undefined).toBe(smallest <= budgets.least);
   await event(page, 'step', 38);
   expectSame(await losses(page), 40);
+});
+
+test('of budgets that are asked for at the same time one is taken after the other, and the last is in force', async () => {
+  const page = await open(context, site.isolated);
+  const id = await train(page, {}, { steps: 100_000 });
+  await event(page, 'step');
+  const { least, middle } = budgets;
+  const taken = await page.evaluate(
+    async ([least, middle]) => {
+      const { trainer } = window.holdfast;
+      const wanted = [{ gpu: middle }, { gpu: least }, { gpu: middle, host: 1e9 }];
+      return Promise.all(wanted.map((memory) => trainer.setMemory(memory).then(() => 'taken', String)));
+    },
+    [least, middle] as const,
+  );
+  expect(taken).toEqual(['taken', 'taken', 'taken']);
+  const memory = await page.evaluate(
+    async (id) => (await window.holdfast.trainer.runs()).find((run) => run.id === id)?.memory,
+    id,
+  );
+  expect(memory).toEqual({ gpu: middle, host: 1e9 });
+  await page.evaluate(() => window.holdfast.trainer.stop());
 });
 
 test('a fork has the history of its run until there, and its own settings from there on', async () => {

@@ -96,13 +96,13 @@ test('a prompt of any length stays within a narrow page', () => {
 test('a text of one run says nothing above another’s, and is written no further', async () => {
   const { trainer, of } = worker({ voiceOf: { chats: false, adapter: true } });
   const writing = new Writing(() => trainer);
-  writing.show('a', new RunCurves());
+  writing.show(run('a'), new RunCurves());
   await settled();
   (byId('adapters').querySelector('input[value=both]') as HTMLInputElement).checked = true;
   press('write');
   expect(of('sample')).toHaveLength(1);
   expect(byId('sample-title').textContent).toBe('writing …');
-  writing.show('b', new RunCurves());
+  writing.show(run('b'), new RunCurves());
   of('sample')[0]?.answer.resolve('a text');
   await settled();
   expect(byId('sample-title').textContent).toBe('no sample yet');
@@ -113,14 +113,14 @@ test('a text of one run says nothing above another’s, and is written no furthe
 test('a question to two sides that is left is not put to the second', async () => {
   const { trainer, of } = worker({ voiceOf: { chats: true, adapter: true } });
   const writing = new Writing(() => trainer);
-  writing.show('a', new RunCurves());
+  writing.show(run('a'), new RunCurves());
   await settled();
   (byId('adapters').querySelector('input[value=both]') as HTMLInputElement).checked = true;
   (byId('prompt') as HTMLInputElement).value = 'who?';
   press('write');
   await settled();
   expect(of('chat')).toHaveLength(1);
-  writing.show('b', new RunCurves());
+  writing.show(run('b'), new RunCurves());
   of('chat')[0]?.answer.reject(new Error('of the run before'));
   await settled();
   expect(of('chat')).toHaveLength(1);

@@ -79,7 +79,7 @@ const CALLS: Readonly<Record<string, Call>> = {
   comparePolicies: { args: [settings, memory], call: method('comparePolicies') },
   environment: { args: [], call: () => trainer.environment() },
   estimate: {
-    args: [settings, memory, { 'wte.weight': 'f32' }],
+    args: [settings, memory, { 'wte.weight': 'f32' }, 'known'],
     call: method('estimate'),
   },
   plan: { args: [settings, memory, { 'wte.weight': 'f32' }], call: method('plan') },

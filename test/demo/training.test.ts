@@ -108,3 +108,16 @@ test('one that is prepared can be stopped as soon as the worker has it, and is s
   training.take({ type: 'stopped', run: 'a' });
   expect(training.open).toBe(false);
 });
+
+test('while one begins, none before it is shown; where it cannot, that one is again', async () => {
+  const { trainer, asked } = worker();
+  const training = new Training(trainer, () => {});
+  const shown = training.show(run('before'));
+  asked('history')[0]?.resolve(nothing);
+  await shown;
+  const started = training.start({ settings: {} } as Parameters<Training['start']>[0]);
+  expect(training.run).toBeUndefined();
+  asked('start')[0]?.reject(new Error('no room'));
+  await expect(started).rejects.toThrow('no room');
+  expect(training.run?.id).toBe('before');
+});

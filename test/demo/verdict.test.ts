@@ -72,3 +72,10 @@ test('a byte of room too little: the model, its checkpoints and the disk tier co
     /is the least that works; on disk it takes up to [\d.]+ [KM]B, and this site may keep 0 B more: train by LoRA, raise the budget, use a smaller batch/,
   );
 });
+
+test('one of the sizes of the page is told from a model that could be trained by LoRA', () => {
+  const settings = fineTuningSettings({ config, batch: 2, seq: 16, steps: 200, saveEvery: 50 });
+  const estimate = { ...estimateRun(settings, {}), room: { ...ROOM, quota: ROOM.used } };
+  const { text } = verdictOn(estimate, {}, { ...settings, toKeep: 0, reads: true, isPreset: true });
+  expect(text).toMatch(/0 B more: choose a smaller model, remove runs or make room on the disk\.$/);
+});

@@ -30,9 +30,13 @@ test('a run that is over has its report in its folder, with what only its end kn
   await writeReport(host, RUN, SUMMARY, state);
   const written = new TextDecoder().decode(await files.read(`${RUN}/${REPORT_FILE}`));
   expect(written).toBe(await runReport(host, state, SUMMARY));
-  expect(written).toContain('<dt>tokensPerSecond</dt><dd>4\u202f321</dd>');
+  expect(written).toContain('<dt>tokens/s</dt><dd>4\u202f321</dd>');
   expect(written).toContain('<dt>activations</dt><dd>3.46 KB (liveness bound 3.20 KB)</dd>');
-  expect(await runReport(host, state)).not.toContain('peakGpuBytes');
+  expect(written).toContain('<dt>peak GPU memory</dt><dd>5.68 KB</dd>');
+  const summary = /<dl class="summary">[\s\S]*?<\/dl>/.exec(written)?.[0];
+  expect(summary).toContain('<dt>skipped steps</dt>');
+  expect(summary).not.toMatch(/<dt>[^<]*[a-z][A-Z]/);
+  expect(await runReport(host, state)).not.toContain('peak GPU memory');
 });
 
 test('no file of train names HTML', () => {

@@ -46,7 +46,7 @@ test('a last step that was skipped is a legal record, and the report says so', a
   const state = await savedState(memoryHost(files), RUN);
   expect(state.history.steps.at(-1)).toMatchObject({ loss: NaN, gradNorm: NaN });
   const page = await runReport(memoryHost(files), state);
-  expect(page).toMatch(/finalLoss<\/dt><dd>not finite: the last step was skipped</);
+  expect(page).toMatch(/final loss<\/dt><dd>not finite: the last step was skipped</);
   expect(page).not.toContain('NaN</dd>');
 });
 

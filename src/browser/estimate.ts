@@ -3,7 +3,6 @@
 
 import type { Fit } from '../engine/compile/fitted.ts';
 import { flopsOf, isConfined } from '../engine/compile/pass-figures.ts';
-import type { LinkRates } from '../engine/compile/rates.ts';
 import { type PolicyName, schedule, slotsAt } from '../engine/compile/schedule.ts';
 import { type AdapterLimits, DEFAULT_LIMITS } from '../engine/compile/workload.ts';
 import { machineOf } from '../engine/simulate/machine.ts';
@@ -15,7 +14,7 @@ import { ORDERS } from '../memory/plan/policies.ts';
 import { parameterCount, trainedCount } from '../nn/model.ts';
 import { compareActivations } from '../train/plan/activation-comparison.ts';
 import { secondsWithin, simulatedSeconds } from '../train/plan/simulated-seconds.ts';
-import type { Confined, StepSize } from '../train/plan/step-times.ts';
+import type { Confined, StepCosts, StepSize } from '../train/plan/step-times.ts';
 import { type PlannedWorkload, planWithin, planWorkload, type RunPlan, type RunToPlan } from '../train/run/run-plan.ts';
 import { generates, momentDtypeIn, type RunSettings } from '../train/run/run-settings.ts';
 import { type StoredAs, storedModel } from '../train/run/stored-model.ts';
@@ -101,8 +100,8 @@ export function estimateRun(
 
 const timeWithin =
   (fit: Fit<TrainingPasses>, whole: Fit<TrainingPasses>, limits: AdapterLimits, memory: MemorySettings) =>
-  (resident: number, link: LinkRates | undefined): number | undefined =>
-    secondsWithin(fit, whole, resident, limits, { ...memory, link });
+  (resident: number, costs: StepCosts | undefined): number | undefined =>
+    secondsWithin(fit, whole, resident, limits, { ...memory, costs });
 
 /** By the rates that fits go by. Undefined where the host has no room for what is not on the GPU. */
 function slowdownOf(

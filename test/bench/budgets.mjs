@@ -1,8 +1,9 @@
 // What a step of the default model takes within budgets, beside one of the same run without a budget, and what was predicted
 // of it before such a run was there; and four times the batch in the memory of one. In Node, or in a page. By hand; it takes some minutes.
 //
-//   npm run bench:budgets -- [--rounds 3] [--steps 60] [--adapter NAME] [--page] [--json]
+//   npm run bench:budgets -- [--rounds 3] [--steps 60] [--adapter NAME] [--measured | --page] [--json]
 //
+// --measured: behind `holdfast bench`, which measures what a dispatch and the link take; a page measures that itself.
 // HOLDFAST_BROWSER=firefox: the page is Firefox's.
 
 import { spawnSync } from 'node:child_process';
@@ -20,6 +21,7 @@ const { values: options } = parseArgs({
     rounds: { type: 'string', default: '3' },
     steps: { type: 'string', default: '60' },
     adapter: { type: 'string' },
+    measured: { type: 'boolean', default: false },
     page: { type: 'boolean', default: false },
     json: { type: 'boolean', default: false },
   },
@@ -62,11 +64,12 @@ function inNode() {
     return stdout;
   };
   const shape = ['--layers', '2', '--width', '64', '--heads', '4', '--context', `${SEQ}`];
+  const adapter = options.adapter ? ['--adapter', options.adapter] : [];
+  if (options.measured) command('bench', ...adapter);
   let runs = 0;
   return {
     time({ batch, budget }) {
       const memory = ['--batch', `${batch}`, ...(budget ? ['--gpu-memory', `${budget}`] : [])];
-      const adapter = options.adapter ? ['--adapter', options.adapter] : [];
       const plan = () =>
         JSON.parse(command('plan', ...adapter, ...shape, '--vocab-size', '256', ...memory, '--json')).step;
       const predicted = runs > 0 ? plan()?.seconds : undefined;

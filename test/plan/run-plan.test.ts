@@ -157,6 +157,15 @@ test('what a step within a budget takes without one is what it is reckoned from,
     const without = secondsWithout(fit, workload.whole, within, limits, {}) ?? 0;
     expect(Math.abs(without / (times * plain) - 1)).toBeLessThan(0.001 * (within / (times * plain)));
   }
+  // By measured costs the part of dispatches is another; the two are inverse then, too.
+  const costs = { dispatch: 1e-3, flop: 1e-12 };
+  const byCosts = secondsWithin(fit, workload.whole, plain, limits, { costs }) ?? 0;
+  expect(byCosts).not.toBe(secondsWithin(fit, workload.whole, plain, limits, {}));
+  expect(secondsWithout(fit, workload.whole, byCosts, limits, { costs })).toBeCloseTo(plain, 2 - Math.log10(plain));
+  // Not where the rates were measured themselves.
+  const measured = { ...limits, rates: { ...limits.rates, memoryBytes: 1e15 } };
+  const [plainly, costly] = [{}, { costs }].map((below) => secondsWithin(fit, workload.whole, plain, measured, below));
+  expect(costly).toBe(plainly);
   // The link alone takes longer.
   expect(secondsWithout(fit, workload.whole, 1e-9, limits, {})).toBe(undefined);
   // What a disk takes is not known.

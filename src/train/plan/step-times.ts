@@ -71,8 +71,8 @@ export interface StepMemory {
 /** A budget that a run does not fit into whole. */
 export interface Confined {
   readonly memory: StepMemory;
-  /** Seconds of a step within it that takes `resident` without it, where the link is as it was measured; undefined where that is not known. */
-  readonly seconds: (resident: number, link: LinkRates | undefined) => number | undefined;
+  /** Seconds of a step within it that takes `resident` without it, by these costs where they were measured; undefined where that is not known. */
+  readonly seconds: (resident: number, costs: StepCosts | undefined) => number | undefined;
 }
 
 /** What a dispatch takes by itself, and a floating-point operation, in seconds; what the link does. */
@@ -167,7 +167,7 @@ export function stepTime(
   // Those that were timed before those that were reckoned.
   const alike = [...all, ...all.flatMap(({ whole = [] }) => whole)].filter((run) => run.way === wayKey(way));
   const resident = runs[shapeKey(way)]?.seconds ?? expectedSeconds(size, alike, costs, costsBy(rates));
-  const seconds = confined && resident !== undefined ? confined.seconds(resident, costs?.link) : resident;
+  const seconds = confined && resident !== undefined ? confined.seconds(resident, costs) : resident;
   return seconds === undefined ? undefined : { seconds, from: 'probe' };
 }
 

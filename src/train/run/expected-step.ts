@@ -31,6 +31,6 @@ export function expectedStep(
   const { host, policy } = memory;
   return stepTime(way, size, known, limits.rates, {
     memory,
-    seconds: (all, link) => secondsWithin(found, resident, all, limits, { host, policy, link }),
+    seconds: (all, costs) => secondsWithin(found, resident, all, limits, { host, policy, costs }),
   });
 }

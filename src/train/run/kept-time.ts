@@ -67,7 +67,7 @@ async function wholeOf(
   const limits = limitsOf(device, memory);
   const whole = unlessRefused(() => everythingOf(fit.workload, limits));
   const { costs } = await knownSteps(host, device);
-  const below = { host: memory.host, policy: memory.policy, link: costs?.link };
+  const below = { host: memory.host, policy: memory.policy, costs };
   if (!whole) return undefined;
   const resident = secondsWithout(fit, whole, seconds, limits, below);
   return resident === undefined ? undefined : { ...sizeOf(whole), seconds: resident };

@@ -46,7 +46,7 @@ describe('holdfast plan --hardware', () => {
     expect(text).toMatch(/^gpt2, 2 layers of width 64, vocabulary 500, batch 1 x 32 on Raspberry Pi 5/);
     expect(text).toMatch(/a step, [\d,.]+ tokens\/s: \d+(\.\d)? % of the speed with everything on the GPU/);
     expect(text).toMatch(/arithmetic \d+(\.\d)? %.*, waiting for disk (reads|writes) \d/);
-    expect(text).toMatch(/waiting for disk \d+(\.\d)? %: --host-memory \d+MB, .* more of host memory, would make it/);
+    expect(text).toMatch(/waiting for disk \d+(\.\d)? %: --host-memory [\d.]+MB, .* more of host memory, would make it/);
     expect(text).toMatch(/is the smallest budget that works/);
     expect(text).toMatch(/assumed: kernels reach 50 % of the peak/);
     expect((await plan(...args)).text).toBe(text);
@@ -92,7 +92,7 @@ describe('holdfast plan --hardware', () => {
     const within = (bytes: string) => [...SMALL, '--context', '64', '--batch', '8', '--gpu-memory', bytes];
     const { text } = await plan(...within('1MB'), '--hardware', 'rtx-4090');
     expect(text).toMatch(/arithmetic \d+(\.\d)? %, launches of dispatches [5-9]\d %/);
-    expect(text).toMatch(/launches of dispatches \d+ %: --gpu-memory 2000KB, .* would make it/);
+    expect(text).toMatch(/launches of dispatches \d+ %: --gpu-memory 2\.00MB, .* would make it/);
     const { launchSeconds, computeSeconds, seconds } = JSON.parse(
       (await plan(...within('1MB'), '--hardware', 'rtx-4090', '--json')).text,
     );

@@ -46,7 +46,9 @@ describe('holdfast plan --hardware', () => {
     expect(text).toMatch(/^gpt2, 2 layers of width 64, vocabulary 500, batch 1 x 32 on Raspberry Pi 5/);
     expect(text).toMatch(/a step, [\d,.]+ tokens\/s: \d+(\.\d)? % of the speed with everything on the GPU/);
     expect(text).toMatch(/arithmetic \d+(\.\d)? %.*, waiting for disk (reads|writes) \d/);
-    expect(text).toMatch(/waiting for disk \d+(\.\d)? %: --host-memory [\d.]+MB, .* more of host memory, would make it/);
+    expect(text).toMatch(
+      /waiting for disk \d+(\.\d)? %: --host-memory [\d.]+MB, .* more of host memory, would make it/,
+    );
     expect(text).toMatch(/is the smallest budget that works/);
     expect(text).toMatch(/assumed: kernels reach 50 % of the peak/);
     expect((await plan(...args)).text).toBe(text);

@@ -42,11 +42,15 @@ export class Chat {
     this.#box.replaceChildren(make('p', { className: 'hint' }, 'Ask it something: now, or while it trains.'));
   }
 
-  /** Asks each side in turn, while the conversation is the same. `answer` writes one, piece by piece. */
+  /**
+   * Asks each side in turn, while the conversation is the same and goes on. `answer` writes one, piece by piece, until its listener
+   * returns false.
+   */
   async ask(
     question: string,
     sides: readonly Side[],
-    answer: (side: Side, messages: ChatMessage[], onText: (piece: string) => void) => Promise<unknown>,
+    goesOn: () => boolean,
+    answer: (side: Side, messages: ChatMessage[], onText: (piece: string) => boolean) => Promise<unknown>,
   ): Promise<void> {
     if (this.#turns.length === 0) this.#box.replaceChildren();
     const turn: Turn = { question, answers: new Map() };
@@ -55,8 +59,9 @@ export class Chat {
     const messagesOf = (side: Side) => [...this.#said(side), { role: 'user', content: question }];
     const asked = sides.map((side) => ({ side, messages: messagesOf(side) }));
     this.#turns.push(turn);
+    const isWanted = () => this.#turns.includes(turn) && goesOn();
     for (const { side, messages } of asked) {
-      if (!this.#turns.includes(turn)) return;
+      if (!isWanted()) return;
       const text = texts.get(side);
       let said = '';
       await answer(side, messages, (piece) => {
@@ -64,6 +69,7 @@ export class Chat {
         turn.answers.set(side, said);
         text?.appendData(piece);
         this.#box.parentElement?.scrollTo({ top: this.#box.scrollHeight });
+        return isWanted();
       });
     }
   }

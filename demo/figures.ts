@@ -13,6 +13,11 @@ export function whole(value: number): string {
   return Math.round(value).toLocaleString('en');
 }
 
+/** "5.4", "120", "12k": of what is known about as well as that. */
+export function rough(value: number): string {
+  return short(Number(value.toPrecision(2)));
+}
+
 /** "124M", "10.7M", "820k" */
 export function short(value: number): string {
   if (Math.abs(value) >= 1e9) return `${Number((value / 1e9).toPrecision(3))}G`;

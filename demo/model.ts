@@ -13,7 +13,7 @@ import {
   type RunSettings,
   shapeOf,
 } from '../src/browser/index.ts';
-import { longDuration, short, whole } from './figures.ts';
+import { longDuration, rough, short, whole } from './figures.ts';
 import type { OwnModel } from './own-model.ts';
 import { byId, choice, make, setText } from './page.ts';
 import { PRESETS, type PresetName, type Shape, settingsOf } from './presets.ts';
@@ -159,7 +159,7 @@ export class ModelForm {
     fact(
       'speed',
       speed
-        ? `${speed.from === 'run' ? '' : 'about '}${short(speed.value)} tokens/s`
+        ? `${speed.from === 'run' ? short(speed.value) : `about ${rough(speed.value)}`} tokens/s`
         : isMeasured
           ? 'measuring …'
           : '–',

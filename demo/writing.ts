@@ -43,6 +43,8 @@ export class Writing {
   /** A text that was asked for is shown instead. */
   #own = false;
   #writing = false;
+  /** Nothing more is wanted of the text that is written. */
+  #ended = false;
   /** Counts what was shown in place of a text that is written: then it is written no further, and says nothing more. */
   #left = 0;
   #inView = false;
@@ -56,6 +58,10 @@ export class Writing {
     byId('write-form', HTMLFormElement).addEventListener('submit', (event) => {
       event.preventDefault();
       void (this.#chats ? this.#answer() : this.#writeText());
+    });
+    this.#write.addEventListener('click', ({ detail }) => {
+      // Not by the second press of a double click that began it.
+      if (this.#writing && detail < 2) this.#end();
     });
     this.#modes.addEventListener('change', () => this.#showMode());
     this.#anew.addEventListener('click', () => {
@@ -181,7 +187,7 @@ export class Writing {
     byId('next-box', HTMLElement).hidden = chats;
     this.#paper.setAttribute('aria-label', chats ? 'Conversation with the model' : 'Text written by the model');
     setText(byId('prompt-label', HTMLElement), chats ? 'Ask' : 'Begin with');
-    setText(this.#write, chats ? 'Send' : 'Write');
+    this.#showButton();
     this.#prompt.placeholder = chats ? '' : 'nothing';
     if (chats && this.#prompt.value === this.#beginning) this.#prompt.value = '';
     if (!chats && this.#prompt.value === '') this.#prompt.value = this.#beginning;
@@ -204,8 +210,8 @@ export class Writing {
     if (!trainer || !run || this.#writing || question === '') return;
     this.#prompt.value = '';
     const seed = newSeed();
-    await this.#busy('a conversation', () =>
-      this.#chat.ask(question, this.#sides, (side, messages, onText) =>
+    await this.#busy('a conversation', (goesOn) =>
+      this.#chat.ask(question, this.#sides, goesOn, (side, messages, onText) =>
         trainer.chat(run, { messages, seed, ...this.#asked(side) }, onText),
       ),
     );
@@ -221,37 +227,54 @@ export class Writing {
     const only = document.createTextNode('');
     const seed = newSeed();
     this.#sample.replaceChildren(make('b', {}, prompt), sides.length > 1 ? element : only);
-    await this.#busy(`asked for, at temperature ${this.#asked('with').temperature}`, async (stays) => {
+    await this.#busy(`asked for, at temperature ${this.#asked('with').temperature}`, async (goesOn) => {
       for (const side of sides) {
-        if (!stays()) return;
+        if (!goesOn()) return;
         const text = sides.length > 1 ? texts.get(side) : only;
         const onText = (piece: string) => {
           text?.appendData(piece);
           this.#paper.scrollTop = this.#paper.scrollHeight;
+          return goesOn();
         };
         await trainer.sample(run, { prompt, seed, ...this.#asked(side) }, onText);
       }
     });
   }
 
-  /** Writes; `title` says afterwards what is there, or what went wrong. `stays`: what is written is still shown. */
-  async #busy(title: string, work: (stays: () => boolean) => Promise<void>): Promise<void> {
+  /** Writes; `title` says afterwards what is there, or what went wrong. `goesOn`: what is written is still shown, and wanted. */
+  async #busy(title: string, work: (goesOn: () => boolean) => Promise<void>): Promise<void> {
     const left = this.#left;
     const stays = () => left === this.#left;
-    this.#writing = true;
-    setUsable(this.#write, false);
-    this.#chatBox.ariaBusy = 'true';
+    this.#ended = false;
+    this.#showWriting(true);
     setText(this.#title, 'writing …');
     try {
-      await work(stays);
-      if (stays()) setText(this.#title, title);
+      await work(() => stays() && !this.#ended);
+      if (stays()) setText(this.#title, this.#ended ? `${title}, stopped` : title);
     } catch (error) {
       if (stays()) setText(this.#title, messageOf(error));
     }
-    this.#writing = false;
-    this.#chatBox.ariaBusy = 'false';
-    setUsable(this.#write, true);
+    this.#showWriting(false);
     this.#write.disabled = this.#run === undefined;
+  }
+
+  /** The text that is written ends with its next piece. */
+  #end(): void {
+    this.#ended = true;
+    setUsable(this.#write, false);
+  }
+
+  #showWriting(writing: boolean): void {
+    this.#writing = writing;
+    this.#chatBox.ariaBusy = String(writing);
+    setUsable(this.#write, true);
+    this.#showButton();
+  }
+
+  /** While something is written its button ends that, and the Enter key does nothing. */
+  #showButton(): void {
+    this.#write.type = this.#writing ? 'button' : 'submit';
+    setText(this.#write, this.#writing ? 'Stop' : this.#chats ? 'Send' : 'Write');
   }
 
   #turn(by: number): void {

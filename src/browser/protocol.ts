@@ -306,6 +306,9 @@ export interface WritingRequest {
   readonly seed?: number;
 }
 
+/** Gets a text piece by piece, as it is written; where it returns false, the text ends, with the piece under way at the latest. */
+export type TextListener = (text: string) => unknown;
+
 /** Text to write. */
 export interface SampleRequest extends WritingRequest {
   /** What the text continues. */

@@ -42,6 +42,7 @@ import type {
   SampleRequest,
   StepPicture,
   StoredWeights,
+  TextListener,
   TrainingText,
   Voice,
 } from './protocol.ts';
@@ -254,9 +255,9 @@ export class TrainerService {
 
   /**
    * Text that continues the prompt, with the weights as they are. A run that trains waits while it is written.
-   * `onText` gets it piece by piece.
+   * Errors: those of `onText`, too.
    */
-  async sample(id: string, request: SampleRequest, onText?: (text: string) => void): Promise<string> {
+  async sample(id: string, request: SampleRequest, onText?: TextListener): Promise<string> {
     return this.#open.write(id, (writer) => writer.sample(request, onText));
   }
 
@@ -266,7 +267,7 @@ export class TrainerService {
   }
 
   /** Writes the answer to a conversation, by the chat template. Errors: HoldfastError where there is none: see `voiceOf`. */
-  async chat(id: string, request: ChatRequest, onText?: (text: string) => void): Promise<string> {
+  async chat(id: string, request: ChatRequest, onText?: TextListener): Promise<string> {
     return this.#open.write(id, (writer) => writer.chat(request, onText));
   }
 

@@ -13,7 +13,7 @@ import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import type { TensorSource } from '../values/tensor-source.ts';
-import type { Candidate, ChatRequest, SampleRequest, WritingRequest } from './protocol.ts';
+import type { Candidate, ChatRequest, SampleRequest, TextListener, WritingRequest } from './protocol.ts';
 
 /** Positions of the cache where nothing is said: of models with a longer context it would take gigabytes. */
 const MOST_CONTEXT = 4096;
@@ -59,7 +59,7 @@ export class Writer {
   }
 
   /** Once it is closed, the text that there is. */
-  sample(request: SampleRequest, onText?: (text: string) => void): Promise<string> {
+  sample(request: SampleRequest, onText?: TextListener): Promise<string> {
     return this.#do(() => {
       const { random, ...options } = writing(request);
       return this.#told(writeText(this.#generator, this.#tokenizer, request.prompt, options, random), onText);
@@ -67,7 +67,7 @@ export class Writer {
   }
 
   /** The answer to the last of some messages. Errors: HoldfastError where there is no template. */
-  chat({ messages, ...request }: ChatRequest, onText?: (text: string) => void): Promise<string> {
+  chat({ messages, ...request }: ChatRequest, onText?: TextListener): Promise<string> {
     return this.#do(async () => {
       const { random, ...options } = writing(request);
       if (!this.#template) throw new HoldfastError('this model has no chat template: it continues texts, ask for that');
@@ -100,14 +100,25 @@ export class Writer {
     return result;
   }
 
-  /** All that is written, told piece by piece. */
-  async #told(pieces: AsyncIterable<string>, onText?: (text: string) => void): Promise<string> {
+  /** All that is written, told piece by piece. Errors: those of the listener. */
+  async #told(pieces: AsyncIterable<string>, onText?: TextListener): Promise<string> {
     let text = '';
+    let isOver = false;
+    // The next piece is made while this one is on its way.
+    const tell = async (piece: string) => {
+      if ((await onText?.(piece)) === false) isOver = true;
+    };
+    const told: Promise<void>[] = [];
     for await (const piece of pieces) {
       text += piece;
-      onText?.(piece);
-      if (this.#closing) break;
+      const heard = tell(piece);
+      heard.catch(() => {
+        isOver = true;
+      });
+      told.push(heard);
+      if (this.#closing || isOver) break;
     }
+    await Promise.all(told);
     return text;
   }
 

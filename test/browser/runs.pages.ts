@@ -164,6 +164,25 @@ test('a record that is damaged hides no other run; it says so, can be exported a
   for (const gone of [id, 'nothing', '../up', 'older', found.again.id]) expect(found.left).not.toContain(gone);
 });
 
+test('a text ends where its listener returns false, and with the error of one that fails', async () => {
+  const page = await open(context, site.isolated);
+  const id = await halted(page, 10);
+  const found = await page.evaluate(async (id) => {
+    const { trainer } = window.holdfast;
+    const pieces: string[] = [];
+    const text = await trainer.sample(id, { prompt: 'the ', tokens: 100_000 }, (piece) => pieces.push(piece) < 3);
+    const failed = await trainer
+      .sample(id, { prompt: 'the ', tokens: 100_000 }, () => {
+        throw new Error('no paper');
+      })
+      .catch((error: Error) => error.message);
+    return { pieces, text, failed };
+  }, id);
+  expect(found.pieces.length).toBeGreaterThanOrEqual(3);
+  expect(found.pieces.join('')).toBe(found.text);
+  expect(found.failed).toBe('no paper');
+});
+
 test('a text that is being written, or about to be, gives way to the run that goes on', async () => {
   const page = await open(context, site.isolated);
   const id = await halted(page, 10);

@@ -1,12 +1,12 @@
 // The time of a step of a run on an adapter, without a budget or within one, as runs and measurements there have found steps to take.
 
 import type { Fit } from '../../engine/compile/fitted.ts';
-import { flopsOf, isConfined } from '../../engine/compile/pass-figures.ts';
+import { isConfined } from '../../engine/compile/pass-figures.ts';
 import type { AdapterLimits } from '../../engine/compile/workload.ts';
 import { secondsWithin } from '../plan/simulated-seconds.ts';
 import { type ExpectedStep, type KnownSteps, type StepMemory, stepTime } from '../plan/step-times.ts';
 import type { TrainingPasses } from '../step/training-workload.ts';
-import { stepWayOf } from './kept-time.ts';
+import { sizeOf, stepWayOf } from './kept-time.ts';
 import type { RunSettings } from './run-settings.ts';
 
 /** A run, and what it was planned to be. */
@@ -25,8 +25,7 @@ export function expectedStep(
   known: KnownSteps,
 ): ExpectedStep | undefined {
   const way = stepWayOf(settings);
-  const { step } = resident.passes;
-  const size = { dispatches: step.operations.length, flops: flopsOf(step) };
+  const size = sizeOf(resident);
   if (!isConfined(found)) return stepTime(way, size, known, limits.rates);
   const { host, policy } = memory;
   return stepTime(way, size, known, limits.rates, {

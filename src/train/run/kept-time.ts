@@ -73,7 +73,8 @@ async function wholeOf(
   return resident === undefined ? undefined : { ...sizeOf(whole), seconds: resident };
 }
 
-const sizeOf = ({ passes: { step } }: Fit<TrainingPasses>): StepSize => ({
+/** What its step comes to. */
+export const sizeOf = ({ passes: { step } }: Fit<TrainingPasses>): StepSize => ({
   dispatches: step.operations.length,
   flops: flopsOf(step),
 });

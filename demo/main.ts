@@ -16,6 +16,7 @@ import { ClassData } from './class-data.ts';
 import { type ComparedRun, Curves } from './curves.ts';
 import { DataPanel } from './data.ts';
 import { takeDrops } from './drop.ts';
+import { whole } from './figures.ts';
 import { FormEstimate } from './form-estimate.ts';
 import { isolate } from './isolation.ts';
 import { Live } from './live.ts';
@@ -28,7 +29,7 @@ import { byId, setText } from './page.ts';
 import { RunButtons } from './run-buttons.ts';
 import { RunList } from './runs.ts';
 import { Seeing } from './seeing.ts';
-import { isElsewhere, mayTakeUp, noteTakenUp, untilLeft } from './taken-up.ts';
+import { isElsewhere, isHalted, mayTakeUp, noteTakenUp, untilLeft } from './taken-up.ts';
 import { Training, type TrainingPhase } from './training.ts';
 import { Writing } from './writing.ts';
 
@@ -324,10 +325,10 @@ const isBusy = (): boolean => Boolean(beginning || training?.open || training?.r
 /** A run that a reload, a crash or a closed tab cut off goes on, unless the person was faster; without a checkpoint, once. */
 async function takeUp(): Promise<void> {
   if (isBusy()) return;
-  const whole = runs.runs.filter(({ status }) => status !== 'damaged');
-  const allCutOff = whole.filter(({ status, open, settings }) => status === 'running' && open === 'no' && settings);
+  const sound = runs.runs.filter(({ status }) => status !== 'damaged');
+  const allCutOff = sound.filter(({ status, open, settings }) => status === 'running' && open === 'no' && settings);
   const cutOff = allCutOff.find(mayTakeUp);
-  const [last] = whole;
+  const [last] = sound;
   if (cutOff) {
     notes.say(`“${cutOff.name}” was cut off: it goes on`);
     noteTakenUp(cutOff, runs.runs);
@@ -339,6 +340,12 @@ async function takeUp(): Promise<void> {
     const [left] = allCutOff;
     if (left)
       notes.say(`“${left.name}” was cut off again before its first checkpoint: it is in the list, to be started`);
+    else if (isHalted(last)) {
+      const { name, status, savedStep, settings } = last;
+      notes.say(
+        `“${name}” was ${status} after ${whole(savedStep)} of ${whole(settings.steps)} steps; press its Go on to go on`,
+      );
+    }
   }
 }
 

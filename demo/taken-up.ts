@@ -2,7 +2,7 @@
 // checkpoint are noted by their ids, kept from one load of the page to the next: one that ends the tab each time it is prepared must
 // not do so at every load.
 
-import type { RunInfo } from '../src/browser/index.ts';
+import type { RunInfo, RunSettings } from '../src/browser/index.ts';
 
 const KEY = 'holdfast runs taken up';
 
@@ -16,6 +16,12 @@ export function noteTakenUp({ id }: RunInfo, runs: readonly RunInfo[]): void {
 }
 
 const takenUp = (): string[] => (localStorage.getItem(KEY) ?? '').split(' ');
+
+/** Whether a run was paused or stopped before it had all its steps. */
+export const isHalted = (run: RunInfo): run is RunInfo & { readonly settings: RunSettings } =>
+  (run.status === 'paused' || run.status === 'stopped') &&
+  run.settings !== undefined &&
+  run.savedStep < run.settings.steps;
 
 /** As long as the worker of a page that was loaded anew may take to end. */
 const PATIENCE = { tries: 40, everyMs: 250 };

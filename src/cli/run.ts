@@ -34,14 +34,28 @@ const COMMANDS = [
 /** Those that several ranks run together. */
 const ON_RANKS: readonly unknown[] = [trainCommand, finetuneCommand];
 
-/** `name`: the command that an error is of, whose help has its flags. */
-const outputOf = ({ terminal }: Host, name: string) => ({
+/** `name`: of the command that an error is of, whose help has its flags. */
+const outputOf = ({ terminal }: Host, name: string, command: Command) => ({
   writeOut: terminal.write,
   writeErr: terminal.warn,
   // Commander's "error: ...", with its suggestion, made one line like every other error.
   outputError: (text: string) =>
-    terminal.warn(`holdfast: ${oneLine(text.replace(/^error: /, ''))}; see ${name} --help\n`),
+    terminal.warn(
+      `holdfast: ${oneLine(explained(text.replace(/^error: /, '').trim(), name, command))}; see ${name} --help\n`,
+    ),
 });
+
+/** The problem with its cause: of arguments the one that is too many, and what the command takes. */
+function explained(problem: string, name: string, command: Command): string {
+  const { args, registeredArguments: wanted } = command;
+  const extra = args[wanted.length];
+  const isOfArguments = /^(too many arguments|missing required argument)/.test(problem);
+  // One that is like it is suggested; and an argument may be what was meant.
+  const isStrange = /^unknown option '[^']*'$/.test(problem) && wanted.length > 0;
+  if (!isOfArguments && !isStrange) return problem;
+  const named = isOfArguments && extra !== undefined ? `${JSON.stringify(extra)} belongs to no flag` : problem;
+  return `${named}; the command is: ${name} ${command.usage()}`;
+}
 
 /** Runs the command that the host's arguments name. Returns the exit status. */
 export async function run(host: Host): Promise<number> {
@@ -49,8 +63,8 @@ export async function run(host: Host): Promise<number> {
   const program = new Command('holdfast')
     .description('Train transformers with WebGPU, headless')
     .helpCommand(false)
-    .exitOverride()
-    .configureOutput(outputOf(host, 'holdfast'));
+    .exitOverride();
+  program.configureOutput(outputOf(host, 'holdfast', program));
   const version = await host.version?.();
   if (version !== undefined) program.version(version, '--version', 'which version this is');
   const setStatus = (value: number) => {
@@ -58,7 +72,7 @@ export async function run(host: Host): Promise<number> {
   };
   for (const add of COMMANDS) {
     const command = add(host, setStatus).copyInheritedSettings(program);
-    command.configureOutput(outputOf(host, `holdfast ${command.name()}`));
+    command.configureOutput(outputOf(host, `holdfast ${command.name()}`, command));
     if (!ON_RANKS.includes(add))
       command.hook('preAction', async () => {
         if (await refusesRanks(host, command.name())) throw new CommanderError(BAD_INPUT, 'holdfast.ranks', '');
@@ -66,7 +80,7 @@ export async function run(host: Host): Promise<number> {
     for (const inner of command.commands)
       inner
         .copyInheritedSettings(command)
-        .configureOutput(outputOf(host, `holdfast ${command.name()} ${inner.name()}`));
+        .configureOutput(outputOf(host, `holdfast ${command.name()} ${inner.name()}`, inner));
     program.addCommand(command);
   }
   try {

@@ -109,3 +109,14 @@ test.each([
   const line = await inProcess(new MemoryFiles(), args);
   expect([line.status, line.said.endsWith(`; see ${name} --help\n`)]).toEqual([2, true]);
 });
+
+test.each([
+  [['train', '--resume', 'run'], '"run" belongs to no flag; the command is: holdfast train [options]'],
+  [['generate', 'run', 'of', 'more'], '"of" belongs to no flag; the command is: holdfast generate [options] <dir>'],
+  [['generate', '--model', 'run'], "unknown option '--model'; the command is: holdfast generate [options] <dir>"],
+  [['generate'], "missing required argument 'dir'; the command is: holdfast generate [options] <dir>"],
+  [['plan', '--step', '3'], "unknown option '--step' (Did you mean --steps?)"],
+])('an argument that a command does not take is named, with what it takes: %j', async (args, problem) => {
+  const { status, said } = await inProcess(new MemoryFiles(), args);
+  expect([status, said]).toEqual([2, `holdfast: ${problem}; see holdfast ${args[0]} --help\n`]);
+});

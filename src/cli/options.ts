@@ -44,7 +44,7 @@ export const adapterOption = (): Option =>
 export const activationsOption = (argument: '<what>' | '[what]' = '<what>'): Option =>
   new Option(
     `--activations ${argument}`,
-    'what becomes of a block’s activations before its backward pass: they stay (keep), what is quickly made again is (light), all but the residual stream and outputs of attention are made again (attention), all but the residual stream (stream), all but a block’s input (recompute), all but the input of every √n-th of n blocks (sqrt), all from values that were moved below the GPU (spill), all that is not quickly made again is moved (offload), all are moved (offload-all), as spill and some rows of a block at a time (slice), or as the budget allows',
+    'what becomes of a block’s activations before its backward pass: they stay (keep), what is quickly made again is (light), all but the residual stream and outputs of attention are made again (attention), all but the residual stream (stream), all but a block’s input (recompute), all but the input of every √n-th of n blocks (sqrt), all from values that were moved below the GPU (spill), all that is not quickly made again is moved (offload), all are moved (offload-all), as recompute or as spill, and some rows of a block at a time (slice-recompute, slice), or as the budget allows',
   )
     .choices([...ACTIVATION_MODES, 'auto'])
     .default('auto');

@@ -9,6 +9,7 @@
 
 import { attention } from '../kernels/attention.ts';
 import { at } from '../util/at.ts';
+import { liveBytes } from './liveness.ts';
 import { makersIn, makingOf, positionsIn } from './makers.ts';
 import {
   bytesOf,
@@ -23,7 +24,7 @@ import {
   touchedBy,
   withOperands,
 } from './program.ts';
-import { inRowSlices, SLICE_COUNTS } from './row-slices.ts';
+import { inRowSlices, SLICE_COUNTS, type Slicing } from './row-slices.ts';
 
 /**
  * What becomes of a block's activations between its two passes. `keep`: they stay. `light`: those that one pass over the
@@ -33,8 +34,8 @@ import { inRowSlices, SLICE_COUNTS } from './row-slices.ts';
  * stays. `sqrt`: only the inputs of every √n-th of n blocks stay; a block is made again with all before
  * it in its segment. What all blocks end with stays in these: the head needs it when nothing else of the last block is there. `spill`: as
  * `stream`, but what stays there is moved below the GPU and back. `offload`: what
- * is not light is moved below the GPU and back. `offload-all`: all of them are. `slice`: as `spill`; blocks and the head go some rows
- * at a time (row-slices.ts).
+ * is not light is moved below the GPU and back. `offload-all`: all of them are. `slice-recompute`: as `recompute`, and `slice`: as `spill`;
+ * blocks and the head go some rows at a time (row-slices.ts).
  */
 export const ACTIVATION_MODES = [
   'keep',
@@ -46,13 +47,21 @@ export const ACTIVATION_MODES = [
   'spill',
   'offload',
   'offload-all',
+  'slice-recompute',
   'slice',
 ] as const;
 export type ActivationMode = (typeof ACTIVATION_MODES)[number];
 
+/** The modes that go some rows at a time, what needs the least memory first, and those that do the same with all rows at once. */
+export const SLICED = { slice: 'spill', 'slice-recompute': 'recompute' } as const;
+type SlicedMode = keyof typeof SLICED;
+
+/** Whether a mode goes some rows at a time. */
+export const isSliced = (mode: ActivationMode): mode is SlicedMode => mode in SLICED;
+
 /** What a budget may be met by in any block: all but those that are for all of them at once. */
 export const BLOCK_MODES: readonly ActivationMode[] = ACTIVATION_MODES.filter(
-  (mode) => mode !== 'slice' && mode !== 'sqrt',
+  (mode) => !isSliced(mode) && mode !== 'sqrt',
 );
 
 /** The mode of a block, by its name. */
@@ -62,7 +71,7 @@ export type ModeOf = (block: string) => ActivationMode;
 export type Fate = 'keep' | 'again' | 'move';
 
 /** What each mode does with an activation, by its class; but for the inputs that `sqrt` keeps. */
-const FATES: { readonly [M in ActivationMode]: Readonly<Record<Class, Fate>> } = {
+const FATES: { readonly [M in Exclude<ActivationMode, SlicedMode>]: Readonly<Record<Class, Fate>> } = {
   keep: { input: 'keep', waist: 'keep', light: 'keep', attention: 'keep', heavy: 'keep', end: 'keep' },
   light: { input: 'keep', waist: 'keep', light: 'again', attention: 'keep', heavy: 'keep', end: 'keep' },
   attention: { input: 'keep', waist: 'keep', light: 'again', attention: 'keep', heavy: 'again', end: 'keep' },
@@ -72,8 +81,10 @@ const FATES: { readonly [M in ActivationMode]: Readonly<Record<Class, Fate>> } =
   spill: { input: 'move', waist: 'move', light: 'again', attention: 'again', heavy: 'again', end: 'move' },
   offload: { input: 'move', waist: 'move', light: 'again', attention: 'move', heavy: 'move', end: 'move' },
   'offload-all': { input: 'move', waist: 'move', light: 'move', attention: 'move', heavy: 'move', end: 'move' },
-  slice: { input: 'move', waist: 'move', light: 'again', attention: 'again', heavy: 'again', end: 'move' },
 };
+
+/** The share of what is alive at once that a head in slices must spare: each slice reads its weights again. */
+const WORTH_A_CUT_HEAD = 0.05;
 
 /** Operations an element that are as good as none beside a matrix product's thousands. */
 const LIGHT_FLOPS = 32;
@@ -98,7 +109,9 @@ export const withActivations = (
 function fatesOf(program: Program): (mode: ActivationMode, activation: Saved) => Fate {
   const checkpoints = checkpointsOf(blocksOf(program));
   return (mode, { block, kind }) =>
-    mode === 'sqrt' && kind === 'input' && checkpoints.has(block) ? 'keep' : FATES[mode][kind];
+    mode === 'sqrt' && kind === 'input' && checkpoints.has(block)
+      ? 'keep'
+      : FATES[isSliced(mode) ? SLICED[mode] : mode][kind];
 }
 
 /** The first of every √n blocks, whose inputs stay where nothing else does. */
@@ -111,8 +124,8 @@ function checkpointsOf(blocks: readonly string[]): ReadonlySet<string> {
 export type HeadCut = 'all' | 'some' | 'as modes say';
 
 /**
- * The program, with blocks in slices of rows where their modes say so (`slices` at most), and then the head, too; its slices are
- * larger where memory is not that short, and where blocks keep all that they make it is not cut.
+ * The program, with blocks in slices of rows where their modes say so (`slices` at most), and then the head, too. Where blocks go all
+ * rows at a time the head has larger slices, if clearly less is alive at once then; where they keep all that they make, none.
  */
 export function withSlices(
   program: Program,
@@ -124,12 +137,18 @@ export function withSlices(
   const all = new Set(modes.values());
   const keepsAll = all.size === 0 || (all.size === 1 && all.has('keep'));
   if (keepsAll && head !== 'some') return program;
-  const ofOthers = head === 'all' ? undefined : all.has('slice') ? slices : 'large';
-  return inRowSlices(program, (layer) => {
-    const mode = modes.get(layer);
-    if (mode === undefined) return ofOthers;
-    return mode === 'slice' ? slices : undefined;
-  });
+  const someSliced = [...all].some(isSliced);
+  const withHead = (ofHead: Slicing | undefined) =>
+    inRowSlices(program, (layer) => {
+      const mode = modes.get(layer);
+      if (mode === undefined) return ofHead;
+      return isSliced(mode) ? slices : undefined;
+    });
+  if (head === 'all') return withHead(undefined);
+  const cut = withHead(someSliced ? slices : 'large');
+  if (head === 'some' || someSliced) return cut;
+  const whole = withHead(undefined);
+  return liveBytes(cut) < (1 - WORTH_A_CUT_HEAD) * liveBytes(whole) ? cut : whole;
 }
 
 /** The program, with each activation of its blocks as this says. */

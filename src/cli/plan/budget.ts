@@ -55,6 +55,7 @@ const FATES: Readonly<Record<ActivationMode, string>> = {
   spill: 'made again from a residual stream that is moved below the GPU',
   offload: 'moved below the GPU',
   'offload-all': 'all of them moved below the GPU',
+  'slice-recompute': 'made again from each block’s input, some rows at a time',
   slice: 'made again from a residual stream that is moved below the GPU, some rows at a time',
 };
 

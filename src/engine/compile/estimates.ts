@@ -3,7 +3,7 @@
 // estimate only ranks what is then fitted, planned and priced (ways.ts); it takes microseconds where a plan takes tens
 // of milliseconds.
 
-import type { ActivationMode } from '../../graph/activations.ts';
+import { type ActivationMode, SLICED } from '../../graph/activations.ts';
 import { liveBytes } from '../../graph/liveness.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { KINDS, type Kind, MOMENT_KINDS, optimizerKinds } from '../../memory/layout/kinds.ts';
@@ -186,14 +186,15 @@ export class Estimates<P extends Passes> {
     return { workload, seconds: SPARING * this.#secondsOf(work, live), dispatches: work.dispatches };
   }
 
-  /** Seconds that a sparing way takes at least: those of a mode that keeps nothing, if its working set were nothing. */
+  /** Seconds that a sparing way takes at least: those of the same with all rows at once, if its working set were nothing. */
   get leastSparing(): number {
     const { facts, base } = this.#known;
     const blocks = this.#choice.modes.length;
+    const whole = new Set<ActivationMode>(Object.values(SLICED));
     const seconds = facts.flatMap((fact) => {
       const all = (of: keyof PassWork) => base[of] + blocks * fact[of];
       const work = { busy: all('busy'), dispatches: all('dispatches'), moved: all('moved'), pieces: all('pieces') };
-      return fact.kept === 0 ? [this.#secondsOf(work, 0)] : [];
+      return whole.has(fact.mode) ? [this.#secondsOf(work, blocks * fact.kept)] : [];
     });
     return SPARING * Math.min(...seconds);
   }

@@ -30,7 +30,7 @@ const BEGINNINGS = { small: 6, large: 1 } as const;
 /** So many of what promises to be better may not be, one after the other. */
 const MOST_WORSE = { small: 5, large: 2 } as const;
 /** Sparing ways that are tried, and what they must promise of a step's time. */
-const MOST_SPARING = { small: 3, large: 1 } as const;
+const MOST_SPARING = { small: 3, large: 2 } as const;
 const WORTH_SPARING = { small: 0, large: 0.02 } as const;
 /** Chunks in fewer pieces that are tried. */
 const MOST_MAPS = { small: Number.POSITIVE_INFINITY, large: 1 } as const;
@@ -280,10 +280,12 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     const most = (1 - WORTH_SPARING[this.#size]) * this.#mostSeconds;
     if (estimates.leastSparing > most) return;
     const ways: EstimatedWay<P>[] = [];
-    // From the one that does the least; those behind it do more, in half its memory at best.
-    for (const sparing of [...(this.#choice.sparing?.() ?? [])].toReversed()) {
-      ways.push(estimates.ofAll(sparing));
-      if (estimates.inHalf(sparing) > most) break;
+    for (const inDegrees of this.#choice.sparing ?? []) {
+      // From the one that does the least; those behind it do more, in half its memory at best.
+      for (const sparing of [...inDegrees()].toReversed()) {
+        ways.push(estimates.ofAll(sparing));
+        if (estimates.inHalf(sparing) > most) break;
+      }
     }
     let left: number = MOST_SPARING[this.#best ? this.#size : 'small'];
     for (const [i, { workload, seconds }] of ways.toSorted((a, b) => a.seconds - b.seconds).entries()) {

@@ -37,8 +37,9 @@ export function uniformWays<P extends Passes>(workload: Workload<P>): Workload<P
 }
 
 /** The workload in its sparing ways, least memory first; in the order that needs the least memory. */
-export const sparingWays = <P extends Passes>(workload: Workload<P>): Iterable<Workload<P>> =>
-  (inOrders(workload)[0] ?? workload).activations?.sparing?.() ?? [];
+export function* sparingWays<P extends Passes>(workload: Workload<P>): Generator<Workload<P>, void> {
+  for (const inDegrees of (inOrders(workload)[0] ?? workload).activations?.sparing ?? []) yield* inDegrees();
+}
 
 /**
  * What fits the least memory among uniform ways, by what `measure` says of those that work: of the ones that hold about as little at

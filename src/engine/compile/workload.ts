@@ -81,9 +81,9 @@ export interface ActivationChoice<P extends Passes = Passes> {
   readonly menu: readonly ActivationMode[];
   /**
    * The workload with a mode that is none of the menu in all blocks: it needs less memory, and more dispatches and traffic; in
-   * several degrees, of which the first needs the least memory. @default there is none
+   * several degrees, of which the first needs the least memory. One of each such mode, the most sparing first. @default there is none
    */
-  readonly sparing?: (() => Iterable<Workload<P>>) | undefined;
+  readonly sparing?: readonly (() => Iterable<Workload<P>>)[] | undefined;
   /** The workload with these modes instead. */
   with(modes: readonly ActivationMode[]): Workload<P>;
   /** The workload with the same modes and a head that takes all rows at once where it does not, or else some. @default there is none */

@@ -60,7 +60,7 @@ export function jointBound(
   budget: number,
 ): number | undefined {
   let least = Number.POSITIVE_INFINITY;
-  const sliced = [...(workload.activations?.sparing?.() ?? [])];
+  const sliced = workload.activations?.sparing?.flatMap((inDegrees) => [...inDegrees()]) ?? [];
   for (const way of [workload, ...sliced.toReversed()]) {
     for (const map of mapsOf(way, limits)) {
       const found = boundOn(highs, way, limits, { machine, budget, map, least, isDecided: way !== workload });

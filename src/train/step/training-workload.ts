@@ -11,6 +11,8 @@ import {
   blocksOf,
   bytesWith,
   type HeadCut,
+  isSliced,
+  SLICED,
   withActivations,
   withSlices,
 } from '../../graph/activations.ts';
@@ -123,11 +125,14 @@ function workloadInOrder(
   /** Micro-batches whose activations are there at once. */
   const alive = isByLayer ? accumulate : place ? microBatchesAtOnce(place, accumulate) : 1;
   // Each takes its time to be made, and the first is mostly enough.
-  const inSlices = function* () {
-    if (withSlices(evaluate, () => 'slice') === evaluate) return;
-    const all = blocks.map((): ActivationMode => 'slice');
-    for (const count of SLICE_COUNTS) yield workloadWith(all, usualHead, count);
-  };
+  const inSlices = (Object.keys(SLICED) as (keyof typeof SLICED)[]).map(
+    (mode) =>
+      function* () {
+        if (withSlices(evaluate, () => mode) === evaluate) return;
+        const all = blocks.map(() => mode);
+        for (const count of SLICE_COUNTS) yield workloadWith(all, usualHead, count);
+      },
+  );
   const known = new Map<string, Workload<TrainingPasses>>();
   // One that may not be left has what it can to fit.
   const usualHead = activations === 'keep' ? 'some' : undefined;
@@ -185,7 +190,7 @@ function workloadInOrder(
     return workload;
   };
   const otherHead = (modes: readonly ActivationMode[], evaluation: Program) => {
-    if (modes.includes('slice')) return undefined;
+    if (modes.some(isSliced)) return undefined;
     if (evaluation !== evaluate) return workloadWith(modes, 'all');
     return withSlices(evaluate, () => 'keep', 'some') === evaluate ? undefined : workloadWith(modes, 'some');
   };

@@ -94,7 +94,8 @@ async function broughtHere(host: Host, name: string, isConfig: boolean): Promise
 
 const endpointOf = ({ hub }: Host): string => endpointFrom(hub?.endpoint, 'HF_ENDPOINT');
 
-const isElsewhere = (name: string): boolean => isUrl(name) || name.startsWith(HUB_SCHEME);
+/** Whether a name is an address, or of the hub. */
+export const isElsewhere = (name: string): boolean => isUrl(name) || name.startsWith(HUB_SCHEME);
 
 const addressIn = (host: Host, name: string): HubAddress | undefined =>
   isElsewhere(name) ? hubAddressIn(name, endpointOf(host)) : undefined;

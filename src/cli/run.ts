@@ -35,22 +35,31 @@ const COMMANDS = [
 const ON_RANKS: readonly unknown[] = [trainCommand, finetuneCommand];
 
 /** `name`: the command that an error is of, whose help has its flags. */
-const outputOf = ({ terminal }: Host, name: string) => ({
+const outputOf = ({ terminal }: Host, name: string, command: Command) => ({
   writeOut: terminal.write,
   writeErr: terminal.warn,
   // Commander's "error: ...", with its suggestion, made one line like every other error.
-  outputError: (text: string) =>
-    terminal.warn(`holdfast: ${oneLine(text.replace(/^error: /, ''))}; see ${name} --help\n`),
+  outputError: (text: string) => {
+    const line = oneLine(text.replace(/^error: /, '')).replace(/\.$/, '');
+    terminal.warn(`holdfast: ${line}${wayOut(line, command)}; see ${name} --help\n`);
+  },
 });
+
+/** What works instead, which commander leaves unsaid. */
+function wayOut(line: string, { commands, options }: Command): string {
+  if (/^unknown option '--/.test(line) && commands.length > 0) return '; a command comes first, then its flags';
+  const takesData = options.some(({ long }) => long === '--data');
+  return /^too many arguments/.test(line) && takesData ? '; files of data are named behind --data' : '';
+}
 
 /** Runs the command that the host's arguments name. Returns the exit status. */
 export async function run(host: Host): Promise<number> {
   let status = 0;
   const program = new Command('holdfast')
     .description('Train transformers with WebGPU, headless')
-    .helpCommand(false)
-    .exitOverride()
-    .configureOutput(outputOf(host, 'holdfast'));
+    .helpCommand('help [command]', 'the same as --help, of the command')
+    .exitOverride();
+  program.configureOutput(outputOf(host, 'holdfast', program));
   const version = await host.version?.();
   if (version !== undefined) program.version(version, '--version', 'which version this is');
   const setStatus = (value: number) => {
@@ -58,7 +67,7 @@ export async function run(host: Host): Promise<number> {
   };
   for (const add of COMMANDS) {
     const command = add(host, setStatus).copyInheritedSettings(program);
-    command.configureOutput(outputOf(host, `holdfast ${command.name()}`));
+    command.configureOutput(outputOf(host, `holdfast ${command.name()}`, command));
     if (!ON_RANKS.includes(add))
       command.hook('preAction', async () => {
         if (await refusesRanks(host, command.name())) throw new CommanderError(BAD_INPUT, 'holdfast.ranks', '');
@@ -66,7 +75,7 @@ export async function run(host: Host): Promise<number> {
     for (const inner of command.commands)
       inner
         .copyInheritedSettings(command)
-        .configureOutput(outputOf(host, `holdfast ${command.name()} ${inner.name()}`));
+        .configureOutput(outputOf(host, `holdfast ${command.name()} ${inner.name()}`, inner));
     program.addCommand(command);
   }
   try {

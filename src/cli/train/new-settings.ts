@@ -38,7 +38,7 @@ import { HoldfastError } from '../../util/errors.ts';
 import { describeRange, inRange } from '../../util/range.ts';
 import type { StoredElement } from '../../values/stored-elements.ts';
 import { checkInputFlags, configFromFlags, imagesInPatches } from '../model-flags.ts';
-import { isElsewhere, localConfig, localModel, sourceSettings } from '../model-source.ts';
+import { isRemoteName, localConfig, localModel, sourceSettings } from '../model-source.ts';
 import { argument } from '../options.ts';
 import { BYTES, dashed, type IsGiven, numbersIn, type TrainFlags } from './flags.ts';
 
@@ -172,7 +172,7 @@ async function tellOfFolder({ files, terminal }: Host, family: FamilyName): Prom
 
 /** Errors: HoldfastError for a name that no family has, and nothing here. */
 async function checkIsThere({ files }: Host, model: string): Promise<void> {
-  if (isElsewhere(model) || (await files.stat(model))) return;
+  if (isRemoteName(model) || (await files.stat(model))) return;
   throw new HoldfastError(
     `--model ${model}: no family has this name, and no file or folder; families are ${FAMILY_NAMES.join(', ')}`,
   );

@@ -32,7 +32,7 @@ export const localModel = (host: Host, name: string): Promise<string> => brought
 
 /** As `localModel`, for its config.json alone: what else a model has elsewhere stays there. Errors: also for a zip or GGUF file elsewhere. */
 export async function localConfig(host: Host, name: string): Promise<string> {
-  if (isElsewhere(name) && WHOLE_FILE.test(name))
+  if (isRemoteName(name) && WHOLE_FILE.test(name))
     throw new HoldfastError(
       `${name}: holds the weights with the sizes, and a plan brings no weights; name a folder or a model of the hub, or download the file`,
     );
@@ -43,7 +43,7 @@ export async function localConfig(host: Host, name: string): Promise<string> {
 const WHOLE_FILE = /^(.*\/)([^/?#]+\.(?:zip|gguf))$/i;
 
 async function broughtHere(host: Host, name: string, isConfig: boolean): Promise<string> {
-  if (!isElsewhere(name)) return name;
+  if (!isRemoteName(name)) return name;
   const { terminal } = host;
   let shown = 0;
   /** Whether the terminal's line has progress on it. */
@@ -94,10 +94,11 @@ async function broughtHere(host: Host, name: string, isConfig: boolean): Promise
 
 const endpointOf = ({ hub }: Host): string => endpointFrom(hub?.endpoint, 'HF_ENDPOINT');
 
-const isElsewhere = (name: string): boolean => isUrl(name) || name.startsWith(HUB_SCHEME);
+/** Whether a name is an address, or of the hub. */
+export const isRemoteName = (name: string): boolean => isUrl(name) || name.startsWith(HUB_SCHEME);
 
 const addressIn = (host: Host, name: string): HubAddress | undefined =>
-  isElsewhere(name) ? hubAddressIn(name, endpointOf(host)) : undefined;
+  isRemoteName(name) ? hubAddressIn(name, endpointOf(host)) : undefined;
 
 /** What to do where files of the hub that are named by their own address are refused; undefined elsewhere. */
 function wayIn(account: HubAccount, name: string): string | undefined {

@@ -64,7 +64,7 @@ export function planCommand(host: Host): Command {
     .addOption(
       new Option(
         '--exchange <how>',
-        'with --hardware and --ranks: values go through host memory and are waited for, but for chunks gathered one ahead, as they do here (host), or from GPU to GPU in a ring, beside arithmetic (direct)',
+        'with --hardware and --ranks: values go through host memory and are waited for, but for chunks gathered ahead of their turns, as they do here (host), or from GPU to GPU in a ring, beside arithmetic (direct)',
       ).choices(EXCHANGE_WAYS),
     )
     .addOption(

@@ -39,22 +39,26 @@ const outputOf = ({ terminal }: Host, name: string, command: Command) => ({
   writeOut: terminal.write,
   writeErr: terminal.warn,
   // Commander's "error: ...", with its suggestion, made one line like every other error.
-  outputError: (text: string) =>
-    terminal.warn(
-      `holdfast: ${oneLine(explained(text.replace(/^error: /, '').trim(), name, command))}; see ${name} --help\n`,
-    ),
+  outputError: (text: string) => {
+    const problem = oneLine(text.replace(/^error: /, '')).replace(/\.$/, '');
+    terminal.warn(`holdfast: ${explained(problem, name, command)}; see ${name} --help\n`);
+  },
 });
 
-/** The problem with its cause: of arguments the one that is too many, and what the command takes. */
+/** The problem with its cause and what works instead: of arguments the one that is too many, and what the command takes. */
 function explained(problem: string, name: string, command: Command): string {
-  const { args, registeredArguments: wanted } = command;
+  const { args, commands, options, registeredArguments: wanted } = command;
+  if (problem.startsWith("unknown option '--") && commands.length > 0)
+    return `${problem}; a command comes first, then its flags`;
   const extra = args[wanted.length];
   const isOfArguments = /^(too many arguments|missing required argument)/.test(problem);
   // One that is like it is suggested; and an argument may be what was meant.
   const isStrange = /^unknown option '[^']*'$/.test(problem) && wanted.length > 0;
   if (!isOfArguments && !isStrange) return problem;
-  const named = isOfArguments && extra !== undefined ? `${JSON.stringify(extra)} belongs to no flag` : problem;
-  return `${named}; the command is: ${name} ${command.usage()}`;
+  const isExtra = isOfArguments && extra !== undefined;
+  const named = isExtra ? `${JSON.stringify(extra)} belongs to no flag` : problem;
+  const takesData = isExtra && options.some(({ long }) => long === '--data');
+  return `${named}; the command is: ${name} ${command.usage()}${takesData ? ', with files of data behind --data' : ''}`;
 }
 
 /** Runs the command that the host's arguments name. Returns the exit status. */
@@ -62,7 +66,7 @@ export async function run(host: Host): Promise<number> {
   let status = 0;
   const program = new Command('holdfast')
     .description('Train transformers with WebGPU, headless')
-    .helpCommand(false)
+    .helpCommand('help [command]', 'the same as --help, of the command')
     .exitOverride();
   program.configureOutput(outputOf(host, 'holdfast', program));
   const version = await host.version?.();

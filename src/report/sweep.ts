@@ -149,23 +149,37 @@ function mark(value: number, { at }: Axis, of: 'x' | 'y'): Html {
 `;
 }
 
-/** Logarithmic, a little wider than its values, marked at 1, 2 and 5. */
+/** Logarithmic, a little wider than its values, marked at 1, 2 and 5; where these are few, at more, or evenly. */
 function axis(least: number, most: number, from: number, to: number): Axis {
   const margin = Math.max(Math.log(most / least) * 0.04, 0.02);
   const low = Math.log(least) - margin;
   const high = Math.log(most) + margin;
-  const all: number[] = [];
-  for (let power = Math.floor(low / Math.LN10); power <= high / Math.LN10; power++) {
-    for (const digit of [1, 1.5, 2, 3, 5, 7]) all.push(digit * 10 ** power);
-  }
-  const inside = all.filter((value) => Math.log(value) >= low && Math.log(value) <= high);
-  const coarse = inside.filter((value) =>
-    [1, 2, 5].includes(Number((value / 10 ** Math.floor(Math.log10(value))).toFixed(1))),
-  );
+  const marksAt = (digits: readonly number[]) => {
+    const found: number[] = [];
+    for (let power = Math.floor(low / Math.LN10); power <= high / Math.LN10; power++) {
+      for (const digit of digits) found.push(digit * 10 ** power);
+    }
+    return found.filter((value) => Math.log(value) >= low && Math.log(value) <= high);
+  };
   return {
     at: (value) => from + ((Math.log(value) - low) / (high - low)) * (to - from),
-    marks: coarse.length >= 3 ? coarse : inside,
+    marks: DIGITS.map(marksAt).find(({ length }) => length >= 3) ?? evenMarks(Math.exp(low), Math.exp(high)),
   };
+}
+
+/** Of what is marked on an axis, the fewest first. */
+const DIGITS = [
+  [1, 2, 5],
+  [1, 1.5, 2, 3, 5, 7],
+];
+
+/** Multiples of a round number. */
+function evenMarks(least: number, most: number): number[] {
+  const part = (most - least) / 6;
+  const power = 10 ** Math.floor(Math.log10(part));
+  const each = power * ([1, 2, 5].find((digit) => digit * power >= part) ?? 10);
+  const first = Math.ceil(least / each);
+  return Array.from({ length: Math.floor(most / each) - first + 1 }, (_, i) => (first + i) * each);
 }
 
 /** For so many lines; it leaves all else of a page as it is. */

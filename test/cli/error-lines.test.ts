@@ -111,7 +111,10 @@ test.each([
 });
 
 test.each([
-  [['train', '--resume', 'run'], '"run" belongs to no flag; the command is: holdfast train [options]'],
+  [
+    ['train', '--resume', 'run'],
+    '"run" belongs to no flag; the command is: holdfast train [options], with files of data behind --data',
+  ],
   [['generate', 'run', 'of', 'more'], '"of" belongs to no flag; the command is: holdfast generate [options] <dir>'],
   [['generate', '--model', 'run'], "unknown option '--model'; the command is: holdfast generate [options] <dir>"],
   [['generate'], "missing required argument 'dir'; the command is: holdfast generate [options] <dir>"],

@@ -72,6 +72,8 @@ describe.each([
     // Beyond what the plan moves, for a device that is lost.
     expect(bytesPerStep).toEqual({ h2d, d2h: d2h - counted.recoveryBytesPerStep });
     expect(activations.offloadedBytes).toBe(counted.offloadedPerStep);
+    // The step that is recorded is the last one: copies that only leave when the run is saved are no more of it than of others.
+    expect(links.gpu.down).toBe(d2h + counted.offloadedPerStep);
     for (const tier of ['host', 'disk'] as const) expect(counted[tier].peak).toBeLessThanOrEqual(below[tier]);
     // By kind, and over each link: against a run that is longer by some steps, without what its end adds.
     const { total } = (await train('--out', `longer ${budget} ${recovery} ${tiers}`, ...memory, '--steps', '10')).at(-1)

@@ -6,12 +6,13 @@ import { goOnCommand } from '../../src/cli/train/go-on.ts';
 import { describeRun } from '../../src/cli/train/summary.ts';
 import { defaultSettings } from '../../src/train/run/run-settings.ts';
 
+const summary = {
+  ...{ steps: 3, finalLoss: 1.25, validationLoss: Number.NaN, tokensPerSecond: 4321, parameters: 1234 },
+  ...{ peakGpuBytes: 8_230_000, activations: { arenas: 5_200_000, alive: 5_100_000 }, skippedSteps: 0 },
+  ...{ adapter: 'an adapter', checkpoint: 'run/step-3', interrupted: false },
+};
+
 test('the memory of activations stands beside its liveness bound', () => {
-  const summary = {
-    ...{ steps: 3, finalLoss: 1.25, validationLoss: Number.NaN, tokensPerSecond: 4321, parameters: 1234 },
-    ...{ peakGpuBytes: 8_230_000, activations: { arenas: 5_200_000, alive: 5_100_000 }, skippedSteps: 0 },
-    ...{ adapter: 'an adapter', checkpoint: 'run/step-3', interrupted: false },
-  };
   expect(describeRun(summary, 'run', defaultSettings(), 'holdfast')).toContain(
     '4,321 tokens/s, 1,234 parameters, 8.23 MB of GPU memory, 5.20 MB of it for activations (liveness bound 5.10 MB)',
   );
@@ -23,5 +24,18 @@ test('what goes on with a run has the flags that no checkpoint keeps, as they ar
   expect(command('steps')).toBe("holdfast train --resume --out 'my run'");
   expect(command('adapter', 'gpuMemory', 'policy', 'prefetch', 'steps')).toBe(
     "holdfast train --resume --out 'my run' --adapter 'llvm pipe' --gpu-memory 300000 --policy opt --no-prefetch",
+  );
+});
+
+test('a prompt of the default corpus is for what learned from it', () => {
+  const lineOf = (data: string[]) =>
+    describeRun({ ...summary, validationLoss: 1 }, 'run', { ...defaultSettings(), data, steps: 3 }, 'holdfast').at(-1);
+  expect(lineOf([])).toBe('write:   holdfast generate run --prompt "interface "');
+  expect(lineOf(['notes.txt'])).toBe('write:   holdfast generate run');
+});
+
+test('one step is a step', () => {
+  expect(describeRun({ ...summary, validationLoss: 1, steps: 1 }, 'run', defaultSettings(), 'holdfast')[0]).toBe(
+    'done after 1 step on an adapter',
   );
 });

@@ -74,6 +74,17 @@ describe('a hardware file', () => {
   });
 
   it.each([
+    ['sharedmemory', (it: ReturnType<typeof JSON.parse>) => (it.sharedmemory = 'yes')],
+    ['disk.capacity', (it: ReturnType<typeof JSON.parse>) => (it.disk.capacity = it.disk.bytes)],
+  ])('is refused with a field that is none: %s', (field, change) => {
+    expect(read(change)).toThrow(`mine.json: ${field}: a hardware file has no such field`);
+  });
+
+  it('may say more beside a figure', () => {
+    expect(read((it) => (it.gpu.flops.note = 'at boost'))()).toMatchObject({ peakFlops: file().gpu.flops.value });
+  });
+
+  it.each([
     ['link.upBytesPerSecond', 1e-300],
     ['link.downBytesPerSecond', 999],
     ['link.upBytesPerSecond', 1.1e18],

@@ -261,7 +261,7 @@ export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBa
             `  ${shown(frozen.chunks * trace.chunkBytes)}  of it frozen${settings.lora?.baseDtype ? `, in ${settings.lora.baseDtype}` : ''}: ${frozen.chunks} chunks that are only read`,
           ]
         : []),
-      `            ${chunks} chunks of ${formatBytes(trace.chunkBytes)} a kind, ${tiled} tensors tiled by rows, ${((100 * padding) / held).toFixed(3)} % padding`,
+      `            ${chunks} chunk${chunks === 1 ? '' : 's'} of ${formatBytes(trace.chunkBytes)} a kind, ${tiled} tensor${tiled === 1 ? '' : 's'} tiled by rows, ${((100 * padding) / held).toFixed(3)} % padding`,
       `  ${shown(nonModel.arenas)}  activations, batch ${batch} x ${context} (${aliveWords(nonModel)}): ${describeModes(modes)}`,
       ...(update ? [describeUpdate(update)] : []),
       `  ${shown(nonModel.persistent)}  inputs, scalars, masks, uniforms${generates(settings) ? ', and keys and values for samples (--sample-tokens)' : ''}`,

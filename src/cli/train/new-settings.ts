@@ -38,7 +38,7 @@ import { HoldfastError } from '../../util/errors.ts';
 import { describeRange, inRange } from '../../util/range.ts';
 import type { StoredElement } from '../../values/stored-elements.ts';
 import { checkInputFlags, configFromFlags, imagesInPatches } from '../model-flags.ts';
-import { localConfig, localModel, sourceSettings } from '../model-source.ts';
+import { isRemoteName, localConfig, localModel, sourceSettings } from '../model-source.ts';
 import { argument } from '../options.ts';
 import { BYTES, dashed, type IsGiven, numbersIn, type TrainFlags } from './flags.ts';
 
@@ -72,6 +72,7 @@ export async function newSettings(
   const hasData = flags.data.length > 0;
   const family = fineTunes ? undefined : FAMILY_NAMES.find((name) => name === flags.model);
   if (family) await tellOfFolder(host, family);
+  else if (!fineTunes) await checkIsThere(host, flags.model);
   const { vocabSize = DEFAULT_SHAPE.vocabulary } = flags;
   const named =
     flags.tokenizer === undefined || flags.tokenizer === BYTES
@@ -167,6 +168,14 @@ export async function newSettings(
 async function tellOfFolder({ files, terminal }: Host, family: FamilyName): Promise<void> {
   if (!(await files.stat(join(family, CONFIG)))) return;
   terminal.warn(`holdfast: --model ${family} is a new model of this family; the folder of this name is ./${family}\n`);
+}
+
+/** Errors: HoldfastError for a name that no family has, and nothing here. */
+async function checkIsThere({ files }: Host, model: string): Promise<void> {
+  if (isRemoteName(model) || (await files.stat(model))) return;
+  throw new HoldfastError(
+    `--model ${model}: no family has this name, and no file or folder; families are ${FAMILY_NAMES.join(', ')}`,
+  );
 }
 
 /** What is kept of the best validation, and whether it ends the run. Errors: HoldfastError for flags that do not go together. */

@@ -24,7 +24,8 @@ export const hasDiverged = ({ interrupted, validationLoss }: RunSummary): boolea
 /** `goOn`: the command that goes on with the run. */
 export function describeRun(summary: RunSummary, out: string, settings: RunSettings, goOn: string): string[] {
   const { config, task, seed, records, data } = settings;
-  const prompt = task ? taskOf(task).unseen(seed, 1)[0]?.prompt : 'interface ';
+  const prompt = task ? taskOf(task).unseen(seed, 1)[0]?.prompt : data.length === 0 ? 'interface ' : undefined;
+  const asked = prompt === undefined ? '' : ` --prompt "${prompt}"`;
   const { best, activations } = summary;
   // Epochs are steps once the data is read: what is left of them the run knows alone.
   const isCut =
@@ -33,7 +34,7 @@ export function describeRun(summary: RunSummary, out: string, settings: RunSetti
   // A run stopped before its first validation has none.
   const validated = Number.isFinite(summary.validationLoss) ? `, validation ${summary.validationLoss.toFixed(4)}` : '';
   return [
-    `${endOf(summary)} after ${summary.steps} steps on ${summary.adapter}${summary.stopped ? ', early: validations do not get better' : ''}`,
+    `${endOf(summary)} after ${summary.steps} step${summary.steps === 1 ? '' : 's'} on ${summary.adapter}${summary.stopped ? ', early: validations do not get better' : ''}`,
     ...(summary.steps === 0 ? [] : [lossLine(summary, config, validated)]),
     ...(summary.accuracy === undefined ? [] : [accuracyText(summary.accuracy, settings)]),
     `${Math.round(summary.tokensPerSecond).toLocaleString('en')} tokens/s, ${summary.parameters.toLocaleString('en')} parameters, ${formatBytes(summary.peakGpuBytes)} of GPU memory, ${formatBytes(activations.arenas)} of it for activations (${aliveWords(activations)})`,
@@ -46,9 +47,7 @@ export function describeRun(summary: RunSummary, out: string, settings: RunSetti
     ...(best ? [`best validation ${best.loss.toFixed(4)} after step ${best.step}: ${best.checkpoint}`] : []),
     ...(isCut && !diverged ? [`go on:   ${goOn}`] : []),
     ...(!summary.interrupted && !diverged && familyOf(config).writes && !isSynthetic(data)
-      ? [
-          `write:   holdfast generate ${argument(best?.checkpoint ?? out)} ${records?.template ? '--chat' : `--prompt "${prompt}"`}`,
-        ]
+      ? [`write:   holdfast generate ${argument(best?.checkpoint ?? out)}${records?.template ? ' --chat' : asked}`]
       : []),
   ];
 }

@@ -43,6 +43,8 @@ export interface Transfer {
   readonly chunks: readonly number[];
   readonly moment: number;
   readonly from: number;
+  /** A copy that the executor was asked to keep below, in this run or in one before. @default it is not */
+  readonly isKept?: true;
   /** Absent while it is under way, and for good if it failed. */
   to?: number;
 }
@@ -80,11 +82,13 @@ export interface Recording {
   readonly moved: Moved[];
   readonly waits: Wait[];
   readonly transfers: Transfer[];
+  /** Chunks of which the run asked for copies to be kept below; how many of these go down behind its end depends on time. */
+  readonly kept: number[];
   readonly submits: number[];
 }
 
 export class Recorder {
-  /** In the order in which they began. The last one grows until its run is over and what it moved has arrived. */
+  /** In the order in which they began. The last one grows until its run is over; then what it moved may yet arrive. */
   readonly recordings: Recording[] = [];
   readonly #pass: Pass;
   #runs: number;
@@ -119,9 +123,14 @@ export class Recorder {
     this.#current = {
       ...{ pass, slots, staging, began: this.#now(), residents, below },
       ...{ entered: [], encoded: [], staged: [], among: [] },
-      ...{ events: [], moved: [], waits: [], transfers: [], submits: [] },
+      ...{ events: [], moved: [], waits: [], transfers: [], kept: [], submits: [] },
     };
     this.recordings.push(this.#current);
+  }
+
+  /** The run under way is over: what comes now, as copies that are kept before a checkpoint, is none of it. */
+  end(): void {
+    this.#current = undefined;
   }
 
   /** From here on, what happens belongs to this moment. */
@@ -154,10 +163,15 @@ export class Recorder {
     this.#current?.waits.push({ cause, moment: this.#moment, from: from - this.#since, to: this.#now() });
   }
 
+  /** Copies of chunks are to be kept below. */
+  keep(chunks: readonly number[]): void {
+    this.#current?.kept.push(...chunks);
+  }
+
   /** Chunks set out; call what this returns when they have arrived. */
-  transfer(link: LinkName, chunks: readonly number[]): (() => void) | undefined {
+  transfer(link: LinkName, chunks: readonly number[], isKept = false): (() => void) | undefined {
     if (!this.#current) return undefined;
-    const transfer: Transfer = { link, chunks, moment: this.#moment, from: this.#now() };
+    const transfer: Transfer = { link, chunks, moment: this.#moment, from: this.#now(), ...(isKept && { isKept }) };
     this.#current.transfers.push(transfer);
     this.#underWay++;
     return () => {
@@ -203,15 +217,17 @@ export function transferSizes(pass: Pass): (id: number) => number {
   return (id) => (id < count ? trace.chunkBytes : (stashes[id - count] ?? 0));
 }
 
-/** Bytes that a run set on their way: of chunks, and, from and to the disk, of activations. */
-export function linkBytes({ pass, transfers }: Recording): LinkBytes {
+/** Bytes that a run set on their way, or asked to be kept below: of chunks, and, from and to the disk, of activations. */
+export function linkBytes({ pass, transfers, kept }: Recording): LinkBytes {
   const bytes = { h2d: 0, d2h: 0, diskRead: 0, diskWrite: 0 };
   const count = chunkCount(pass.trace);
   const sizeOf = transferSizes(pass);
-  for (const { link, chunks } of transfers) {
+  for (const { link, chunks, isKept } of transfers) {
+    if (isKept) continue;
     const isDisk = link === 'diskRead' || link === 'diskWrite';
     for (const id of chunks) if (isDisk || id < count) bytes[link] += sizeOf(id);
   }
+  for (const chunk of kept) bytes.d2h += sizeOf(chunk);
   return bytes;
 }
 

@@ -112,8 +112,7 @@ export class Executor {
   /** Records the next runs of a pass, each up to the beginning of another. An earlier recorder gets no more events. */
   startRecording(pass: Pass, runs: number): Recorder {
     const recorder = new Recorder(pass, runs);
-    this.#recorder = recorder;
-    this.#link.recorder = recorder;
+    [this.#recorder, this.#link.recorder] = [recorder, recorder];
     this.#tiers.onDisk = (link, chunk) => recorder.transfer(link, [chunk]);
     return recorder;
   }
@@ -212,11 +211,12 @@ export class Executor {
   }
 
   /**
-   * Copies the values of chunks down, together: they arrive below in one turn, and behind all that is
-   * earlier in their sequence. They stay here, clean. Where staging has no room, that is left for later: until they change.
+   * Copies the values of chunks down, together: they arrive in one turn, behind all that is earlier in their sequence. They stay
+   * here, clean. Where staging has no room, that is left for later: until they change.
    */
   async keepBelow(chunks: readonly number[], options: StoreOptions): Promise<void> {
     this.ledger.recoveryBytes += chunks.length * this.#map.chunkBytes;
+    this.#recorder?.keep(chunks);
     this.#keeps.add({ chunks, options });
     await this.#keep(this.#keeps.fitting(this.#roomDown));
   }
@@ -373,7 +373,7 @@ export class Executor {
   }
 
   async #keep(keeps: Iterable<Kept>): Promise<void> {
-    for (const { chunks, options } of keeps) await this.#store(chunks, options);
+    for (const { chunks, options } of keeps) await this.#store(chunks, { ...options, isKept: true });
   }
 
   readonly #roomDown = (): number => this.#link.roomDown;

@@ -53,6 +53,8 @@ export interface StoreOptions {
   /** What must be known before its values are taken, asked for once they are submitted: buffers are mapped in any order. */
   readonly known?: (() => Promise<unknown> | undefined) | undefined;
   readonly arrived?: (() => void) | undefined;
+  /** For the recorder: see `Transfer`. @default false */
+  readonly isKept?: boolean;
 }
 
 export interface ChangeOptions extends Pick<StoreOptions, 'known' | 'arrived'> {
@@ -182,7 +184,7 @@ export class Link {
    * Copies values down, as they are behind what was encoded so far: they arrive below in one turn. They stay on the GPU,
    * clean.
    */
-  async store(values: readonly Placed[], { sequence, known, arrived }: StoreOptions = {}): Promise<void> {
+  async store(values: readonly Placed[], { sequence, known, arrived, isKept }: StoreOptions = {}): Promise<void> {
     const buffers = await this.#copiesOf(values);
     const chunks = values.map(({ chunk }) => chunk);
     this.#unsentDown += chunks.length;
@@ -191,7 +193,7 @@ export class Link {
         haveCommon(older.chunks, chunks) ||
         (sequence !== undefined && older.sequence !== undefined && older.sequence !== sequence),
     );
-    const ended = this.recorder?.transfer('d2h', chunks);
+    const ended = this.recorder?.transfer('d2h', chunks, isKept);
     const bytes = values.map((value) => value.bytes);
     const take = (views: readonly Uint8Array<ArrayBuffer>[]) =>
       this.#copies.put(chunks.map((chunk, i) => ({ chunk, bytes: at(views, i), offset: at(values, i).at ?? 0 })));

@@ -1,10 +1,11 @@
 // Hardware files: machines as JSON, each figure with its source, in assets/hardware or the user's own. Reads them; what
 // no vendor says (what kernels reach, what a dispatch costs) is assumed and named (machine.ts). Invariant: a figure
-// without a source is refused, and so is one that no machine has.
+// without a source is refused, and so is one that no machine has, or that has another name.
 
-import { HoldfastError } from '../../util/errors.ts';
+import { HoldfastError, shortened } from '../../util/errors.ts';
 import {
   check,
+  isObject,
   line,
   namesTo,
   number,
@@ -77,11 +78,24 @@ const hardware = object({
   launchSeconds: optional(seconds),
 });
 
+/** The first field that was not read of a section: one misspelt would be as if it were not there. Beside a figure there may be more. */
+function unreadIn(given: unknown, read: unknown): string | undefined {
+  if (!isObject(given) || !isObject(read) || 'value' in read) return undefined;
+  for (const [field, inside] of Object.entries(given)) {
+    if (!Object.hasOwn(read, field)) return field;
+    const deeper = unreadIn(inside, read[field]);
+    if (deeper !== undefined) return `${field}.${deeper}`;
+  }
+  return undefined;
+}
+
 /** The machine of a hardware file. Errors: HoldfastError naming the file and the field. */
 export function parseHardware(json: string, name: string): Machine {
   const bytes = new TextEncoder().encode(json);
   const value = parseJSON(bytes, name, `a hardware file is like those that come along: ${hardwareNames()}`);
   const file = check(hardware, value, name);
+  const unread = unreadIn(value, file);
+  if (unread) throw new HoldfastError(`${name}: ${shortened(unread)}: a hardware file has no such field; leave it out`);
   const {
     title,
     gpu,

@@ -77,7 +77,7 @@ export interface NetworkLink {
 
 /**
  * `host`: as run/executor.ts does it: values come down to the host, go to their owner, and up again, and all that is
- * waited for, while chunks are gathered one ahead. `direct`: from GPU to GPU in a ring, beside arithmetic, as libraries of GPU vendors do it.
+ * waited for, while chunks are gathered ahead of their turns. `direct`: from GPU to GPU in a ring, beside arithmetic, as libraries of GPU vendors do it.
  */
 export const EXCHANGE_WAYS = ['host', 'direct'] as const;
 export type ExchangeWay = (typeof EXCHANGE_WAYS)[number];

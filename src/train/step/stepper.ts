@@ -257,7 +257,10 @@ export class Stepper {
     if (aside) await inspect?.(await this.#unscaled(aside.tensors));
     executor.flush();
     if (warmUp) this.#session.endWarmUpStep();
-    if (recorder) step.job.recorded?.(at(recorder.recordings, 0), recorder.arrived());
+    if (recorder) {
+      recorder.end();
+      step.job.recorded?.(at(recorder.recordings, 0), recorder.arrived());
+    }
     return () => step.numbers as Promise<Float32Array<ArrayBuffer>>;
   }
 

@@ -11,7 +11,7 @@ import { number, object } from '../util/json.ts';
 import { wholeNumber } from '../util/range.ts';
 import type { Batch } from './batches.ts';
 import { Bundles } from './bundles.ts';
-import { classOf } from './classes.ts';
+import { classOf, countsOf, describeCounts } from './classes.ts';
 import type { TextIdentity } from './corpus.ts';
 import type { Dataset } from './dataset.ts';
 import { EncodingQueue, type EncodingTokenizer } from './encoding-threads.ts';
@@ -91,9 +91,14 @@ export class LabelledTexts {
   readonly #texts: MarkedTexts;
   readonly #classes: ReadRecords<Figures>['numbers'];
   readonly #fill: number;
+  readonly #labels: Labels;
 
-  private constructor({ texts, numbers, figures, identity, names }: ReadRecords<Figures>, seq: number, fill: number) {
-    [this.identity, this.names, this.seq] = [identity, names, seq];
+  private constructor(
+    { texts, numbers, figures, identity, names }: ReadRecords<Figures>,
+    { labels, seq }: Wanted,
+    fill: number,
+  ) {
+    [this.identity, this.names, this.seq, this.#labels] = [identity, names, seq, labels];
     [this.#texts, this.#classes, this.#figures, this.#fill] = [texts, numbers, figures, fill];
   }
 
@@ -116,7 +121,7 @@ export class LabelledTexts {
     const deciders = [{ ...identity, path: '' }, marks, labels, seq];
     const encode = encoderOf(host, sources, { marks, ...wanted });
     const encoding = { sources, format: FORMAT, deciders, figures: FIGURES, tokenizer, encode };
-    return new LabelledTexts(await readRecords<Figures>(host, encoding, options), seq, marks.fill);
+    return new LabelledTexts(await readRecords<Figures>(host, encoding, options), wanted, marks.fill);
   }
 
   /** How many. */
@@ -151,7 +156,8 @@ export class LabelledTexts {
     const number = (value: number) => value.toLocaleString('en');
     const files = names.length === 1 ? shortened(names[0] ?? '') : `${number(names.length)} files`;
     const cutOff = longer > 0 ? `, ${number(longer)} longer than ${number(seq)} and cut off` : '';
-    return `${number(count)} texts with labels in ${files}, of ${number(longest)} tokens at most${cutOff}`;
+    const classes = describeCounts(this.#labels, countsOf(this.#labels, Array.from(this.#classes)));
+    return `${number(count)} texts with labels in ${files} (${classes}), of ${number(longest)} tokens at most${cutOff}`;
   }
 }
 

@@ -3,6 +3,7 @@
 
 import { Command, Option } from 'commander';
 import { type Batch, checkTokens } from '../data/batches.ts';
+import { countsOf, describeCounts } from '../data/classes.ts';
 import { openText, type TextIdentity } from '../data/corpus.ts';
 import { describeCut } from '../data/dataset.ts';
 import { tokenizerOf } from '../data/open-tokenizer.ts';
@@ -16,6 +17,7 @@ import { tokenizedText } from '../data/tokenized-text.ts';
 import type { Tokenizer } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
 import { checkWriter, labelsIn, shapeOf } from '../formats/families/index.ts';
+import type { Labels } from '../formats/families/labels.ts';
 import { preparationIn } from '../formats/preprocessor.ts';
 import type { Host } from '../runtime/host.ts';
 import { type ClassSources, examplesToTest } from '../train/run/class-data.ts';
@@ -77,7 +79,7 @@ export function evalCommand(host: Host): Command {
   const given = (name: keyof Flags) => command.getOptionValueSource(name) === 'cli';
   return command.action(async (dir: string, flags: Flags) => {
     const memory = memoryFromFlags(host, flags);
-    const { device, evaluator, data } = await withNamedModel(host, dir, flags, async (opened) => {
+    const { device, evaluator, data, classes } = await withNamedModel(host, dir, flags, async (opened) => {
       const { model, weights, tokenizer: files, from, named, found } = opened;
       const labels = labelsIn(model.config);
       if (!labels) checkWriter(model.config, dir);
@@ -106,10 +108,10 @@ export function evalCommand(host: Host): Command {
       return onDevice(host, flags.adapter, async (device) => {
         const choices = await loadChoices(host, device);
         const options = { batch, seq: data.seq, packed, choices, memory, ...(adapter !== undefined && { adapter }) };
-        return { data, evaluator: await Evaluator.open(device, model, weights, options) };
+        return { data, classes: labels, evaluator: await Evaluator.open(device, model, weights, options) };
       });
     });
-    const { nats, targets, told } = await finishing(
+    const { nats, targets, told, labels } = await finishing(
       () => lossOfAll(host, evaluator, data, !flags.json && host.terminal.interactive),
       () => evaluator.close(),
       () => device.close(),
@@ -118,21 +120,26 @@ export function evalCommand(host: Host): Command {
     if (!Number.isFinite(loss)) throw notFinite(loss, dir);
     const bitsPerByte = data.tokensPerByte === undefined ? undefined : (loss / Math.LN2) * data.tokensPerByte;
     const accuracy = data.word === 'window' ? undefined : told / targets;
+    const counts = classes && countsOf(classes, labels);
     const figures = {
       loss,
       ...(accuracy === undefined ? { perplexity: Math.exp(loss), tokens: targets } : { accuracy }),
       ...(bitsPerByte !== undefined && { bitsPerByte }),
     };
     if (flags.json) {
-      const cut = accuracy === undefined ? { windows: data.rows } : { [`${data.word}s`]: data.rows };
+      const cut =
+        accuracy === undefined
+          ? { windows: data.rows }
+          : { [`${data.word}s`]: data.rows, ...(classes && counts && { classes: byName(classes, counts) }) };
       const report = { ...figures, bytes: data.identity.bytes, ...cut, context: data.seq, ...data.facts };
       host.terminal.write(`${JSON.stringify(report)}\n`);
       return;
     }
     if (accuracy !== undefined) {
       const share = `${number(told)} of ${number(data.rows)} ${data.word}s`;
+      const found = classes && counts ? `classes: ${describeCounts(classes, counts)}\n` : '';
       host.terminal.write(
-        `accuracy ${(100 * accuracy).toFixed(2)} % (${share})\nloss ${loss.toFixed(4)} nats per ${data.word}\n`,
+        `accuracy ${(100 * accuracy).toFixed(2)} % (${share})\n${found}loss ${loss.toFixed(4)} nats per ${data.word}\n`,
       );
       return;
     }
@@ -147,25 +154,30 @@ export function evalCommand(host: Host): Command {
   });
 }
 
-/** Sums over all batches: nats, what they are of, and how many were told right. */
+/** Over all batches: sums of nats, of what they are of, and of those told right; and the labels of a classifier's data. */
 async function lossOfAll({ terminal }: Host, evaluator: Evaluator, data: EvaluationData, shows: boolean) {
   let [nats, targets, done, told] = [0, 0, 0, 0];
+  const labels: number[] = [];
   for await (const batch of data.batches()) {
     const part = await evaluator.lossOf(batch);
     nats += part.nats;
     targets += part.targets;
     told += part.right ?? 0;
+    if (data.word !== 'window' && batch['targets'] instanceof Int32Array) labels.push(...batch['targets']);
     done += batch.batch;
     if (shows) terminal.warn(`\r${Math.floor((100 * done) / data.rows)} % of ${number(data.rows)} ${data.word}s\x1b[K`);
   }
   if (shows) terminal.warn('\r\x1b[K');
-  return { nats, targets, told };
+  return { nats, targets, told, labels };
 }
 
 const notFinite = (loss: number, dir: string): HoldfastError =>
   new HoldfastError(
     `${dir}: the loss is ${loss}: the model has diverged, or its files are damaged; get them again, or go back to an earlier checkpoint`,
   );
+
+const byName = ({ id2label }: Labels, counts: readonly number[]) =>
+  Object.fromEntries(counts.map((count, label) => [id2label[label] ?? '', count]));
 
 const number = (value: number) => value.toLocaleString('en');
 

@@ -1,7 +1,7 @@
 // The flags of several ranks, and what of a command is different on each: rank 0 shows and writes, the others are silent
 // until something goes wrong. How a run is shared is train/run/ranks.ts.
 
-import { type Command, InvalidArgumentError, Option } from 'commander';
+import { type Command, CommanderError, InvalidArgumentError, Option } from 'commander';
 import type { Watchdog } from '../engine/ranks/communicator.ts';
 import { makeRanks, type Ranks } from '../engine/ranks/ranks.ts';
 import { ZERO_STAGES, type ZeroStage } from '../engine/ranks/sharding.ts';
@@ -11,6 +11,7 @@ import { UPDATE_ON_RANKS } from '../train/run/check-settings.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import type { MemoryFlags } from './memory-flags.ts';
 import { wholeNumberFrom } from './options.ts';
+import { isSaidBefore, nameOf } from './rank-errors.ts';
 import { rankProcesses } from './rank-processes.ts';
 
 export interface RankFlags {
@@ -20,6 +21,8 @@ export interface RankFlags {
   sequenceParallel?: boolean;
 }
 
+/** The exit status of bad input. */
+export const BAD_INPUT = 2;
 /** Moments and gradients are sharded, for the bytes of duplicated ones. */
 export const DEFAULT_STAGE: ZeroStage = 2;
 /** Milliseconds until a wait is reported. */
@@ -70,8 +73,8 @@ export type SharedFlags = RankFlags &
   };
 
 /**
- * Runs `work` with the ranks that this process is one of; undefined where it is alone. Errors: as `work`, named for the rank;
- * HoldfastError for flags that need several ranks, or do not go with them.
+ * Runs `work` with the ranks that this process is one of; undefined where it is alone. Errors: as `work`, named for the rank, the
+ * first of those that fail; HoldfastError for flags that need several ranks, or do not go with them.
  */
 export async function onRanks(
   host: Host,
@@ -96,7 +99,7 @@ export async function onRanks(
     return work(host, undefined);
   }
   const { rank, size } = messages;
-  const name = `rank ${rank} of ${size}`;
+  const name = nameOf(messages);
   try {
     checkRankFlags(flags, given);
     // Whether the ranks of a run that goes on share layers is known with its checkpoint (`asSaved`).
@@ -116,12 +119,18 @@ export async function onRanks(
     await work(rank === 0 ? host : silent(host), ranks);
     await ranks.control.barrier('the end');
   } catch (error) {
-    if (error instanceof HoldfastError) throw new HoldfastError(`${name}: ${error.message}`);
+    if (error instanceof HoldfastError) {
+      if (await isSaidBefore(messages)) throw silently();
+      throw new HoldfastError(`${name}: ${error.message}`);
+    }
     // What it is follows, with its stack.
     host.terminal.warn(`holdfast: ${name}: ${messageOf(error)}\n`);
     throw error;
   }
 }
+
+/** Ends a command as bad input does, of which nothing is said. */
+export const silently = (): CommanderError => new CommanderError(BAD_INPUT, 'holdfast.ranks', '');
 
 /** Whether a command that one process does by itself was started on several ranks; then rank 0 says so. Errors: as `joinRanks`. */
 export async function refusesRanks(host: Host, command: string): Promise<boolean> {

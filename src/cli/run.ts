@@ -12,11 +12,10 @@ import { finetuneCommand } from './finetune.ts';
 import { generateCommand } from './generate.ts';
 import { parityCommand } from './parity.ts';
 import { planCommand } from './plan.ts';
-import { refusesRanks } from './rank-flags.ts';
+import { sayBadFlags } from './rank-errors.ts';
+import { BAD_INPUT, refusesRanks, silently } from './rank-flags.ts';
 import { tokenizerCommand } from './tokenizer.ts';
 import { trainCommand } from './train.ts';
-
-const BAD_INPUT = 2;
 
 const COMMANDS = [
   trainCommand,
@@ -34,14 +33,14 @@ const COMMANDS = [
 /** Those that several ranks run together. */
 const ON_RANKS: readonly unknown[] = [trainCommand, finetuneCommand];
 
-/** `name`: of the command that an error is of, whose help has its flags. */
-const outputOf = ({ terminal }: Host, name: string, command: Command) => ({
+/** `name`: of the command that an error is of, whose help has its flags. `warn`: takes what is wrong with the flags. */
+const outputOf = ({ terminal }: Host, warn: (text: string) => void, name: string, command: Command) => ({
   writeOut: terminal.write,
-  writeErr: terminal.warn,
+  writeErr: warn,
   // Commander's "error: ...", with its suggestion, made one line like every other error.
   outputError: (text: string) => {
     const problem = oneLine(text.replace(/^error: /, '')).replace(/\.$/, '');
-    terminal.warn(`holdfast: ${explained(problem, name, command)}; see ${name} --help\n`);
+    warn(`holdfast: ${explained(problem, name, command)}; see ${name} --help\n`);
   },
 });
 
@@ -64,11 +63,16 @@ function explained(problem: string, name: string, command: Command): string {
 /** Runs the command that the host's arguments name. Returns the exit status. */
 export async function run(host: Host): Promise<number> {
   let status = 0;
+  let wrong = '';
+  const warn = (text: string) => {
+    wrong += text;
+  };
+  const output = (name: string, command: Command) => outputOf(host, warn, name, command);
   const program = new Command('holdfast')
     .description('Train transformers with WebGPU, headless')
     .helpCommand('help [command]', 'the same as --help, of the command')
     .exitOverride();
-  program.configureOutput(outputOf(host, 'holdfast', program));
+  program.configureOutput(output('holdfast', program));
   const version = await host.version?.();
   if (version !== undefined) program.version(version, '--version', 'which version this is');
   const setStatus = (value: number) => {
@@ -76,22 +80,23 @@ export async function run(host: Host): Promise<number> {
   };
   for (const add of COMMANDS) {
     const command = add(host, setStatus).copyInheritedSettings(program);
-    command.configureOutput(outputOf(host, `holdfast ${command.name()}`, command));
+    command.configureOutput(output(`holdfast ${command.name()}`, command));
     if (!ON_RANKS.includes(add))
       command.hook('preAction', async () => {
-        if (await refusesRanks(host, command.name())) throw new CommanderError(BAD_INPUT, 'holdfast.ranks', '');
+        if (await refusesRanks(host, command.name())) throw silently();
       });
     for (const inner of command.commands)
-      inner
-        .copyInheritedSettings(command)
-        .configureOutput(outputOf(host, `holdfast ${command.name()} ${inner.name()}`, inner));
+      inner.copyInheritedSettings(command).configureOutput(output(`holdfast ${command.name()} ${inner.name()}`, inner));
     program.addCommand(command);
   }
   try {
     await program.parseAsync([...host.args], { from: 'user' });
     return status;
   } catch (error) {
-    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : BAD_INPUT;
+    if (error instanceof CommanderError) {
+      if (wrong !== '') await sayBadFlags(host, wrong);
+      return error.exitCode === 0 ? 0 : BAD_INPUT;
+    }
     if (error instanceof HoldfastError) {
       host.terminal.warn(`holdfast: ${oneLine(messageOf(error))}\n`);
       return BAD_INPUT;

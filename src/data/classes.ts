@@ -62,6 +62,24 @@ function refusal(labels: Labels, label: Label): string {
   return `the class ${shortened(show(label))} is none of the model's; it tells ${namesOf(labels)} apart`;
 }
 
+/** How many examples of a data set have each class, by its number. */
+export function countsOf(labels: Labels, given: Iterable<number>): number[] {
+  const counts = new Array<number>(classesOf(labels)).fill(0);
+  for (const label of given) counts[label] = (counts[label] ?? 0) + 1;
+  return counts;
+}
+
+/** For people: how many there are of each class, most first, as many classes as a line holds. */
+export function describeCounts({ id2label }: Labels, counts: readonly number[]): string {
+  const named = counts.map((count, label) => ({ count, name: id2label[label] ?? '' }));
+  const all = named.toSorted((a, b) => b.count - a.count);
+  const shown = all.slice(0, SHOWN).map(({ count, name }) => `${count.toLocaleString('en')} ${plain(name)}`);
+  return shown.join(', ') + (all.length > SHOWN ? ` and ${all.length - SHOWN} classes more` : '');
+}
+
+/** A name of several words, or with spaces around it, is quoted. */
+const plain = (name: string): string => (/^\S+$/.test(name) ? shortened(name) : shortened(JSON.stringify(name)));
+
 /** For people: as many as a line holds. */
 export function namesOf({ id2label }: Labels): string {
   const names = Object.values(id2label);

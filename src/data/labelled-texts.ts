@@ -11,7 +11,7 @@ import { number, object } from '../util/json.ts';
 import { wholeNumber } from '../util/range.ts';
 import type { Batch } from './batches.ts';
 import { Bundles } from './bundles.ts';
-import { classOf } from './classes.ts';
+import { classOf, countsOf, describeCounts } from './classes.ts';
 import type { TextIdentity } from './corpus.ts';
 import type { Dataset } from './dataset.ts';
 import { EncodingQueue, type EncodingTokenizer } from './encoding-threads.ts';
@@ -44,7 +44,7 @@ export type LabelledTokenizer = EncodingTokenizer & Pick<Tokenizer, 'identity' |
  * The marks that a tokenizer has around a text: of bytes they are NUL, which text does not have. Errors: HoldfastError
  * for a tokenizer without such tokens.
  */
-function marksOf(tokenizer: LabelledTokenizer): Marks {
+function marksOf(tokenizer: Pick<Tokenizer, 'encode' | 'identity'>): Marks {
   const { identity } = tokenizer;
   if (identity.kind === 'byte') return { begin: 0, end: 0, fill: 0 };
   for (const spelled of SPELLED) {
@@ -91,9 +91,14 @@ export class LabelledTexts {
   readonly #texts: MarkedTexts;
   readonly #classes: ReadRecords<Figures>['numbers'];
   readonly #fill: number;
+  readonly #labels: Labels;
 
-  private constructor({ texts, numbers, figures, identity, names }: ReadRecords<Figures>, seq: number, fill: number) {
-    [this.identity, this.names, this.seq] = [identity, names, seq];
+  private constructor(
+    { texts, numbers, figures, identity, names }: ReadRecords<Figures>,
+    { labels, seq }: Wanted,
+    fill: number,
+  ) {
+    [this.identity, this.names, this.seq, this.#labels] = [identity, names, seq, labels];
     [this.#texts, this.#classes, this.#figures, this.#fill] = [texts, numbers, figures, fill];
   }
 
@@ -109,14 +114,13 @@ export class LabelledTexts {
     options: TokenizingOptions = {},
   ): Promise<LabelledTexts> {
     const { labels, seq } = wanted;
-    if (seq < LEAST_SEQ)
-      throw new HoldfastError(`rows of ${seq} tokens: with its marks, a text needs ${LEAST_SEQ} at least`);
+    checkRow(seq);
     const { identity } = tokenizer;
     const marks = marksOf(tokenizer);
     const deciders = [{ ...identity, path: '' }, marks, labels, seq];
     const encode = encoderOf(host, sources, { marks, ...wanted });
     const encoding = { sources, format: FORMAT, deciders, figures: FIGURES, tokenizer, encode };
-    return new LabelledTexts(await readRecords<Figures>(host, encoding, options), seq, marks.fill);
+    return new LabelledTexts(await readRecords<Figures>(host, encoding, options), wanted, marks.fill);
   }
 
   /** How many. */
@@ -151,7 +155,8 @@ export class LabelledTexts {
     const number = (value: number) => value.toLocaleString('en');
     const files = names.length === 1 ? shortened(names[0] ?? '') : `${number(names.length)} files`;
     const cutOff = longer > 0 ? `, ${number(longer)} longer than ${number(seq)} and cut off` : '';
-    return `${number(count)} texts with labels in ${files}, of ${number(longest)} tokens at most${cutOff}`;
+    const classes = describeCounts(this.#labels, countsOf(this.#labels, Array.from(this.#classes)));
+    return `${number(count)} texts with labels in ${files} (${classes}), of ${number(longest)} tokens at most${cutOff}`;
   }
 }
 
@@ -168,9 +173,8 @@ const encoderOf =
       const own = texts.reduce((sum, { length }) => sum + length + 1, 1);
       if (own > seq) longer++;
       longest = Math.max(longest, own);
-      const [begun = [], other] = cut(texts, seq - 1 - texts.length);
-      const row = [marks.begin, ...begun, marks.end, ...(other ? [...other, marks.end] : [])];
-      rows.add(Int32Array.from(row), (token) => token >= begun.length + 2);
+      const { row, second } = rowOf(marks, texts, seq);
+      rows.add(row, (token) => token >= second);
     };
     const queue = new EncodingQueue<Bundle>(encoder, async ({ ids }, { items, characters }) => {
       let next = 0;
@@ -191,6 +195,35 @@ const encoderOf =
     await queue.end();
     return { numbers: classes, figures: { longer, longest } };
   };
+
+function checkRow(seq: number): void {
+  if (seq >= LEAST_SEQ) return;
+  throw new HoldfastError(`rows of ${seq} tokens: with its marks, a text needs ${LEAST_SEQ} at least`);
+}
+
+/** What `texts` are to a classifier, and where the second one begins. */
+function rowOf({ begin, end }: Marks, texts: readonly Int32Array[], seq: number): { row: Int32Array; second: number } {
+  const [begun = [], other] = cut(texts, seq - 1 - texts.length);
+  const row = Int32Array.from([begin, ...begun, end, ...(other ? [...other, end] : [])]);
+  return { row, second: begun.length + 2 };
+}
+
+/** One text, or two, as the only row of a batch, of `seq` tokens. Errors: HoldfastError for a tokenizer without marks. */
+export function textExample(
+  tokenizer: Pick<Tokenizer, 'encode' | 'identity'>,
+  texts: readonly string[],
+  seq: number,
+): Batch {
+  checkRow(seq);
+  const marks = marksOf(tokenizer);
+  const encoded = texts.map((text) => tokenizer.encode(text));
+  const { row, second } = rowOf(marks, encoded, seq);
+  const ids = new Int32Array(seq).fill(marks.fill);
+  ids.set(row);
+  const attentionMask = new Int32Array(seq).fill(1, 0, row.length);
+  const tokenTypes = new Int32Array(seq).fill(1, second, row.length);
+  return { ids, tokenTypes, attentionMask, batch: 1, seq };
+}
 
 /** The texts of some records, one or two of each. */
 interface Bundle {

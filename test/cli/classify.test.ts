@@ -52,10 +52,15 @@ describe('a published checkpoint', () => {
       const { loss, accuracy, texts, ...rest } = JSON.parse(out) as Record<string, number>;
       expect(Math.abs(loss! - found.reduce((sum, { loss }) => sum + loss, 0) / 5)).toBeLessThan(2e-6);
       expect(accuracy).toBe(found.filter(({ right }) => right).length / 5);
-      expect([texts, rest]).toEqual([5, { bytes: REVIEWS.length + 2, context: 11 }]);
+      expect([texts, rest]).toEqual([
+        5,
+        { bytes: REVIEWS.length + 2, context: 11, classes: { bad: 2, good: 1, odd: 2 } },
+      ]);
     }
     const said = await done(here, ['eval', 'm', '--data', 'r.jsonl']);
-    expect(said).toMatch(/^accuracy \d+\.00 % \(\d of 5 texts\)\nloss [\d.]+ nats per text\n$/);
+    expect(said).toMatch(
+      /^accuracy \d+\.00 % \(\d of 5 texts\)\nclasses: 2 bad, 2 odd, 1 good\nloss [\d.]+ nats per text\n$/,
+    );
   });
 
   test('and of pairs, the longer of which is cut first, by number', async () => {
@@ -94,7 +99,7 @@ describe('a published checkpoint', () => {
     const out = await done(here, ['finetune', 'm', '--data', 'r.jsonl', '--out', 'run', ...QUICK, ...STILL]);
     expect(out).not.toContain('head:');
     expect(out).toContain(
-      'data: 5 texts with labels in r.jsonl, of 13 tokens at most, 1 longer than 11 and cut off; 4 to train',
+      'data: 5 texts with labels in r.jsonl (2 bad, 2 odd, 1 good), of 13 tokens at most, 1 longer than 11 and cut off; 4 to train',
     );
     const { config, weights } = await loadWeights(here, 'run');
     expect(config).toMatchObject({ architectures: ['BertForSequenceClassification'], id2label: CONFIG.id2label });
@@ -317,7 +322,21 @@ describe('refused in one line', () => {
       [],
       'r.jsonl: all of one class; a classifier learns to tell two or more apart',
     ],
-    ['records without labels', masked, '{"text":"a"}', [], 'or give each record a text and a label'],
+    ['records without labels', masked, '{"text":"a"}', [], 'r.jsonl:1 has fields "text", and of records a model that'],
+    [
+      'records whose fields have other names',
+      masked,
+      '{"review":"a","label":"b"}',
+      [],
+      'r.jsonl:1 has fields "review, label", and of records a model that writes no text learns classes; it must have label, and text',
+    ],
+    [
+      'a class without a name',
+      masked,
+      lines({ text: 'a', label: 'b' }, { text: 'c', label: ' ' }),
+      [],
+      'r.jsonl:2: label is " "',
+    ],
     ['a flag of what writes', classifier, REVIEWS, ['--pack', 'no'], '--pack: is of what a model writes'],
     [
       'no labels at all',

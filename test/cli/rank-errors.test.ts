@@ -1,10 +1,12 @@
-// What a command does on ranks before its work, and after it: the grid of a run that goes on, and what becomes of a mistake of a rank's own, which is no bad input: it is said with the rank's number, and thrown as it is.
+// What a command does on ranks before its work, and after it: the grid of a run that goes on, and what becomes of mistakes: one that
+// several ranks have come to is said once; one of a rank's own that is no bad input has the rank's number, and is thrown as it is.
 
 import { describe, expect, it } from 'vitest';
 import { onRanks, type RankFlags } from '../../src/cli/rank-flags.ts';
 import { asSaved } from '../../src/cli/train.ts';
 import type { Ranks } from '../../src/engine/ranks/ranks.ts';
 import type { Host } from '../../src/runtime/host.ts';
+import { at } from '../../src/util/at.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { testHost } from '../host.ts';
 import { MemoryFiles } from '../memory-files.ts';
@@ -43,6 +45,51 @@ it('bad input has it in its one line', async () => {
   const { thrown, said } = await thrownBy(new HoldfastError('no such text'));
   expect(thrown).toEqual(new HoldfastError('rank 1 of 2: no such text'));
   expect(said).not.toContain('no such text');
+});
+
+it('what all come to is said by the first of them alone', async () => {
+  const jobs = inProcess(3).map((messages) => {
+    const host: Host = { ...testHost, joinRanks: async () => messages };
+    const work = async () => {
+      throw new HoldfastError('no such text');
+    };
+    return onRanks(host, { data: [], update: 'at-end' }, () => false, work).catch((error: unknown) => error);
+  });
+  const [first, ...others] = await Promise.all(jobs);
+  expect(first).toEqual(new HoldfastError('rank 0 of 3: no such text'));
+  for (const other of others) expect(other).toMatchObject({ exitCode: 2, message: '' });
+});
+
+describe('flags that are none', () => {
+  const said = (all: readonly (readonly string[])[]) => {
+    const messages = inProcess(all.length);
+    return Promise.all(
+      all.map((args, rank) => {
+        const joinRanks = async () => at(messages, rank);
+        return holdfast(new MemoryFiles(), args, [], { joinRanks });
+      }),
+    );
+  };
+
+  it('are told of by rank 0 alone', async () => {
+    const found = await said([0, 1, 2].map(() => ['plan', '--layers', '0']));
+    const line = /^holdfast: rank 0 of 3: option '--layers <n>' argument '0' is invalid.*; see holdfast plan --help\n$/;
+    expect(found).toMatchObject([{ said: expect.stringMatching(line) }, { said: '' }, { said: '' }]);
+    for (const { status, out } of found) expect([status, out]).toEqual([2, '']);
+  });
+
+  // Which would wait for it as they begin, for ever.
+  it('of one rank do not keep it from joining the others', async () => {
+    const [, second] = inProcess(2);
+    let joins = 0;
+    const joinRanks = async () => {
+      joins++;
+      return second;
+    };
+    const { status, said } = await holdfast(new MemoryFiles(), ['train', '--lairs', '2'], [], { joinRanks });
+    expect([status, joins]).toEqual([2, 1]);
+    expect(said).toMatch(/^holdfast: rank 1 of 2: unknown option '--lairs'.*\n$/);
+  });
 });
 
 it.each<[GridShapeFlags, GridShapeFlags, number[]]>([

@@ -75,7 +75,7 @@ test.each([
   const first = await open(files, tokenizer);
   expect([first.count, first.note]).toEqual([
     30,
-    '30 texts with labels in 2 files, of 45 tokens at most, 12 longer than 24 and cut off',
+    '30 texts with labels in 2 files (10 a, 10 b, 10 c), of 45 tokens at most, 12 longer than 24 and cut off',
   ]);
   expect(tokenizer.calls).toBe(60);
   const again = await open(files, tokenizer, { data: ['copy'] });

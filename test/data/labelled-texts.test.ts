@@ -4,6 +4,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { Batch } from '../../src/data/batches.ts';
+import { describeCounts } from '../../src/data/classes.ts';
 import { LabelledTexts, labelledDataset } from '../../src/data/labelled-texts.ts';
 import { recordClasses } from '../../src/data/records/labelled.ts';
 import { ByteTokenizer } from '../../src/data/tokenizer.ts';
@@ -110,4 +111,17 @@ test('the classes of records are their names in order, or as many numbers as the
   );
   const names = Array.from({ length: 65537 }, (_, i) => `class ${i}`);
   await expect(classes(...names)).rejects.toThrow('r:65537: one class more; 65536 at most are told apart');
+});
+
+test('it is said how many texts each class has, most first; a name that a slip of the hand has made is seen', async () => {
+  const labels = labelsOf(['neg', 'pos', ' pos', 'of two words', 'none']);
+  const records = ['pos', 'neg', 'pos', ' pos', 'pos', 'of two words', 'neg'].map((label) => ({ text: 'x', label }));
+  const host = memoryHost(new MemoryFiles({ 'r.json': JSON.stringify(records) }));
+  const { note } = await LabelledTexts.read(host, ['r.json'], new ByteTokenizer(), { labels, seq: 8 });
+  expect(note).toBe(
+    '7 texts with labels in r.json (3 pos, 2 neg, 1 " pos", 1 "of two words", 0 none), of 3 tokens at most',
+  );
+  expect(describeCounts(labelsOf(Array.from({ length: 10 }, (_, i) => `n${i}`)), [...'0123456789'].map(Number))).toBe(
+    '9 n9, 8 n8, 7 n7, 6 n6, 5 n5, 4 n4, 3 n3, 2 n2 and 2 classes more',
+  );
 });

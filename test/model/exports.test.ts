@@ -42,6 +42,10 @@ async function calls(): Promise<Record<string, Call>> {
   );
   const image = { pixels: new Float32Array(3 * 4 * 4), batch: 1, seq: seer.shape.context };
   const classifier = await library.Classifier.open(device, seer, library.initialWeights(seer, 1));
+  const sizes = { hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2 };
+  const bert = { model_type: 'bert', architectures: ['BertForSequenceClassification'], vocab_size: 256, ...sizes };
+  const reader = library.makeModel(library.parseConfig({ ...bert, max_position_embeddings: 8 }, 'a classifier'));
+  const reading = await library.Classifier.open(device, reader, library.initialWeights(reader, 1));
   const windows = () => new library.RandomWindows(tokens, 2, 8, 1);
   const closing = async (made: Promise<{ close(): Promise<void> }>) => (await made).close();
   const template = { name: 'chatml', text: '{{ messages[0].content }}', date: '2026-01-01' };
@@ -96,6 +100,10 @@ async function calls(): Promise<Record<string, Call>> {
       call: (...args) => closing((library.Classifier.open as never as (...a: unknown[]) => never)(...args)),
     },
     'Classifier.tell': { args: [{ ...image }], call: (given) => classifier.tell(given) },
+    'Classifier.tellText': {
+      args: [bytes, 'text', 'pair'],
+      call: (...args) => reading.tellText(...(args as Parameters<typeof reading.tellText>)),
+    },
     Evaluator: {
       args: [device, model, weights, { batch, seq, packed: false, memory: { gpu: 1e8 } }],
       call: (...args) => closing((library.Evaluator.open as never as (...a: unknown[]) => never)(...args)),

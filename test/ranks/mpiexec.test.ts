@@ -168,6 +168,23 @@ describe.runIf(hasMpi && THOROUGH)('mpiexec', () => {
     ]);
   });
 
+  it('ends where one rank has a flag that is none, and says so once', async () => {
+    const run = [...RUN, '--steps', '2', '--out', out('no flag')];
+    const { status, stderr } = await startRanks([run, [...run, '--lairs'], [...run, '--lairs']]).finished;
+    expect(status).toBe(2);
+    expect(stderr.match(/^holdfast: .*/gm)).toEqual([
+      expect.stringMatching(/^holdfast: rank 1 of 3: unknown option '--lairs'.*; see holdfast train --help$/),
+    ]);
+  });
+
+  it('says once what is wrong on all of them', async () => {
+    const { status, stderr } = await onRanks(3, [...RUN, '--out', out('no heads'), '--width', '33']);
+    expect(status).toBe(2);
+    expect(stderr.match(/^holdfast: .*/gm)).toEqual([
+      expect.stringMatching(/^holdfast: rank 0 of 3: --width 33 is not divisible by --heads/),
+    ]);
+  });
+
   it('names ends that are not the same, which are no settings', async () => {
     const run = (until: string) => [...RUN, '--steps', '6', '--until', until, '--out', out('ends')];
     const { status, stderr } = await startRanks([run('3'), run('4')]).finished;

@@ -9,6 +9,8 @@ import type { ReadingHost } from '../../runtime/host.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
 import { check, isObject, object, type Schema, show, text } from '../../util/json.ts';
 import { type DataClasses, type Label, sortedNames } from '../classes.ts';
+import { JSON_FILE, RECORDS } from './file-names.ts';
+import { fieldsIn, hasLabel, KNOWN_FIELDS, LABEL, type TextFields } from './labelled-fields.ts';
 import { firstRecord, type LineOptions, recordsOf } from './lines.ts';
 import { ownFilesOf, recordFilesOf } from './record-files.ts';
 
@@ -21,38 +23,33 @@ export interface LabelledRecord {
   readonly label: Label;
 }
 
-/** The fields with texts: of several that a record has, those that come first here. */
-const TEXTS: readonly (readonly [first: string, second?: string])[] = [
-  ['text', 'text_pair'],
-  ['sentence1', 'sentence2'],
-  ['premise', 'hypothesis'],
-  ['question1', 'question2'],
-  ['question', 'sentence'],
-  ['text'],
-  ['sentence'],
-];
-const LABEL = 'label';
-
 const label: Schema<Label> = v.custom<Label>(
-  (value) => typeof value === 'string' || (Number.isSafeInteger(value) && (value as number) >= 0),
+  (value) =>
+    (typeof value === 'string' && value.trim() !== '') || (Number.isSafeInteger(value) && (value as number) >= 0),
   'a name, or a whole number from 0 on',
 );
-
-type Fields = (typeof TEXTS)[number];
-
-const fieldsIn = (value: unknown): Fields | undefined =>
-  isObject(value)
-    ? TEXTS.find((fields) => fields.every((field) => field !== undefined && Object.hasOwn(value, field)))
-    : undefined;
 
 /** Whether the sources begin with a record that has a text and a label. */
 export async function holdLabelled(host: ReadingHost, sources: readonly string[]): Promise<boolean> {
   for await (const { path, kind } of ownFilesOf(host.files, sources)) {
     if (kind !== 'file') return false;
     const first = await firstRecord(host.files, path);
-    return isObject(first?.value) && Object.hasOwn(first.value, LABEL) && fieldsIn(first.value) !== undefined;
+    return hasLabel(first?.value);
   }
   return false;
+}
+
+/** Of what learns nothing else from records. Errors: HoldfastError for sources that begin with one that has no text and label by known names. */
+export async function refuseUnlabelled(host: ReadingHost, sources: readonly string[]): Promise<void> {
+  for await (const { path, name, isFound, kind } of ownFilesOf(host.files, sources)) {
+    const isOfRecords = kind === 'file' && (RECORDS.test(name) || (JSON_FILE.test(name) && !isFound));
+    const first = isOfRecords ? await firstRecord(host.files, path) : undefined;
+    if (!isObject(first?.value) || hasLabel(first.value)) return;
+    const own = shortened(JSON.stringify(Object.keys(first.value).join(', ')));
+    throw new HoldfastError(
+      `${first.at} has fields ${own}, and of records a model that writes no text learns classes; it must have ${KNOWN_FIELDS}`,
+    );
+  }
 }
 
 /** The records of all files. Errors: HoldfastError naming the file, the line and the field of what cannot be used. */
@@ -62,14 +59,13 @@ export async function* labelledRecords(
   options: LineOptions = {},
 ): AsyncGenerator<LabelledRecord> {
   let kind: string | undefined;
-  let fields: Fields | undefined;
+  let fields: TextFields | undefined;
   for await (const { path } of recordFilesOf(host.files, sources)) {
     for await (const { at, value } of recordsOf(host.files, path, options)) {
       const own = fieldsIn(value);
       fields ??= own;
       if (!fields) {
-        const known = TEXTS.map((fields) => fields.join(' and ')).join(', or ');
-        throw new HoldfastError(`${at} is ${show(value)} without a text; it must have label, and ${known}`);
+        throw new HoldfastError(`${at} is ${show(value)} without a text; it must have ${KNOWN_FIELDS}`);
       }
       const [first, second] = fields;
       const entries = { [first]: text, ...(second !== undefined && { [second]: text }) };

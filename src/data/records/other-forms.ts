@@ -2,7 +2,7 @@
 // to do about them is said where they are named themselves, or lie among what is read.
 
 import type { Files } from '../../runtime/host.ts';
-import { firstFew, HoldfastError } from '../../util/errors.ts';
+import { firstFew, HoldfastError, shortened } from '../../util/errors.ts';
 import { filesOf, type SourceFile } from '../corpus.ts';
 import { isTextTable, liesBeside, OTHER_FORM } from './file-names.ts';
 
@@ -31,10 +31,23 @@ function fixFor(path: string): string {
   return `write JSONL: python3 -c "from datasets import load_dataset as l; l(${loader}, data_files='${name}', split='train').to_json('${name.replace(/\.\w+$/, '')}.jsonl')"`;
 }
 
-/** Errors: HoldfastError for a file that was named itself and is of another form; a table of text is text. */
+/** Errors: HoldfastError for a file that was named itself and is of another form; a table is text, but one of records (record-files.ts). */
 export function checkForm({ path, name, isFound, kind }: SourceFile): void {
   if (isFound || kind !== 'file' || !OTHER_FORM.test(name) || isTextTable(name)) return;
   throw new HoldfastError(`${path}: such files are not read; ${fixFor(path)}`);
+}
+
+/** The names of a table's columns, if its first line has them. */
+export function columnsIn(name: string, head: Uint8Array): string[] {
+  // The decoder takes a byte order mark away.
+  const [line = ''] = new TextDecoder().decode(head).split(/\r?\n/, 1);
+  return line.split(/\.tsv$/i.test(name) ? '\t' : ',').map((cell) => cell.trim().replace(/^"(.*)"$/s, '$1'));
+}
+
+/** Errors: HoldfastError for a table with such columns. */
+export function refuseAsTable(path: string, columns: readonly string[]): never {
+  const own = shortened(JSON.stringify(columns.join(', ')));
+  throw new HoldfastError(`${path}: a table of records, with the columns ${own}, is not read; ${fixFor(path)}`);
 }
 
 /** A line that names the files of another form in folders; `isOfRecords`: tables of text are not read either. */

@@ -20,6 +20,7 @@ export const CHANNELS = {
   questions: 7,
   gathers: 8,
   sums: 9,
+  failures: 10,
 } as const;
 
 /** A part of a value, and the rank that its sum, or its only copy, is on. */

@@ -8,6 +8,7 @@ import { createRequire } from 'node:module';
 import path from 'node:path';
 import process from 'node:process';
 import { pipeline } from 'node:stream/promises';
+import { isMainThread } from 'node:worker_threads';
 import { createBrotliDecompress } from 'node:zlib';
 import { HoldfastError } from '../../util/errors.ts';
 import { fileError } from './file-errors.ts';
@@ -34,17 +35,40 @@ export async function embeddedDriver(): Promise<string> {
 /** While `work` is done, the Vulkan loader shows the driver of this manifest and no other; without one, all that there are. */
 export async function withDriver<T>(manifest: string | undefined, work: () => Promise<T>): Promise<T> {
   if (manifest === undefined) return work();
-  const before = VARIABLES.map((name) => process.env[name]);
-  for (const name of VARIABLES) process.env[name] = manifest;
+  const { get, set } = isMainThread ? OWN : await variablesOfProcess();
+  const before = VARIABLES.map(get);
+  for (const name of VARIABLES) set(name, manifest);
   try {
     return await work();
   } finally {
-    for (const [i, name] of VARIABLES.entries()) {
-      const value = before[i];
-      if (value === undefined) delete process.env[name];
-      else process.env[name] = value;
-    }
+    for (const [i, name] of VARIABLES.entries()) set(name, before[i]);
   }
+}
+
+/** Variables of an environment; undefined is one that is not there. */
+interface Variables {
+  get(name: string): string | undefined;
+  set(name: string, value: string | undefined): void;
+}
+
+const OWN: Variables = {
+  get: (name) => process.env[name],
+  set(name, value) {
+    if (value === undefined) delete process.env[name];
+    else process.env[name] = value;
+  },
+};
+
+/** Those that native code sees. What a thread has of its own is a copy of them. */
+async function variablesOfProcess(): Promise<Variables> {
+  const libc = (await import('koffi')).default.load(null);
+  const getenv = libc.func('str getenv(str)');
+  const setenv = libc.func('int setenv(str, str, int)');
+  const unsetenv = libc.func('int unsetenv(str)');
+  return {
+    get: (name) => getenv(name) ?? undefined,
+    set: (name, value) => (value === undefined ? unsetenv(name) : setenv(name, value, 1)),
+  };
 }
 
 async function unpackSwiftShader(): Promise<string> {

@@ -107,11 +107,22 @@ export async function denoSources(): Promise<GPUSource[]> {
   return (await systemHasDriver()) ? [system, embedded] : [embedded];
 }
 
-/** On Linux: a render device, or a software driver's manifest. Elsewhere the system always has WebGPU. */
+/** Where a driver's manifest lies. */
+const MANIFESTS = ['/usr/share/vulkan/icd.d', '/etc/vulkan/icd.d'];
+
+/**
+ * On Linux: a render device, or a software driver's manifest; a manifest of any, where Deno was not given all permissions, without which
+ * it shows no device. Elsewhere the system always has WebGPU.
+ */
 async function systemHasDriver(): Promise<boolean> {
   if (process.platform !== 'linux' || process.env['VK_DRIVER_FILES']) return true;
-  if ((await files.stat('/dev/dri')) || (await files.stat('/dev/nvidia0'))) return true;
-  const folder = '/usr/share/vulkan/icd.d';
-  const manifests = (await files.stat(folder)) ? await files.list(folder) : [];
+  const manifests: string[] = [];
+  for (const folder of MANIFESTS) if (await files.stat(folder)) manifests.push(...(await files.list(folder)));
+  try {
+    if ((await files.stat('/dev/dri')) || (await files.stat('/dev/nvidia0'))) return true;
+  } catch (error) {
+    if (error instanceof HoldfastError) return manifests.length > 0;
+    throw error;
+  }
   return manifests.some((name) => name.startsWith('lvp_icd'));
 }

@@ -48,6 +48,7 @@ async function holdBack(): Promise<() => void> {
   const libc = (await import('koffi')).default.load(null);
   const dup = libc.func('int dup(int)');
   const dup2 = libc.func('int dup2(int, int)');
+  const close = libc.func('int close(int)');
   const name = path.join(os.tmpdir(), `holdfast-stderr-${process.pid}-${files++}`);
   const file = openSync(name, 'wx+', 0o600);
   const saved: number = dup(STDERR);
@@ -58,7 +59,8 @@ async function holdBack(): Promise<() => void> {
   }
   return () => {
     dup2(saved, STDERR);
-    closeSync(saved);
+    // Node warns, in its threads, where it closes what it has not opened.
+    close(saved);
     closeSync(file);
     const rest = withoutNoticesIn(readFileSync(name, 'utf8'));
     rmSync(name, { force: true });

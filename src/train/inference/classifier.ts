@@ -4,11 +4,14 @@
 // Invariant: the logits are those of the forward pass that the model is trained with, given the same kernel choices, to the bit.
 
 import type { Batch } from '../../data/batches.ts';
+import { textExample } from '../../data/labelled-texts.ts';
+import { checkTokenizer, type Tokenizer } from '../../data/tokenizer.ts';
 import { type ChoiceRecord, KernelChoices } from '../../engine/compile/choices.ts';
 import { type Pass, readingPass } from '../../engine/compile/pass.ts';
 import { NO_READBACK } from '../../engine/compile/workload.ts';
 import type { MemoryOptions } from '../../engine/run/arrangement.ts';
 import { Session } from '../../engine/run/session.ts';
+import type { ModelShape } from '../../formats/families/family.ts';
 import { checkDevice, type Device } from '../../gpu/device.ts';
 import { Graph } from '../../graph/graph.ts';
 import { logits as logitsOf } from '../../graph/operators/cross-entropy.ts';
@@ -18,7 +21,7 @@ import { BatchInputs } from '../../nn/inputs.ts';
 import { checkComplete, checkModel, lookup, type Model, parameterTensors } from '../../nn/model.ts';
 import { at } from '../../util/at.ts';
 import { finishing, HoldfastError } from '../../util/errors.ts';
-import { anything, check, closed } from '../../util/json.ts';
+import { anything, check, closed, optional, text as words } from '../../util/json.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
 
 type ClassifierPasses = { readonly classify: Pass };
@@ -36,6 +39,7 @@ const classifierOptions = closed<ClassifierOptions>({ choices: anything, memory:
 /** A model whose word on one example at a time is asked for. */
 export class Classifier {
   readonly #session: Session<ClassifierPasses>;
+  readonly #shape: ModelShape;
   readonly #inputs: BatchInputs;
   readonly #logits: Tensor;
 
@@ -72,7 +76,7 @@ export class Classifier {
     const session = await Session.open(device, workload, new KernelChoices(device, given), memory);
     try {
       await session.values.set('parameter', weights);
-      return new Classifier(session, inputs, logits);
+      return new Classifier(session, model.shape, inputs, logits);
     } catch (error) {
       return finishing(
         () => Promise.reject(error),
@@ -81,8 +85,9 @@ export class Classifier {
     }
   }
 
-  private constructor(session: Session<ClassifierPasses>, inputs: BatchInputs, logits: Tensor) {
+  private constructor(session: Session<ClassifierPasses>, shape: ModelShape, inputs: BatchInputs, logits: Tensor) {
     this.#session = session;
+    this.#shape = shape;
     this.#inputs = inputs;
     this.#logits = logits;
   }
@@ -105,6 +110,20 @@ export class Classifier {
     const weights = Float64Array.from(logits, (logit) => Math.exp(logit - most));
     const sum = weights.reduce((a, b) => a + b, 0);
     return weights.map((_, i) => at(weights, i) / sum);
+  }
+
+  /**
+   * The probability of each class of a text, or of a pair of texts, in the tokens of the model's tokenizer; what is longer than the
+   * model's context loses its end. Errors: HoldfastError for a model that looks at images, and for a tokenizer without the marks of a classifier.
+   */
+  async tellText(tokenizer: Tokenizer, text: string, pair?: string): Promise<Float64Array> {
+    checkTokenizer(tokenizer);
+    check(words, text, 'text');
+    check(optional(words), pair, 'pair');
+    const { vocabulary, context } = this.#shape;
+    if (vocabulary === 0)
+      throw new HoldfastError('the model looks at images, and reads no text; give tell their pixels');
+    return this.tell(textExample(tokenizer, pair === undefined ? [text] : [text, pair], context));
   }
 
   /** Frees every buffer. The device stays open. */

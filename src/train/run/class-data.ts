@@ -10,7 +10,7 @@ import { imageExamples } from '../../data/image-dataset.ts';
 import type { WantedImages } from '../../data/image-folder.ts';
 import { type ImageSet, type Images, imageFacts, openImages } from '../../data/images.ts';
 import { LabelledTexts, type LabelledTokenizer } from '../../data/labelled-texts.ts';
-import { holdLabelled, recordClasses } from '../../data/records/labelled.ts';
+import { holdLabelled, recordClasses, refuseUnlabelled } from '../../data/records/labelled.ts';
 import { recordsToTest, recordsToTrain, type ValidationChoice } from '../../data/records/splits.ts';
 import { isSynthetic, SYNTHETIC } from '../../data/synthetic.ts';
 import type { TokenizingOptions } from '../../data/tokenized-text.ts';
@@ -110,7 +110,8 @@ export interface ModelForClasses {
 /**
  * The model as it is to tell the classes of the data apart: as it is, or with another head where the data has classes that
  * are all others, or the model tells something else. Undefined where the data has no labels that a model of its family
- * learns. Errors: HoldfastError for data of which some classes are the model's and some are not.
+ * learns. Errors: HoldfastError for data of which some classes are the model's and some are not, and for records that such a model
+ * learns nothing from.
  */
 export async function modelForClasses(
   host: ReadingHost,
@@ -118,10 +119,14 @@ export async function modelForClasses(
   data: readonly string[],
   preparation?: ImagePreparation,
 ): Promise<ModelForClasses | undefined> {
-  const { classifier } = familyOf(config);
+  const { classifier, writes } = familyOf(config);
   const labels = labelsIn(config);
-  if (!classifier || (!labels && !(await areLabelled(host, data)))) return undefined;
+  if (!classifier) return undefined;
   const isText = shapeOf(config).vocabulary > 0;
+  if (!labels && !(await areLabelled(host, data))) {
+    if (isText && !writes && data.length > 0 && !isSynthetic(data)) await refuseUnlabelled(host, data);
+    return undefined;
+  }
   if (isText) checkLabelled(data);
   const classes = isText
     ? await recordClasses(host, (await recordsToTrain(host.files, data)).sources)

@@ -6,7 +6,7 @@ import type { AdapterLimits } from '../../engine/compile/workload.ts';
 import { secondsWithin } from '../plan/simulated-seconds.ts';
 import { type ExpectedStep, type KnownSteps, type StepMemory, stepTime } from '../plan/step-times.ts';
 import type { TrainingPasses } from '../step/training-workload.ts';
-import { sizeOf, stepWayOf } from './kept-time.ts';
+import { stepSizeOf, stepWayOf } from './kept-time.ts';
 import type { RunSettings } from './run-settings.ts';
 
 /** A run, and what it was planned to be. */
@@ -25,7 +25,7 @@ export function expectedStep(
   known: KnownSteps,
 ): ExpectedStep | undefined {
   const way = stepWayOf(settings);
-  const size = sizeOf(resident);
+  const size = stepSizeOf(resident);
   if (!isConfined(found)) return stepTime(way, size, known, limits.rates);
   const { host, policy } = memory;
   return stepTime(way, size, known, limits.rates, {

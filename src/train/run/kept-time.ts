@@ -48,7 +48,7 @@ export async function keepTime(
   if (speeds.length < LEAST_STEPS || (policy !== undefined && typeof policy !== 'string')) return;
   const { batch, seq, accumulate } = settings;
   const seconds = (batch * seq * accumulate) / median(speeds);
-  const timed = { ...sizeOf(fit), seconds };
+  const timed = { ...stepSizeOf(fit), seconds };
   if (!isConfined(fit)) return keepStepTime(host, device, stepWayOf(settings), timed);
   const budget = { ...within, ...(policy && { policy }) };
   const whole =
@@ -70,11 +70,11 @@ async function wholeOf(
   const below = { host: memory.host, policy: memory.policy, costs };
   if (!whole) return undefined;
   const resident = secondsWithout(fit, whole, seconds, limits, below);
-  return resident === undefined ? undefined : { ...sizeOf(whole), seconds: resident };
+  return resident === undefined ? undefined : { ...stepSizeOf(whole), seconds: resident };
 }
 
 /** What its step comes to. */
-export const sizeOf = ({ passes: { step } }: Fit<TrainingPasses>): StepSize => ({
+export const stepSizeOf = ({ passes: { step } }: Fit<TrainingPasses>): StepSize => ({
   dispatches: step.operations.length,
   flops: flopsOf(step),
 });

@@ -170,9 +170,9 @@ async function tellOfFolder({ files, terminal }: Host, family: FamilyName): Prom
   terminal.warn(`holdfast: --model ${family} is a new model of this family; the folder of this name is ./${family}\n`);
 }
 
-/** Errors: HoldfastError for a name that no family has, and nothing here. */
+/** Errors: HoldfastError for a name that no family has, and nothing here; of a path what opens it says more. */
 async function checkIsThere({ files }: Host, model: string): Promise<void> {
-  if (isRemoteName(model) || (await files.stat(model))) return;
+  if (isRemoteName(model) || /[/\\]/.test(model) || (await files.stat(model))) return;
   throw new HoldfastError(
     `--model ${model}: no family has this name, and no file or folder; families are ${FAMILY_NAMES.join(', ')}`,
   );

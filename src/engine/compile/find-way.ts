@@ -59,6 +59,8 @@ export interface Price {
   readonly waited: number;
   /** Bytes of chunks that its plan moves. */
   readonly traffic: number;
+  /** Its step was followed on the clock, which says what staging is worth: without it more slots always seem to be worth more. */
+  readonly isFollowed: boolean;
 }
 
 export interface Priced<F> extends Price {

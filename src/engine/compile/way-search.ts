@@ -73,7 +73,7 @@ export function staged<P extends Passes, F extends Fitted<P>>(
   find: FindWay<P, F>,
   best: Priced<F> | undefined,
 ): Priced<F> | undefined {
-  if (!best || best.isResident || best.traffic === 0) return best;
+  if (!best || best.isResident || best.traffic === 0 || !best.isFollowed) return best;
   let found = best;
   for (let tries = 0; tries < MOST_STAGED; tries++) {
     const before = found;
@@ -188,8 +188,8 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
 
   /** With less staging more chunks stay, with more less is waited for. */
   *#restage(one: Considered<P, F>): Generator<Priced<F>, void> {
-    const { way, found, traffic } = one;
-    if (traffic === 0) return;
+    const { way, found, traffic, isFollowed } = one;
+    if (traffic === 0 || !isFollowed) return;
     for (const staging of stagingsNextTo(found.staging, one)) {
       const before = this.#best;
       yield* this.#consider(way, { map: found.map, staging });

@@ -26,7 +26,8 @@ export function priceOf(fit: Fit, pass: Pass, limits: AdapterLimits, most = Numb
   const seconds = isAlone
     ? simulatedSeconds(fit, pass, plan, machineOf(limits), most)
     : secondsOf(work, traffic, rates);
-  return seconds < most ? { seconds, launchSeconds, waited: seconds - least, traffic } : tooMuch({ launchSeconds });
+  if (seconds >= most) return tooMuch({ launchSeconds });
+  return { seconds, launchSeconds, waited: seconds - least, traffic, isFollowed: isAlone };
 }
 
 /** What one slot more would save of a step that takes so much, by what its plan would move less. */
@@ -74,4 +75,5 @@ export class KnownPrices {
 const tooMuch = ({ launchSeconds }: Pick<Price, 'launchSeconds'>): Price => ({
   ...{ seconds: Number.POSITIVE_INFINITY, waited: Number.POSITIVE_INFINITY, traffic: Number.POSITIVE_INFINITY },
   launchSeconds,
+  isFollowed: false,
 });

@@ -170,20 +170,34 @@ test('what a text begins with suits what the run has learned, and what a person 
   expect(shown('d', {})).toBe('mine');
 });
 
-test('Write keeps the focus while it writes, and a conversation is not read out before it is whole', async () => {
+test('Write keeps the focus while it writes, stops that, and a conversation is not read out before it is whole', async () => {
   const answer = deferred<unknown>();
-  const sides = { voiceOf: async () => ({ chats: true, adapter: false }), chat: () => answer.promise };
+  let listener: ((piece: string) => unknown) | undefined;
+  const chat = (_: string, __: unknown, onText: (piece: string) => unknown) => {
+    listener = onText;
+    return answer.promise;
+  };
+  const sides = { voiceOf: async () => ({ chats: true, adapter: false }), chat };
   const writing = new Writing(() => sides as unknown as Holdfast['trainer']);
+  const states = () => {
+    const { textContent, ariaDisabled } = byId('write');
+    return [focus(), textContent, ariaDisabled, byId('chat').ariaBusy];
+  };
   writing.show(run('a'), new RunCurves());
   await settled();
   (byId('prompt') as HTMLInputElement).value = 'who?';
   byId('write').focus();
   byId('write').click();
   await settled();
-  expect([focus(), byId('write').ariaDisabled, byId('chat').ariaBusy]).toEqual(['write', 'true', 'true']);
+  expect(states()).toEqual(['write', 'Stop', null, 'true']);
+  expect(listener?.('m')).toBe(true);
+  byId('write').click();
+  expect(states()).toEqual(['write', 'Stop', 'true', 'true']);
+  expect(listener?.('e')).toBe(false);
   answer.resolve('me');
   await settled();
-  expect([focus(), byId('write').ariaDisabled, byId('chat').ariaBusy]).toEqual(['write', null, 'false']);
+  expect(states()).toEqual(['write', 'Send', null, 'false']);
+  expect(byId('sample-title').textContent).toBe('a conversation, stopped');
   expect(byId('chat').role).toBe('log');
 });
 

@@ -15,6 +15,8 @@ import { Unfinished } from './unfinished.ts';
 
 const FOLDER = 'runs';
 const lockName = (id: string) => `holdfast run ${id}`;
+/** Milliseconds for a run that was left a moment ago to be free in all tabs. */
+const PATIENCE = 500;
 
 /** A run that is being made: it has no record yet. */
 export interface Place {
@@ -124,7 +126,7 @@ export class Runs {
   }
 
   async #take(id: string): Promise<Release> {
-    const release = await holdLock(lockName(id));
+    const release = await holdLock(lockName(id), this.#held.has(id) ? 0 : PATIENCE);
     if (!release) {
       const where = this.#held.has(id) ? 'in this tab already' : 'in another tab; go on there, or close that tab';
       throw new HoldfastError(`run ${id} is open ${where}`);

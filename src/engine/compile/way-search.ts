@@ -177,7 +177,8 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
   *#descend(estimates: Estimates<P>): Generator<Priced<F>, void> {
     const enough = ENOUGH * Math.min(...estimates.uniform().map((mixture) => estimates.of(mixture).least));
     for (let best = this.#best; best; ) {
-      if (best.seconds <= enough && !launchesMatter(best, WORTH_LARGER_CHUNKS)) return;
+      const isCut = launchesMatter(best, WORTH_LARGER_CHUNKS) || this.#isFasterInFewerPieces(best);
+      if (best.seconds <= enough && !isCut) return;
       yield* this.#restage(best);
       yield* this.#exchange(estimates);
       yield* this.#rechunk(this.#best ?? best, estimates);

@@ -3,15 +3,23 @@
 /** Ends the hold on a lock. */
 export type Release = () => void;
 
-/** Holds a lock. Undefined where it is held already, here or in another tab. */
-export function holdLock(name: string): Promise<Release | undefined> {
+/**
+ * Holds a lock. Undefined where it is held already, here or in another tab. `patience`: milliseconds to wait for it: what was released a
+ * moment ago may look held. @default none
+ */
+export function holdLock(name: string, patience = 0): Promise<Release | undefined> {
   return new Promise((resolve, reject) => {
     const held = (lock: Lock | null): Promise<void> | undefined => {
       if (lock) return new Promise((release) => resolve(release));
       resolve(undefined);
       return undefined;
     };
-    navigator.locks.request(name, { ifAvailable: true }, held).catch(reject);
+    const waiting = patience > 0 ? AbortSignal.timeout(patience) : undefined;
+    const how = waiting ? { signal: waiting } : { ifAvailable: true };
+    navigator.locks.request(name, how, held).catch((error: unknown) => {
+      if (waiting?.aborted) resolve(undefined);
+      else reject(error);
+    });
   });
 }
 

@@ -7,12 +7,13 @@ import { type ActivationMode, SLICED } from '../../graph/activations.ts';
 import { liveBytes } from '../../graph/liveness.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { KINDS, type Kind, MOMENT_KINDS, optimizerKinds } from '../../memory/layout/kinds.ts';
+import type { RoomBelow } from '../../memory/tiers/shares.ts';
 import { assert } from '../../util/errors.ts';
 import { computeSeconds, machineOf } from '../simulate/machine.ts';
 import { isDispatch, isTransfer } from './operations.ts';
 import type { Pass, Passes } from './pass.ts';
 import { fetchedBytes, offloadedBytes } from './pass-figures.ts';
-import { linkBytesOf, type Rates } from './rates.ts';
+import { linkBytesOf, type Rates, TYPICAL_DISK } from './rates.ts';
 import { type ActivationChoice, updatesOnHost, type Workload } from './workload.ts';
 
 /** What a sparing way takes beside its operations, about: its many small ones read and add up the same chunks again. */
@@ -138,6 +139,7 @@ export class Estimates<P extends Passes> {
   readonly #budget: number;
   readonly #rates: Rates;
   readonly #durable: boolean;
+  readonly #below: RoomBelow | undefined;
   #ranked: readonly Estimated[] | undefined;
 
   constructor(workload: Workload<P>, choice: ActivationChoice<P>, map: ChunkMap, within: EstimateWithin) {
@@ -150,6 +152,7 @@ export class Estimates<P extends Passes> {
     this.#known = before.get(within.rates) ?? measure(workload, choice, map, within.rates);
     before.set(within.rates, this.#known);
     this.#durable = within.durable;
+    this.#below = within.below;
   }
 
   /** Of a pass in which all activations are kept. */
@@ -226,7 +229,8 @@ export class Estimates<P extends Passes> {
       ...{ busy: mixed('busy'), dispatches: mixed('dispatches') },
       ...{ moved: mixed('moved'), pieces: mixed('pieces') },
     };
-    const [still, least] = [secondsOf(work, 0, this.#rates), leastSecondsOf(work, 0, this.#rates)];
+    const still = secondsOf(work, 0, this.#rates) + this.#secondsOnDisk(work, 0);
+    const least = leastSecondsOf(work, 0, this.#rates);
     return { mixture, seconds: this.#secondsOf(work, live), still, least, bytes: live };
   }
 
@@ -243,7 +247,18 @@ export class Estimates<P extends Passes> {
     const down = this.#durable ? needed.atEnd : lacking;
     const traffic = up + down + MOVED_EACH_ROUND * lackingInRounds;
     const waited = this.secondsWaited(traffic, Math.min(this.#map.chunkBytes, room / AT_ONCE));
-    return secondsOf(lacking > 0 ? this.#inChunksFor(room, work) : work, traffic, this.#rates) + waited;
+    const seconds = secondsOf(lacking > 0 ? this.#inChunksFor(room, work) : work, traffic, this.#rates);
+    return seconds + waited + this.#secondsOnDisk(work, traffic);
+  }
+
+  /** What the disk takes: of all that moves as large a part goes through it as lies on it. Little of it is beside the rest. */
+  #secondsOnDisk({ moved }: PassWork, traffic: number): number {
+    const { host, disk } = this.#below?.all ?? { host: Number.POSITIVE_INFINITY, disk: 0 };
+    const all = this.#map.count * this.#map.chunkBytes + moved / 2;
+    if (disk === 0 || host >= all) return 0;
+    const { readBytesPerSecond, writeBytesPerSecond } = this.#rates.disk ?? TYPICAL_DISK;
+    const eachWay = ((1 - host / all) * (moved + traffic)) / 2;
+    return eachWay / readBytesPerSecond + eachWay / writeBytesPerSecond;
   }
 
   /** What is waited for beside the bytes themselves, where so many are moved in chunks of a size. */
@@ -269,6 +284,8 @@ export interface EstimateWithin {
   readonly rates: Rates;
   /** Whether every step's state is below anyway. */
   readonly durable: boolean;
+  /** @default host memory without end */
+  readonly below?: RoomBelow | undefined;
 }
 
 function measure<P extends Passes>(

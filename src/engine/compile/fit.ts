@@ -108,7 +108,7 @@ export function findWithin<P extends Passes>(
     return fitOne(tried, limits, sized, durable, { wanted, below: options.below });
   };
   return {
-    ...within<P>(limits, sized, durable),
+    ...within<P>(limits, sized, durable, options.below),
     wholeMap: () => wholeMapOf(workload, limits),
     persistentBytes: () => candidateOn(workload, limits, wholeMapOf(workload, limits), durable).nonModel.persistent,
     fit: fits,
@@ -118,12 +118,17 @@ export function findWithin<P extends Passes>(
   };
 }
 
-const within = <P extends Passes>(limits: AdapterLimits, sized: SizedFits<P>, durable: boolean) => {
+const within = <P extends Passes>(
+  limits: AdapterLimits,
+  sized: SizedFits<P>,
+  durable: boolean,
+  below: RoomBelow | undefined,
+) => {
   const prices = new KnownPrices();
   return {
-    ...{ budget: sized.budget, durable, rates: limits.rates },
+    ...{ budget: sized.budget, durable, rates: limits.rates, below },
     price: (found: Fit<P>, { mainOf }: ActivationChoice<P>, most?: number) =>
-      prices.of(found, (limit) => priceOf(found, mainOf(found.passes), limits, limit), most),
+      prices.of(found, (limit) => priceOf(found, mainOf(found.passes), limits, { most: limit, below }), most),
     slotSeconds: (found: Fit<P>, { mainOf }: ActivationChoice<P>, price: Price) =>
       slotSeconds(found, mainOf(found.passes), limits, price),
     withStaging: ({ workload, map, placements }: Fit<P>, staging: StagingSize) =>
@@ -273,7 +278,7 @@ export function refitMemory<P extends Passes>(
     return fitIn(sized, sameChunks(found, workload, limits), options.below, staging);
   };
   return cheapest(found.workload, {
-    ...within<P>(limits, sized, found.durable),
+    ...within<P>(limits, sized, found.durable, options.below),
     wholeMap: () => found.map,
     persistentBytes: () => found.nonModel.persistent,
     fit: fits,

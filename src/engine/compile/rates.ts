@@ -22,9 +22,20 @@ export interface Rates {
   readonly memoryBytes?: number;
   /** Bytes a second of host memory, as AdamW there reads and writes it. @default HOST_BYTES */
   readonly hostBytes?: number;
+  /** Of the disk below host memory. @default TYPICAL_DISK */
+  readonly disk?: DiskRates;
   /** Whether copies and arithmetic take turns, or each way is beside the other and beside arithmetic. @default serial */
   readonly copies?: 'serial' | 'duplex';
 }
+
+/** Bytes a second that a disk reads, and that it writes. */
+export interface DiskRates {
+  readonly readBytesPerSecond: number;
+  readonly writeBytesPerSecond: number;
+}
+
+/** Of a disk whose speed is not known: no run measures it before it trains. */
+export const TYPICAL_DISK: DiskRates = { readBytesPerSecond: 2e9, writeBytesPerSecond: 1e9 };
 
 /** What a link does, as it is measured. */
 export type LinkRates = Pick<Rates, 'upBytes' | 'downBytes' | 'copies' | 'answerSeconds'>;
@@ -74,4 +85,5 @@ export const ratesSchema: Schema<Rates> = object({
   copySeconds: optional(number(realNumber(0, 1))),
   memoryBytes: optional(rate),
   hostBytes: optional(rate),
+  disk: optional(object({ readBytesPerSecond: rate, writeBytesPerSecond: rate })),
 });

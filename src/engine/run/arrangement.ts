@@ -6,7 +6,7 @@ import type { Device } from '../../gpu/device.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../graph/activations.ts';
 import { ACCUMULATE_ORDERS, type AccumulateOrder } from '../../graph/layer-major.ts';
 import { ORDERS } from '../../memory/plan/policies.ts';
-import { roomOf } from '../../memory/tiers/shares.ts';
+import { roomOf, type TierBytes } from '../../memory/tiers/shares.ts';
 import { leastHostChunks } from '../../memory/tiers/tier-limits.ts';
 import type { BlockFile } from '../../runtime/host.ts';
 import { callable } from '../../util/arguments.ts';
@@ -116,10 +116,16 @@ export function limitsOf({ adapter }: Device, { rates }: Pick<MemoryOptions, 'ra
   return { binding, buffer, software, rates: rates ?? typicalRates(software) };
 }
 
+/** Bytes below the GPU, by the budgets there. */
+export const bytesBelowOf = ({ host, disk }: MemoryOptions): TierBytes => ({
+  host: host ?? Number.POSITIVE_INFINITY,
+  disk: disk ? (disk.limit ?? Number.POSITIVE_INFINITY) : 0,
+});
+
 /** What a fit goes by of the budgets below the GPU. `updates`: chunks that an update there holds. */
-export function optionsOf({ recovery, host, disk }: MemoryOptions, updates = 0): FitOptions {
-  const onDisk = disk ? (disk.limit ?? Number.POSITIVE_INFINITY) : 0;
-  const below = host === undefined ? undefined : roomOf({ host, disk: onDisk });
+export function optionsOf(memory: MemoryOptions, updates = 0): FitOptions {
+  const { recovery, host, disk } = memory;
+  const below = host === undefined ? undefined : roomOf(bytesBelowOf(memory));
   const mostChunk =
     disk && host !== undefined ? host / leastHostChunks(Number.POSITIVE_INFINITY, true, updates) : undefined;
   return { recovery, below, ...(mostChunk !== undefined && { mostChunk }) };

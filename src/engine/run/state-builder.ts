@@ -13,7 +13,7 @@ import type { Fit } from '../compile/fitted.ts';
 import type { FitOptions } from '../compile/least.ts';
 import type { Passes } from '../compile/pass.ts';
 import type { Ranks } from '../ranks/ranks.ts';
-import { type Arrangement, arrange, limitsOf, SHRINK } from './arrangement.ts';
+import { type Arrangement, arrange, bytesBelowOf, limitsOf, SHRINK } from './arrangement.ts';
 import { type DeviceState, makeDeviceState } from './device-state.ts';
 import type { LinkLedger } from './link-ledger.ts';
 
@@ -71,7 +71,7 @@ export class StateBuilder<P extends Passes> {
 
   /** Below, there is as much room as there was when the session began. */
   #refitOptions({ memory }: Arrangement<P>): FitOptions {
-    return { recovery: memory.recovery, below: roomForStashes(this.#below.stashes.room) };
+    return { recovery: memory.recovery, below: roomForStashes(this.#below.stashes.room, bytesBelowOf(memory)) };
   }
 
   /** Makes what is arranged, and changes nothing else. Errors: whatever went wrong; nothing is left of it then. */

@@ -5,7 +5,7 @@ import type { Instruction } from '../../graph/program.ts';
 import { elementBytesOf } from '../../memory/layout/kinds.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { bytesMovedBy, type HostOperation, type Operation } from '../compile/operations.ts';
-import { HOST_BYTES } from '../compile/rates.ts';
+import { HOST_BYTES, TYPICAL_DISK } from '../compile/rates.ts';
 import { type AdapterLimits, DEFAULT_LIMITS } from '../compile/workload.ts';
 
 export interface Machine {
@@ -122,7 +122,8 @@ const LARGEST_BINDING = 2 ** 31 - 4;
 
 /** What a fit goes by on this machine: its own rates, and bindings as GPUs of its size allow them. */
 export function machineLimits(machine: Machine): AdapterLimits {
-  const { peakFlops, reached, memoryBytesPerSecond: memoryBytes, link, gpuBytes, launchSeconds, hostMemory } = machine;
+  const { peakFlops, reached, memoryBytesPerSecond: memoryBytes, link, gpuBytes, launchSeconds } = machine;
+  const { hostMemory, disk } = machine;
   const { upBytesPerSecond: upBytes, downBytesPerSecond: downBytes, copies, answerSeconds, copySeconds } = link;
   const binding = Math.max(DEFAULT_LIMITS.binding, Math.min(LARGEST_BINDING, Math.floor(gpuBytes / 16) * 4));
   return {
@@ -133,14 +134,18 @@ export function machineLimits(machine: Machine): AdapterLimits {
       ...(hostMemory && { hostBytes: hostMemory.bytesPerSecond * hostMemory.reached }),
       ...(answerSeconds !== undefined && { answerSeconds }),
       ...(copySeconds !== undefined && { copySeconds }),
+      ...(disk && { disk }),
     },
   };
 }
 
-/** An adapter whose memory and its speed are not known, by the rates that fits go by: its times compare plans, no more. */
-export function machineOf({ rates }: Pick<AdapterLimits, 'rates'>): Machine {
+/**
+ * An adapter whose memory and its speed are not known, by the rates that fits go by: its times compare plans, no more. `diskBytes`: of
+ * the disk below it. @default none
+ */
+export function machineOf({ rates }: Pick<AdapterLimits, 'rates'>, diskBytes?: number): Machine {
   const { flops, upBytes, downBytes, launchSeconds, memoryBytes = Number.POSITIVE_INFINITY, copies = 'serial' } = rates;
-  const { hostBytes = HOST_BYTES, answerSeconds = 0, copySeconds = 0 } = rates;
+  const { hostBytes = HOST_BYTES, answerSeconds = 0, copySeconds = 0, disk = TYPICAL_DISK } = rates;
   return {
     title: 'this adapter',
     peakFlops: flops,
@@ -152,6 +157,7 @@ export function machineOf({ rates }: Pick<AdapterLimits, 'rates'>): Machine {
     hostMemory: { bytesPerSecond: hostBytes, reached: 1 },
     sharedMemory: false,
     link: { upBytesPerSecond: upBytes, downBytesPerSecond: downBytes, copies, answerSeconds, copySeconds },
+    ...(diskBytes !== undefined && { disk: { ...disk, bytes: diskBytes } }),
   };
 }
 

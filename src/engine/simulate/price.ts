@@ -1,18 +1,34 @@
 // The price of a fit: seconds that a step of it takes by its plan, on the simulated clock of a machine that has the rates that
-// fits go by. Only ways of the same workload are held against each other with it; no step is predicted by it.
+// fits go by, and of host memory and a disk below it as large as there are. Only ways of the same workload are held against each
+// other with it; no step is predicted by it.
 
+import type { RoomBelow } from '../../memory/tiers/shares.ts';
+import { unlessRefused } from '../../util/errors.ts';
 import { leastSecondsOf, secondsOf, workOf } from '../compile/estimates.ts';
 import type { Price } from '../compile/find-way.ts';
 import type { Fit } from '../compile/fitted.ts';
 import type { Pass } from '../compile/pass.ts';
 import { type PassSchedule, schedule } from '../compile/schedule.ts';
 import type { AdapterLimits } from '../compile/workload.ts';
-import { type Machine, machineOf } from './machine.ts';
+import { machineOf } from './machine.ts';
+import { sharesBelow } from './shares-below.ts';
 import { finished, STEPS } from './simulate.ts';
 import { Simulation } from './simulation.ts';
 
-/** `most`: what takes as many seconds is infinite. @default no limit */
-export function priceOf(fit: Fit, pass: Pass, limits: AdapterLimits, most = Number.POSITIVE_INFINITY): Price {
+/** What a price is asked for with. */
+interface PriceWithin {
+  /** What takes as many seconds is infinite. @default no limit */
+  readonly most?: number | undefined;
+  /** @default host memory without end */
+  readonly below?: RoomBelow | undefined;
+}
+
+export function priceOf(
+  fit: Fit,
+  pass: Pass,
+  limits: AdapterLimits,
+  { most = Number.POSITIVE_INFINITY, below }: PriceWithin = {},
+): Price {
   const { rates } = limits;
   const work = workOf(pass, rates);
   const launchSeconds = work.dispatches * rates.launchSeconds;
@@ -24,7 +40,7 @@ export function priceOf(fit: Fit, pass: Pass, limits: AdapterLimits, most = Numb
   // What other ranks do has no clock here.
   const isAlone = pass.operations.every(({ op }) => op !== 'collective');
   const seconds = isAlone
-    ? simulatedSeconds(fit, pass, plan, machineOf(limits), most)
+    ? simulatedSeconds(fit, pass, plan, limits, { most, below })
     : secondsOf(work, traffic, rates);
   if (seconds >= most) return tooMuch({ launchSeconds });
   return { seconds, launchSeconds, waited: seconds - least, traffic, isFollowed: isAlone };
@@ -41,11 +57,21 @@ export function slotSeconds(fit: Fit, pass: Pass, { rates }: AdapterLimits, { se
 const BEFORE = 1.05;
 
 /** Infinite where it is not less than `most`, of which the first of the steps that are followed may be enough. */
-function simulatedSeconds(fit: Fit, pass: Pass, schedule: PassSchedule, machine: Machine, most: number): number {
+function simulatedSeconds(
+  fit: Fit,
+  pass: Pass,
+  schedule: PassSchedule,
+  limits: AdapterLimits,
+  { most, below }: PriceWithin & { readonly most: number },
+): number {
+  const { host = Number.POSITIVE_INFINITY, disk = 0 } = below?.all ?? {};
+  const machine = machineOf(limits, disk > 0 ? disk : undefined);
+  // What has no room there is refused elsewhere.
+  const hostBytes = unlessRefused(() => sharesBelow(fit, machine, host)) ? host : Number.POSITIVE_INFINITY;
   const { steps, start } = schedule.plan;
   const { upBytesPerSecond, answerSeconds = 0, copySeconds = 0 } = machine.link;
   const arriving = start.length * (fit.map.chunkBytes / upBytesPerSecond + copySeconds + answerSeconds);
-  const one = new Simulation({ fit, pass, schedule, hostBytes: Number.POSITIVE_INFINITY }, machine);
+  const one = new Simulation({ fit, pass, schedule, hostBytes }, machine);
   for (let i = 0; i < STEPS * steps; i++) {
     const until = one.end + BEFORE * most + (i < steps ? arriving : 0);
     finished(one.runStep(until));

@@ -53,6 +53,8 @@ export interface StashHomes {
 /** Room below for a fit to go by. */
 export interface RoomBelow {
   holds(need: NeedBelow): boolean;
+  /** All that there is: what does not go into host memory takes the disk's time. */
+  readonly all: TierBytes;
   /** What there is, to the byte, and in words. */
   readonly key: string;
   readonly described: string;
@@ -147,9 +149,10 @@ export function sharesOf(need: NeedBelow, { host, disk }: TierBytes): Shares | u
   return undefined;
 }
 
-/** Where chunks have their share already. */
-export const roomForStashes = (room: TierBytes): RoomBelow => ({
+/** Where chunks have their share of `all` already. */
+export const roomForStashes = (room: TierBytes, all: TierBytes): RoomBelow => ({
   holds: ({ stashes }) => stashHomes(stashes, room) !== undefined,
+  all,
   key: `${room.host} ${room.disk} beside chunks`,
   described: `${described(room)} beside chunks`,
 });
@@ -159,6 +162,7 @@ export const roomOf = ({ host, disk }: TierBytes): RoomBelow => ({
   // What is too little for chunks alone is no reason to treat activations otherwise.
   holds: (need) =>
     (disk > 0 && host < leastHostBytes({ ...need, stashes: [] }, true)) || sharesOf(need, { host, disk }) !== undefined,
+  all: { host, disk },
   key: `${host} ${disk}`,
   described: described({ host, disk }),
 });

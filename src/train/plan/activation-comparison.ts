@@ -17,8 +17,9 @@ import { simulate } from '../../engine/simulate/simulate.ts';
 import { liveBytes } from '../../graph/liveness.ts';
 import { ACTIVATION_POLICIES, type ActivationPolicy } from '../../graph/policies/index.ts';
 import type { Program } from '../../graph/program.ts';
+import { type RoomBelow, roomOf } from '../../memory/tiers/shares.ts';
 import type { Model } from '../../nn/model.ts';
-import { HoldfastError } from '../../util/errors.ts';
+import { unlessRefused } from '../../util/errors.ts';
 import { type StepPrograms, traceStep } from '../step/step-programs.ts';
 import { type TrainingPasses, trainingWorkload } from '../step/training-workload.ts';
 import { jointBound } from './joint-bound.ts';
@@ -111,8 +112,9 @@ export function compareActivations(
   const whole = fitMemory(keeping, limits, undefined);
   const budgets = budget === undefined ? SHARES.map((share) => Math.floor(share * whole.peak)) : [budget];
   const all = liveBytes(traced.first);
+  const below = roomOf({ host: hostBytes, disk: machine.disk?.bytes ?? 0 });
   const stepsOf = (ways: readonly Way[]) =>
-    budgets.map((bytes) => best(ways, bytes, { limits, machine, hostBytes, recovery }));
+    budgets.map((bytes) => best(ways, bytes, { limits, machine, below, recovery }));
 
   const figuresOf = ({ name, paper, approximated, fillsRoom, apply }: ActivationPolicy): PolicyFigures => {
     const rooms = fillsRoom ? ROOMS : [1];
@@ -149,7 +151,7 @@ export function compareActivations(
 interface Within {
   readonly limits: AdapterLimits;
   readonly machine: Machine;
-  readonly hostBytes: number;
+  readonly below: RoomBelow;
   readonly recovery: Recovery;
 }
 
@@ -159,34 +161,23 @@ function best(ways: readonly Way[], budget: number, within: Within): PolicyStep 
   for (const { workload, smallest, computeSeconds } of ways) {
     // No step is faster than its arithmetic.
     if (smallest > budget || (found && computeSeconds >= found.seconds)) continue;
-    const fit = fitMemory(workload, within.limits, budget, { recovery: within.recovery });
-    const step = stepOf(fit, within);
+    const step = unlessRefused(() => stepOf(fitMemory(workload, within.limits, budget, within), within));
     if (step && (!found || step.seconds < found.seconds)) found = step;
   }
   return found;
 }
 
-/** Undefined: there is no room below the GPU. */
-function stepOf(fit: Fit<TrainingPasses>, { machine, hostBytes }: Within): PolicyStep | undefined {
+/** Errors: HoldfastError where there is no room below the GPU. */
+function stepOf(fit: Fit<TrainingPasses>, { machine, below }: Within): PolicyStep {
   const { step } = fit.passes;
-  try {
-    const { seconds, bytes } = simulate(
-      fit,
-      step,
-      schedule(step.trace, fit.slots, 'planned', step.extra),
-      machine,
-      hostBytes,
-    );
-    const again = recomputedFlops(step);
-    return {
-      seconds,
-      moved: bytes.up + bytes.down,
-      activationsMoved: 2 * offloadedBytes(step),
-      recomputed: again.flops,
-      recomputedShare: again.flops / (flopsOf(step) - again.flops),
-    };
-  } catch (error) {
-    if (error instanceof HoldfastError) return undefined;
-    throw error;
-  }
+  const plan = schedule(step.trace, fit.slots, 'planned', step.extra);
+  const { seconds, bytes } = simulate(fit, step, plan, machine, below.all.host);
+  const again = recomputedFlops(step);
+  return {
+    seconds,
+    moved: bytes.up + bytes.down,
+    activationsMoved: 2 * offloadedBytes(step),
+    recomputed: again.flops,
+    recomputedShare: again.flops / (flopsOf(step) - again.flops),
+  };
 }

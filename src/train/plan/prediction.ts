@@ -8,7 +8,7 @@
 // A long pipeline is worked out on fewer stages: each more of them, and each more micro-batch, takes as long as the last one
 // that is followed. Memory is that of the real stages.
 
-import { needBelow } from '../../engine/compile/candidate.ts';
+import { isAllOnGPU, needBelow } from '../../engine/compile/candidate.ts';
 import { fitMemory } from '../../engine/compile/fit.ts';
 import { type FitOptions, leastMemory } from '../../engine/compile/least.ts';
 import { schedule } from '../../engine/compile/schedule.ts';
@@ -20,7 +20,7 @@ import { simulateStages } from '../../engine/simulate/stages.ts';
 import type { SimulatedStep } from '../../engine/simulate/step.ts';
 import type { ActivationMode } from '../../graph/activations.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
-import { leastHostBytes, type RoomBelow, roomOf } from '../../memory/tiers/shares.ts';
+import { bytesBelow, leastHostBytes, type NeedBelow, type RoomBelow, roomOf } from '../../memory/tiers/shares.ts';
 import { checkStages } from '../../nn/pipeline-parallel.ts';
 import { at } from '../../util/at.ts';
 import { formatBytes } from '../../util/bytes.ts';
@@ -328,14 +328,18 @@ export class Predictor {
     const first = fitted(bytes);
     // Of more ranks than are followed, each has less.
     const has = large.ranks ? (first.held - lessOwned(first, this.#parts.ranksOf(first, large))) / first.map.count : 1;
+    const hasOf = (need: NeedBelow) => ({ ...need, held: Math.ceil(has * need.chunks) });
     const roomHere: RoomBelow = {
-      holds: (need) => room.holds({ ...need, held: Math.ceil(has * need.chunks) }),
+      holds: (need) => room.holds(hasOf(need)),
+      all: room.all,
       key: `${room.key} ${has}`,
       described: room.described,
     };
     let fit = first;
-    if (!roomHere.holds(needBelow(first))) {
-      // Activations may be made again where there is no room for them below.
+    const need = needBelow(first);
+    const isOnDisk = disk && !large.ranks && !isAllOnGPU(first) && bytesBelow(hasOf(need)) > room.all.host;
+    if (isOnDisk || !roomHere.holds(need)) {
+      // Activations may be made again where there is no room for them below, or none but on disk.
       const options = { recovery, below: roomHere };
       const { bytes: least } = leastMemory(workload, limits, options);
       fit = fitted(Math.max(bytes, Math.min(least, budget)), options);

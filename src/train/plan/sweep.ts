@@ -45,11 +45,11 @@ export function sweepBudgets(
   const { gpu, host = Number.POSITIVE_INFINITY, disk, policy = 'planned' } = memory;
   if (typeof gpu !== 'number' || passes.step.operations.length > MOST_MOMENTS) return undefined;
   const options = optionsOf(memory, heldByUpdate(workload));
-  const machine = machineOf(limits);
   const onDisk = disk && (disk.limit ?? Number.POSITIVE_INFINITY);
+  const machine = machineOf(limits, onDisk);
   const secondsOf = (found: Fit<TrainingPasses>): number => {
     const { step } = found.passes;
-    return simulate(found, step, schedule(step.trace, found.slots, policy, step.extra), machine).seconds;
+    return simulate(found, step, schedule(step.trace, found.slots, policy, step.extra), machine, host).seconds;
   };
   const found = new Map<number, number>();
   const consider = (budget: number, fitted: () => Fit<TrainingPasses>) => {

@@ -174,9 +174,6 @@ export interface PlannedLinks {
   readonly disk?: { readonly read: number; readonly written: number; readonly bound?: number };
 }
 
-/** Of the disk, whose speed no run measures before it trains, bytes a second: by these it is read ahead. */
-const TYPICAL_DISK = { readBytesPerSecond: 2e9, writeBytesPerSecond: 1e9 };
-
 /** A fit of a run, and its plan. Errors: HoldfastError for a budget, or room below it, that is too small, with what would do. */
 export function planWithin(highs: Highs, run: RunToPlan, planned: PlannedWorkload, fit: Fit<TrainingPasses>): RunPlan {
   const { policy = 'planned' } = run.memory;
@@ -252,7 +249,7 @@ function figuresWithin(
   const { hostSlots, beside, homes } = divideBelow(fit, disk, host, need);
   const kinds = Uint8Array.from(kindsIn(fit), (kind) => DATA_KINDS.indexOf(kind));
   const peaks = { host: new Peaks(), disk: new Peaks() };
-  const machine = { ...machineOf(limits), ...(disk !== undefined && { disk: { ...TYPICAL_DISK, bytes: disk } }) };
+  const machine = machineOf(limits, disk);
   const { bytes } = simulate(fit, step, plan, machine, host, undefined, 1, (below) => {
     below.eachChunk((chunk, here, onDisk) => {
       if (here) peaks.host.add(at(kinds, chunk));

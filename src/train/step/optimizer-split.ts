@@ -96,8 +96,9 @@ class Places {
     if (this.#searched.has(split)) return this.#searched.get(split);
     const { limits } = this.#search;
     const workload = this.workloadAt(split);
-    const fit = unlessRefused(() => fitMemory(workload, limits, this.#gpu, this.#optionsOf(workload)));
-    const found = fit && { split, workload, fit, seconds: priceOf(fit, fit.passes.step, limits).seconds };
+    const options = this.#optionsOf(workload);
+    const fit = unlessRefused(() => fitMemory(workload, limits, this.#gpu, options));
+    const found = fit && { split, workload, fit, seconds: priceOf(fit, fit.passes.step, limits, options).seconds };
     this.#searched.set(split, found);
     return found;
   }

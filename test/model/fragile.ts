@@ -51,7 +51,7 @@ export async function fragileDevice(real: Device): Promise<Fragile> {
     const { features, adapterInfo: info = {} } = real.gpu;
     const adapter = { features, info, requestDevice: async () => made.gpu } as unknown as GPUAdapter;
     fragile.device = await Device.open(adapter, real.adapter, { reopen: open, isDefault: false, host: {} });
-    Object.assign(fragile.device, { pipelines: real.pipelines });
+    Object.assign(fragile.device, { pipelines: real.pipelines, traits: real.traits });
     lose = () => {
       fragile.losses++;
       made.lose();

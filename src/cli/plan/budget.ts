@@ -1,6 +1,7 @@
 // `holdfast plan` within one budget: what it needs, what a step moves, and how near that is to the least of any schedule.
 
 import type { Highs } from 'highs';
+import { lackBelow } from '../../engine/compile/least.ts';
 import { stepPass } from '../../engine/compile/pass.ts';
 import { dispatchesOf, flopsOf, offloadedBytes } from '../../engine/compile/pass-figures.ts';
 import { type PolicyName, schedule, slotsAt } from '../../engine/compile/schedule.ts';
@@ -169,7 +170,7 @@ export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBa
   const parameters = parameterCount(model);
   const budget =
     flags.gpuMemory ?? Math.max(smallest, resident.peak - (resident.residents * resident.map.chunkBytes) / 2);
-  if (budget < smallest) throw tooLittle(run, planned, budget);
+  if (budget < smallest) throw lackBelow(planned.workload, limits, options, budget) ?? tooLittle(run, planned, budget);
 
   const found = planned.fitWithin(budget);
   const { map, passes, nonModel, slots, staging, peak } = found;

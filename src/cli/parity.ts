@@ -14,6 +14,7 @@ import { replay } from '../parity/replay-case.ts';
 import { loadRun, type RecordedRun, type RunSources, type RunVerdict, replayRun } from '../parity/replay-run.ts';
 import { ALLOWED_MULTIPLE, type Verdict } from '../parity/verdict.ts';
 import { FolderHeld, type Host, join } from '../runtime/host.ts';
+import { counted } from '../util/counted.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
 import { addMemoryOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
 import {
@@ -234,7 +235,7 @@ function toJSON({ name, metrics, worst, pass, ...rest }: Verdict | RunVerdict): 
 
 /** The worst metric is marked with an arrow. */
 function table({ name, metrics, worst, pass, unchecked, ...rest }: Verdict | RunVerdict): string {
-  const run = 'steps' in rest ? `, ${rest.steps} steps${rest.sameBits ? ', the same bits' : ''}` : '';
+  const run = 'steps' in rest ? `, ${counted(rest.steps, 'step')}${rest.sameBits ? ', the same bits' : ''}` : '';
   const lines = [
     `\n${name}: ${pass ? 'pass' : 'FAIL'}, worst ${times(worst)} tolerances${run}`,
     row(' ', 'metric', 'value', 'tolerance', 'multiple'),

@@ -3,6 +3,7 @@
 
 import type { ImageSize } from '../formats/families/family.ts';
 import { type ImagePreparation, pixelValue } from '../formats/preprocessor.ts';
+import { counted } from '../util/counted.ts';
 import type { Batch } from './batches.ts';
 import type { Dataset } from './dataset.ts';
 import { type ExampleOptions, type Examples, exampleDataset } from './examples.ts';
@@ -52,7 +53,7 @@ export async function imageDataset(images: Images, options: ImageOptions): Promi
   const sets = {
     ...{ identity, word: 'image', train: examples(train), test: test && examples(test) },
     note: (trained: number, validated: number, unseen: number) =>
-      `${number(trained)} images of ${channels} x ${height} x ${width} in ${classes} classes to train on, ` +
+      `${counted(trained, 'image', number(trained))} of ${channels} x ${height} x ${width} in ${counted(classes, 'class')} to train on, ` +
       `${number(validated)} of ${number(unseen)} others to validate on (${names.length === 1 ? names[0] : `${names.length} files`})`,
   };
   return exampleDataset(sets, options);

@@ -3,7 +3,8 @@
 
 import { Command } from 'commander';
 import { type ChoiceRecord, loadChoices, saveChoices } from '../engine/compile/choices.ts';
-import { RUN_STATE, TRAINER_STATE } from '../formats/checkpoint/folder.ts';
+import { RUN_STATE, TRAINER_STATE, WEIGHTS } from '../formats/checkpoint/folder.ts';
+import { INDEX_NAMES } from '../formats/checkpoint/shard-names.ts';
 import { checkpointsOf } from '../formats/checkpoint.ts';
 import { openDevice } from '../gpu/device.ts';
 import type { ActivationDtype } from '../graph/narrow-activations.ts';
@@ -172,7 +173,7 @@ async function* subjectsAt(
   claim: (run: string) => Promise<void>,
 ): AsyncGenerator<Subject, void> {
   const stat = (at: string) => host.files.stat(at);
-  const read = async (at: string): Promise<Subject | undefined> => {
+  const read = async (at: string): Promise<Subject | 'model' | undefined> => {
     if (await stat(join(at, 'ref.json'))) return { reference: await loadCase(host, at) };
     for (const state of [RUN_STATE, TRAINER_STATE])
       if (await stat(join(at, state))) return { run: await loadRun(host, at, sources) };
@@ -180,6 +181,7 @@ async function* subjectsAt(
       await claim(at);
       return { run: await loadRun(host, at, sources) };
     }
+    for (const weights of [WEIGHTS, INDEX_NAMES[WEIGHTS]]) if (await stat(join(at, weights))) return 'model';
     // A configuration with neither is a damaged case, to be refused, not one to pass over.
     return (await stat(join(at, 'config.json'))) && { reference: await loadCase(host, at) };
   };
@@ -191,11 +193,19 @@ async function* subjectsAt(
     );
   }
   const itself = await read(path);
+  if (itself === 'model')
+    throw new HoldfastError(
+      `${path} is a model, and no case or run: nothing is recorded of it to compare with; name the folder of a case or run`,
+    );
   if (itself) return yield itself;
   let isEmpty = true;
   for (const name of await host.files.list(path)) {
     const found = (await stat(join(path, name)))?.kind === 'folder' ? await read(join(path, name)) : undefined;
     if (!found) continue;
+    if (found === 'model') {
+      host.terminal.warn(`${join(path, name)}: a model, and no case or run; passed over\n`);
+      continue;
+    }
     isEmpty = false;
     yield found;
   }

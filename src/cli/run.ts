@@ -12,7 +12,7 @@ import { finetuneCommand } from './finetune.ts';
 import { generateCommand } from './generate.ts';
 import { parityCommand } from './parity.ts';
 import { planCommand } from './plan.ts';
-import { sayBadFlags } from './rank-errors.ts';
+import { sayBadFlags, showOnce } from './rank-errors.ts';
 import { BAD_INPUT, refusesRanks, silently } from './rank-flags.ts';
 import { tokenizerCommand } from './tokenizer.ts';
 import { trainCommand } from './train.ts';
@@ -33,9 +33,9 @@ const COMMANDS = [
 /** Those that several ranks run together. */
 const ON_RANKS: readonly unknown[] = [trainCommand, finetuneCommand];
 
-/** `name`: of the command that an error is of, whose help has its flags. `warn`: takes what is wrong with the flags. */
-const outputOf = ({ terminal }: Host, warn: (text: string) => void, name: string, command: Command) => ({
-  writeOut: terminal.write,
+/** `name`: of the command that an error is of, whose help has its flags. `show` takes that help, `warn` what is wrong with the flags. */
+const outputOf = (show: (text: string) => void, warn: (text: string) => void, name: string, command: Command) => ({
+  writeOut: show,
   writeErr: warn,
   // Commander's "error: ...", with its suggestion, made one line like every other error.
   outputError: (text: string) => {
@@ -63,11 +63,14 @@ function explained(problem: string, name: string, command: Command): string {
 /** Runs the command that the host's arguments name. Returns the exit status. */
 export async function run(host: Host): Promise<number> {
   let status = 0;
-  let wrong = '';
+  let [help, wrong] = ['', ''];
+  const show = (text: string) => {
+    help += text;
+  };
   const warn = (text: string) => {
     wrong += text;
   };
-  const output = (name: string, command: Command) => outputOf(host, warn, name, command);
+  const output = (name: string, command: Command) => outputOf(show, warn, name, command);
   const program = new Command('holdfast')
     .description('Train transformers with WebGPU, headless')
     .helpCommand('help [command]', 'the same as --help, of the command')
@@ -94,6 +97,7 @@ export async function run(host: Host): Promise<number> {
     return status;
   } catch (error) {
     if (error instanceof CommanderError) {
+      if (help !== '') await showOnce(host, help);
       if (wrong !== '') await sayBadFlags(host, wrong);
       return error.exitCode === 0 ? 0 : BAD_INPUT;
     }

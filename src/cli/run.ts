@@ -3,7 +3,7 @@
 
 import { Command, CommanderError } from 'commander';
 import type { Host } from '../runtime/host.ts';
-import { HoldfastError, messageOf, oneLine } from '../util/errors.ts';
+import { HoldfastError, messageOf, oneLine, Stopped } from '../util/errors.ts';
 import { benchCommand } from './bench.ts';
 import { devicesCommand } from './devices.ts';
 import { evalCommand } from './eval.ts';
@@ -102,7 +102,9 @@ export async function run(host: Host): Promise<number> {
       return error.exitCode === 0 ? 0 : BAD_INPUT;
     }
     if (error instanceof HoldfastError) {
-      host.terminal.warn(`holdfast: ${oneLine(messageOf(error))}\n`);
+      // Why it was stopped was said.
+      if (!(error instanceof Stopped && host.terminal.isLost))
+        host.terminal.warn(`holdfast: ${oneLine(messageOf(error))}\n`);
       return BAD_INPUT;
     }
     throw error;

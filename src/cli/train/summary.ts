@@ -34,11 +34,14 @@ export function describeRun(summary: RunSummary, out: string, settings: RunSetti
   const diverged = hasDiverged(summary);
   // A run stopped before its first validation has none.
   const validated = Number.isFinite(summary.validationLoss) ? `, validation ${summary.validationLoss.toFixed(4)}` : '';
+  // A run that was at its end takes no step.
+  const { tokensPerSecond } = summary;
+  const speed = tokensPerSecond > 0 ? `${Math.round(tokensPerSecond).toLocaleString('en')} tokens/s, ` : '';
   return [
     `${endOf(summary)} after ${counted(summary.steps, 'step')} on ${summary.adapter}${summary.stopped ? ', early: validations do not get better' : ''}`,
     ...(summary.steps === 0 ? [] : [lossLine(summary, config, validated)]),
     ...(summary.accuracy === undefined ? [] : [accuracyText(summary.accuracy, settings)]),
-    `${Math.round(summary.tokensPerSecond).toLocaleString('en')} tokens/s, ${summary.parameters.toLocaleString('en')} parameters, ${formatBytes(summary.peakGpuBytes)} of GPU memory, ${formatBytes(activations.arenas)} of it for activations (${aliveWords(activations)})`,
+    `${speed}${summary.parameters.toLocaleString('en')} parameters, ${formatBytes(summary.peakGpuBytes)} of GPU memory, ${formatBytes(activations.arenas)} of it for activations (${aliveWords(activations)})`,
     ...(summary.memory ? memoryLines(summary.memory) : []),
     ...(summary.ranks ? rankLines(summary.ranks) : []),
     ...(summary.skippedSteps > 0

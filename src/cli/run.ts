@@ -92,8 +92,11 @@ export async function run(host: Host): Promise<number> {
       inner.copyInheritedSettings(command).configureOutput(output(`holdfast ${command.name()} ${inner.name()}`, inner));
     program.addCommand(command);
   }
+  const [first, asked = ''] = host.args;
+  // Else the help of all that there is would be the answer.
+  const isStrange = first === 'help' && asked !== '' && !program.commands.some((command) => command.name() === asked);
   try {
-    await program.parseAsync([...host.args], { from: 'user' });
+    await program.parseAsync(isStrange ? [asked] : [...host.args], { from: 'user' });
     return status;
   } catch (error) {
     if (error instanceof CommanderError) {

@@ -69,6 +69,8 @@ export function exportCommand(host: Host): Command {
     .option('--json', 'one JSON object')
     .action(async (dir: string, flags: Flags) => {
       if (flags.modelfile && !flags.gguf) throw new HoldfastError('--modelfile names a GGUF file; give --gguf, too');
+      if (!flags.gguf && /\.gguf$/i.test(flags.out))
+        throw new HoldfastError(`--out ${flags.out}: is a folder without --gguf; give that, too, or name a folder`);
       const given = await localModel(host, dir);
       const from = flags.best ? await bestOf(host, dir, given) : given;
       const base = await localBase(host, { name: dir, path: from, base: flags.base });

@@ -23,6 +23,7 @@ import type { Host } from '../runtime/host.ts';
 import { type ClassSources, examplesToTest } from '../train/run/class-data.ts';
 import { defaultSettings, RANGES } from '../train/run/run-settings.ts';
 import { Evaluator } from '../train/step/evaluator.ts';
+import { counted } from '../util/counted.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
 import { findTemplateFor } from './chat-template.ts';
 import { addBudgetOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
@@ -145,7 +146,7 @@ export function evalCommand(host: Host): Command {
     }
     host.terminal.write(
       [
-        `${number(targets)} tokens of ${number(data.identity.bytes)} bytes, in ${number(data.rows)} windows of ${number(data.seq)}`,
+        `${counted(targets, 'token', number(targets))} of ${counted(data.identity.bytes, 'byte', number(data.identity.bytes))}, in ${counted(data.rows, 'window', number(data.rows))} of ${number(data.seq)}`,
         `loss ${loss.toFixed(4)} nats per token, perplexity ${Math.exp(loss).toPrecision(6)}`,
         ...(bitsPerByte === undefined ? [] : [`${bitsPerByte.toFixed(4)} bits per byte`]),
         '',

@@ -11,6 +11,7 @@ import type { Host } from '../runtime/host.ts';
 import { bestCheckpoint } from '../train/run/best-checkpoint.ts';
 import { byteTemplateIn, mergedModel, withModel } from '../train/run/open-model.ts';
 import { formatBytes, parseBytes } from '../util/bytes.ts';
+import { counted } from '../util/counted.ts';
 import { HoldfastError, oneLine } from '../util/errors.ts';
 import { localBase, localModel, MODEL_SOURCES } from './model-source.ts';
 import { BEST, bestOf } from './opened-model.ts';
@@ -68,6 +69,8 @@ export function exportCommand(host: Host): Command {
     .option('--json', 'one JSON object')
     .action(async (dir: string, flags: Flags) => {
       if (flags.modelfile && !flags.gguf) throw new HoldfastError('--modelfile names a GGUF file; give --gguf, too');
+      if (!flags.gguf && /\.gguf$/i.test(flags.out))
+        throw new HoldfastError(`--out ${flags.out}: is a folder without --gguf; give that, too, or name a folder`);
       const given = await localModel(host, dir);
       const from = flags.best ? await bestOf(host, dir, given) : given;
       const base = await localBase(host, { name: dir, path: from, base: flags.base });
@@ -90,7 +93,7 @@ export function exportCommand(host: Host): Command {
       const checkpoint = path !== dir && isCheckpoint(path) ? path : undefined;
       const said = flags.json
         ? JSON.stringify({ out: flags.out, tensors, bytes, ...facts, checkpoint })
-        : `${flags.out}: ${tensors} tensors${checkpoint === undefined ? '' : ` of ${checkpoint}`}, ${line}`;
+        : `${flags.out}: ${counted(tensors, 'tensor')}${checkpoint === undefined ? '' : ` of ${checkpoint}`}, ${line}`;
       host.terminal.write(`${said}\n`);
       // It is a hint alone: the run may go on meanwhile, or its state be damaged.
       const best = flags.best ? undefined : await bestCheckpoint(host.files, from).catch(() => undefined);

@@ -16,7 +16,7 @@ import {
 import { keepOfHub, keptOfHub } from '../formats/remote/hub-cache.ts';
 import { fetchFile, fetchModel, Interrupted, type RemoteFolder } from '../formats/remote/remote.ts';
 import { isUrl, urlFolder } from '../formats/remote/url.ts';
-import type { Host } from '../runtime/host.ts';
+import { folderOf, type Host } from '../runtime/host.ts';
 import type { RunSettings } from '../train/run/run-settings.ts';
 import { formatBytes } from '../util/bytes.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -125,6 +125,26 @@ export async function localBase(
   if (own === undefined || (await host.files.stat(own))) return undefined;
   const address = hubAddressOf(revision === undefined ? own : `${own}@${revision}`);
   return address && localModel(host, hubPlace(address));
+}
+
+/**
+ * The base that the adapter at `path` names, where that is plainly another model than the one called `model`: another of the hub, or
+ * another folder here. Undefined where it is the same, and where the two cannot be compared.
+ */
+export async function otherBase(host: Host, path: string, model: string): Promise<string | undefined> {
+  const { base } = (await besideAdapter(host.files, path)) ?? {};
+  if (base === undefined) return undefined;
+  const [named, used] = [await host.files.stat(base), await host.files.stat(model)];
+  if (named && used) {
+    const idOf = async (at: string) => (await host.files.stat(at))?.id ?? at;
+    const isIn = async (one: string, other: string) => (await idOf(folderOf(one))) === (await idOf(other));
+    // A run and its checkpoint are one model.
+    const isNamed =
+      (await idOf(base)) === (await idOf(model)) || (await isIn(base, model)) || (await isIn(model, base));
+    return isNamed || named.kind !== 'folder' || used.kind !== 'folder' ? undefined : base;
+  }
+  const [there, here] = [named ? undefined : hubAddressOf(base), addressIn(host, model)];
+  return there && here && there.repo.toLowerCase() !== here.repo.toLowerCase() ? base : undefined;
 }
 
 /** As a file here is called. Errors: HoldfastError for what is no name of one. */

@@ -7,8 +7,8 @@ import { DEFAULT_ADAPTER, NO_ADAPTER } from '../nn/lora.ts';
 import type { Host } from '../runtime/host.ts';
 import { bestCheckpoint } from '../train/run/best-checkpoint.ts';
 import { type OpenedModel, withModel } from '../train/run/open-model.ts';
-import { HoldfastError } from '../util/errors.ts';
-import { localBase, localModel } from './model-source.ts';
+import { HoldfastError, shortened } from '../util/errors.ts';
+import { localBase, localModel, otherBase } from './model-source.ts';
 
 export interface OpenFlags {
   best?: boolean;
@@ -73,6 +73,12 @@ export async function withNamedModel<T>(
     throw new HoldfastError(`--lora: two adapters are called ${twice}; give each a name of its own, --lora NAME=DIR`);
   const adapters: Record<string, string> = {};
   for (const { name, path } of wanted) if (path !== undefined) adapters[name] = await localModel(host, path);
+  const used = flags.base ?? name;
+  for (const path of [...(flags.base === undefined ? [] : [from]), ...Object.values(adapters)]) {
+    const other = await otherBase(host, path, used);
+    if (other !== undefined)
+      host.terminal.warn(`${path}: an adapter of ${shortened(other)} by what it says; it is used with ${used}\n`);
+  }
   return withModel(host.files, from, { base, adapters }, (opened) => {
     if (named.includes(NO_ADAPTER) && opened.borrowsHead)
       throw new HoldfastError(`--lora none: ${name} has its head from the adapter, and tells nothing without`);

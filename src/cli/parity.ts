@@ -3,7 +3,8 @@
 
 import { Command } from 'commander';
 import { type ChoiceRecord, loadChoices, saveChoices } from '../engine/compile/choices.ts';
-import { RUN_STATE, TRAINER_STATE } from '../formats/checkpoint/folder.ts';
+import { RUN_STATE, TRAINER_STATE, WEIGHTS } from '../formats/checkpoint/folder.ts';
+import { INDEX_NAMES } from '../formats/checkpoint/shard-names.ts';
 import { checkpointsOf } from '../formats/checkpoint.ts';
 import { openDevice } from '../gpu/device.ts';
 import type { ActivationDtype } from '../graph/narrow-activations.ts';
@@ -14,6 +15,7 @@ import { replay } from '../parity/replay-case.ts';
 import { loadRun, type RecordedRun, type RunSources, type RunVerdict, replayRun } from '../parity/replay-run.ts';
 import { ALLOWED_MULTIPLE, type Verdict } from '../parity/verdict.ts';
 import { FolderHeld, type Host, join } from '../runtime/host.ts';
+import { counted } from '../util/counted.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
 import { addMemoryOptions, type MemoryFlags, memoryFromFlags } from './memory-flags.ts';
 import {
@@ -171,7 +173,7 @@ async function* subjectsAt(
   claim: (run: string) => Promise<void>,
 ): AsyncGenerator<Subject, void> {
   const stat = (at: string) => host.files.stat(at);
-  const read = async (at: string): Promise<Subject | undefined> => {
+  const read = async (at: string): Promise<Subject | 'model' | undefined> => {
     if (await stat(join(at, 'ref.json'))) return { reference: await loadCase(host, at) };
     for (const state of [RUN_STATE, TRAINER_STATE])
       if (await stat(join(at, state))) return { run: await loadRun(host, at, sources) };
@@ -179,6 +181,7 @@ async function* subjectsAt(
       await claim(at);
       return { run: await loadRun(host, at, sources) };
     }
+    for (const weights of [WEIGHTS, INDEX_NAMES[WEIGHTS]]) if (await stat(join(at, weights))) return 'model';
     // A configuration with neither is a damaged case, to be refused, not one to pass over.
     return (await stat(join(at, 'config.json'))) && { reference: await loadCase(host, at) };
   };
@@ -190,11 +193,19 @@ async function* subjectsAt(
     );
   }
   const itself = await read(path);
+  if (itself === 'model')
+    throw new HoldfastError(
+      `${path} is a model, and no case or run: nothing is recorded of it to compare with; name the folder of a case or run`,
+    );
   if (itself) return yield itself;
   let isEmpty = true;
   for (const name of await host.files.list(path)) {
     const found = (await stat(join(path, name)))?.kind === 'folder' ? await read(join(path, name)) : undefined;
     if (!found) continue;
+    if (found === 'model') {
+      host.terminal.warn(`${join(path, name)}: a model, and no case or run; passed over\n`);
+      continue;
+    }
     isEmpty = false;
     yield found;
   }
@@ -234,7 +245,7 @@ function toJSON({ name, metrics, worst, pass, ...rest }: Verdict | RunVerdict): 
 
 /** The worst metric is marked with an arrow. */
 function table({ name, metrics, worst, pass, unchecked, ...rest }: Verdict | RunVerdict): string {
-  const run = 'steps' in rest ? `, ${rest.steps} steps${rest.sameBits ? ', the same bits' : ''}` : '';
+  const run = 'steps' in rest ? `, ${counted(rest.steps, 'step')}${rest.sameBits ? ', the same bits' : ''}` : '';
   const lines = [
     `\n${name}: ${pass ? 'pass' : 'FAIL'}, worst ${times(worst)} tolerances${run}`,
     row(' ', 'metric', 'value', 'tolerance', 'multiple'),

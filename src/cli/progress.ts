@@ -6,6 +6,7 @@ import type { Host } from '../runtime/host.ts';
 import { microBatchesOf, rankText } from '../train/run/ranks.ts';
 import type { RunEvents, RunSummary } from '../train/run/run-events.ts';
 import type { RunSettings } from '../train/run/run-settings.ts';
+import { counted } from '../util/counted.ts';
 import { printable } from '../util/printable.ts';
 import { describeSplit } from './optimizer-split.ts';
 
@@ -76,7 +77,7 @@ export class Progress {
       ready: ({ model, corpus, tokenizer, notes, trainer, firstStep }) => {
         const { config, shape } = model;
         const { batch, seq, steps, dtype, optimizerState, activationDtype } = this.settings;
-        const size = `${shape.layers} layers, width ${shape.width}, ${shape.heads} heads, context ${seq}`;
+        const size = `${counted(shape.layers, 'layer')}, width ${shape.width}, ${counted(shape.heads, 'head')}, context ${seq}`;
         const count = parameterCount(model).toLocaleString('en');
         const trained = model.adapters ? `, ${trainedCount(model).toLocaleString('en')} of them train` : '';
         const computed = dtype !== undefined && dtype !== 'f32' ? `, computed with in ${dtype}` : '';
@@ -84,7 +85,7 @@ export class Progress {
         const kept = activationDtype && activationDtype !== 'f32' ? `, activations in ${activationDtype}` : '';
         this.#line(`${config.model_type}: ${count} parameters${trained} (${size})${computed}${moments}${kept}`);
         const skipped = corpus.skipped > 0 ? `, ${corpus.skipped} skipped (binary, or no files)` : '';
-        const files = corpus.files === 1 ? '1 file' : `${corpus.files} files`;
+        const files = counted(corpus.files, 'file');
         if (notes.length === 0) this.#line(`corpus: ${corpus.bytes.toLocaleString('en')} bytes in ${files}${skipped}`);
         for (const note of notes) this.#line(`data: ${note}`);
         const { identity, vocabulary } = tokenizer;
@@ -98,7 +99,7 @@ export class Progress {
         const from = firstStep > 0 ? `from step ${firstStep} ` : '';
         this.#line(
           firstStep === steps
-            ? `all ${steps} steps are done; to go on give more, with --steps or --epochs\n`
+            ? `${steps === 1 ? 'the one step is' : `all ${steps} steps are`} done; to go on give more, with --steps or --epochs\n`
             : `training ${from}to step ${steps}, ${tokens} tokens a step${shared}\n`,
         );
       },

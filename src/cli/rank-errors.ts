@@ -39,6 +39,12 @@ export async function sayBadFlags(host: Host, text: string): Promise<void> {
   host.terminal.warn(messages ? text.replace(/^holdfast: /, `holdfast: ${nameOf(messages)}: `) : text);
 }
 
+/** Shows a help, which each process has: of a job, once. */
+export async function showOnce(host: Host, help: string): Promise<void> {
+  const messages = await joinedRanks(host);
+  if (!messages || messages.rank === 0) host.terminal.write(help);
+}
+
 /** Undefined where this process is alone, or cannot join the others. */
 async function joinedRanks(host: Host): Promise<Messages | undefined> {
   try {

@@ -3,7 +3,7 @@
 
 import { Command, CommanderError } from 'commander';
 import type { Host } from '../runtime/host.ts';
-import { HoldfastError, messageOf, oneLine } from '../util/errors.ts';
+import { HoldfastError, messageOf, oneLine, Stopped } from '../util/errors.ts';
 import { benchCommand } from './bench.ts';
 import { devicesCommand } from './devices.ts';
 import { evalCommand } from './eval.ts';
@@ -12,7 +12,7 @@ import { finetuneCommand } from './finetune.ts';
 import { generateCommand } from './generate.ts';
 import { parityCommand } from './parity.ts';
 import { planCommand } from './plan.ts';
-import { sayBadFlags } from './rank-errors.ts';
+import { sayBadFlags, showOnce } from './rank-errors.ts';
 import { BAD_INPUT, refusesRanks, silently } from './rank-flags.ts';
 import { tokenizerCommand } from './tokenizer.ts';
 import { trainCommand } from './train.ts';
@@ -33,9 +33,9 @@ const COMMANDS = [
 /** Those that several ranks run together. */
 const ON_RANKS: readonly unknown[] = [trainCommand, finetuneCommand];
 
-/** `name`: of the command that an error is of, whose help has its flags. `warn`: takes what is wrong with the flags. */
-const outputOf = ({ terminal }: Host, warn: (text: string) => void, name: string, command: Command) => ({
-  writeOut: terminal.write,
+/** `name`: of the command that an error is of, whose help has its flags. `show` takes that help, `warn` what is wrong with the flags. */
+const outputOf = (show: (text: string) => void, warn: (text: string) => void, name: string, command: Command) => ({
+  writeOut: show,
   writeErr: warn,
   // Commander's "error: ...", with its suggestion, made one line like every other error.
   outputError: (text: string) => {
@@ -63,11 +63,14 @@ function explained(problem: string, name: string, command: Command): string {
 /** Runs the command that the host's arguments name. Returns the exit status. */
 export async function run(host: Host): Promise<number> {
   let status = 0;
-  let wrong = '';
+  let [help, wrong] = ['', ''];
+  const show = (text: string) => {
+    help += text;
+  };
   const warn = (text: string) => {
     wrong += text;
   };
-  const output = (name: string, command: Command) => outputOf(host, warn, name, command);
+  const output = (name: string, command: Command) => outputOf(show, warn, name, command);
   const program = new Command('holdfast')
     .description('Train transformers with WebGPU, headless')
     .helpCommand('help [command]', 'the same as --help, of the command')
@@ -89,16 +92,22 @@ export async function run(host: Host): Promise<number> {
       inner.copyInheritedSettings(command).configureOutput(output(`holdfast ${command.name()} ${inner.name()}`, inner));
     program.addCommand(command);
   }
+  const [first, asked = ''] = host.args;
+  // Else the help of all that there is would be the answer.
+  const isStrange = first === 'help' && asked !== '' && !program.commands.some((command) => command.name() === asked);
   try {
-    await program.parseAsync([...host.args], { from: 'user' });
+    await program.parseAsync(isStrange ? [asked] : [...host.args], { from: 'user' });
     return status;
   } catch (error) {
     if (error instanceof CommanderError) {
+      if (help !== '') await showOnce(host, help);
       if (wrong !== '') await sayBadFlags(host, wrong);
       return error.exitCode === 0 ? 0 : BAD_INPUT;
     }
     if (error instanceof HoldfastError) {
-      host.terminal.warn(`holdfast: ${oneLine(messageOf(error))}\n`);
+      // Why it was stopped was said.
+      if (!(error instanceof Stopped && host.terminal.isLost))
+        host.terminal.warn(`holdfast: ${oneLine(messageOf(error))}\n`);
       return BAD_INPUT;
     }
     throw error;

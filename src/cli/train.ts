@@ -21,6 +21,7 @@ import type { RunEvents } from '../train/run/run-events.ts';
 import { defaultSettings, dtypeOf, modelOf, momentDtypeIn, type RunSettings } from '../train/run/run-settings.ts';
 import { type RunText, readText, tokenizerFor, withEpochs } from '../train/run/run-text.ts';
 import { savedSettings, savedState } from '../train/run/saved-state.ts';
+import { counted } from '../util/counted.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { memoryFromFlags } from './memory-flags.ts';
 import { addShapeOptions } from './model-flags.ts';
@@ -199,5 +200,7 @@ async function noteAdapter(host: Host, out: string, device: Device, progress: Pr
 /** Of a run that is over before its rate is at its highest. */
 function noteWarmup({ steps, warmup }: RunSettings, progress: Progress): void {
   if (warmup > steps)
-    progress.note(`--warmup ${warmup}: more than the ${steps} steps, so that the rate never gets to --lr; give less`);
+    progress.note(
+      `--warmup ${warmup}: more than the ${counted(steps, 'step')}, so that the rate never gets to --lr; give less`,
+    );
 }

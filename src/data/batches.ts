@@ -5,6 +5,7 @@
 // RandomWindows, or RandomOffsets, restored from state() yields what the original would have yielded.
 
 import { checkWholeNumber } from '../util/arguments.ts';
+import { counted } from '../util/counted.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import { EpochOrder } from './epoch-order.ts';
@@ -56,9 +57,10 @@ export function checkTokens(what: string, windows: number, tokens: number): void
     );
   if (windows * tokens <= MOST_TOKENS) return;
   const most = Math.floor(MOST_TOKENS / tokens);
+  const flag = what === 'validation' ? ' (--eval-windows)' : '';
   throw new HoldfastError(
     `a ${what} of ${windows} sequences of ${tokens} tokens: ${MOST_TOKENS} tokens at most are held at once; ` +
-      (most > 0 ? `use at most ${most} sequences` : 'use shorter ones'),
+      (most > 0 ? `use at most ${counted(most, 'sequence')}${flag}, or shorter ones` : 'use shorter ones'),
   );
 }
 
@@ -228,11 +230,12 @@ function batchOf(windows: readonly TokenIds[], seq: number): TokenBatch {
   return { ids, targets, batch, seq };
 }
 
-function checkLength(tokens: number, context: number, part: 'training' | 'validation'): void {
+/** Errors: HoldfastError for fewer than context + 1 tokens, with the context that they suffice for. */
+export function checkLength(tokens: number, context: number, part: 'training' | 'validation'): void {
   if (tokens > context) return;
   const shorter = tokens > 1 ? ` or a context of at most ${tokens - 1}` : '';
   throw new HoldfastError(
-    `${part} text: ${tokens} tokens, a context of ${context} needs at least ${context + 1}; ` +
+    `${part} text: ${counted(tokens, 'token')}, a context of ${context} needs at least ${context + 1}; ` +
       `use a longer text${shorter}`,
   );
 }

@@ -4,10 +4,12 @@
 // Invariant: a dataset of the same identity, made with the same sizes and seed and restored from `state`, goes on with the
 // batches that the original would have yielded.
 
+import { counted } from '../util/counted.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import {
   type Batch,
+  checkLength,
   checkTokens,
   EpochOffsets,
   evenOffsets,
@@ -72,6 +74,8 @@ export async function textDataset(
   { identity, train, validation, stride }: TokenizedText,
   { batch, seq, seed, evalWindows, epochs }: TextOptions,
 ): Promise<Dataset<TokenBatch>> {
+  // What is said of the shorter part holds for both.
+  if (validation.length < train.length) checkLength(validation.length, seq, 'validation');
   const make = (Offsets: typeof RandomOffsets | typeof EpochOffsets) =>
     new Offsets(train.length, batch, seq, seed, stride);
   let offsets = make(epochs === undefined ? RandomOffsets : EpochOffsets);
@@ -162,11 +166,11 @@ function describe(
   validation: Pieces,
   seq: number,
 ) {
-  const files = names.length === 1 ? '1 file' : `${number(names.length)} files`;
+  const files = counted(names.length, 'file', number(names.length));
   const sum = (key: 'longer' | 'tokensCut' | 'emptied') => train[key] + validation[key];
   const all = { longer: sum('longer'), tokensCut: sum('tokensCut'), emptied: sum('emptied') };
   const lines = [
-    `${number(documents.count)} records (${shapes.join(', ')}) in ${files}, ${number(documents.tokens)} tokens`,
+    `${counted(documents.count, 'record', number(documents.count))} (${shapes.join(', ')}) in ${files}, ${counted(documents.tokens, 'token', number(documents.tokens))}`,
     ...describeCut(all, { seq, longer, leftOut }),
   ];
   return lines.join('; ');
@@ -181,7 +185,8 @@ export function describeCut(
 ): string[] {
   const lines: string[] = [];
   if (long > 0) {
-    const rule = longer === 'split' ? 'split' : `cut off behind them (${number(tokensCut)} tokens)`;
+    const rule =
+      longer === 'split' ? 'split' : `cut off behind them (${counted(tokensCut, 'token', number(tokensCut))})`;
     lines.push(`${number(long)} longer than ${number(seq)} tokens, ${rule}`);
   }
   const nothing = leftOut + emptied;

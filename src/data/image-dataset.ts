@@ -2,8 +2,11 @@
 // which order they come examples.ts.
 
 import type { ImageSize } from '../formats/families/family.ts';
+import type { Labels } from '../formats/families/labels.ts';
 import { type ImagePreparation, pixelValue } from '../formats/preprocessor.ts';
+import { counted } from '../util/counted.ts';
 import type { Batch } from './batches.ts';
+import { countsOf, describeCounts } from './classes.ts';
 import type { Dataset } from './dataset.ts';
 import { type ExampleOptions, type Examples, exampleDataset } from './examples.ts';
 import type { ImageSet, Images } from './images.ts';
@@ -13,6 +16,8 @@ export interface ImageOptions extends ExampleOptions {
   readonly seq: number;
   /** What is done with bytes. @default they become -1 to 1 */
   readonly images?: ImagePreparation | undefined;
+  /** By which it is said how many images each class has. @default it is not said */
+  readonly labels?: Labels | undefined;
 }
 
 /** What each byte of a channel becomes. */
@@ -46,14 +51,16 @@ export function imageExamples(
 
 /** Epochs of images. */
 export async function imageDataset(images: Images, options: ImageOptions): Promise<Dataset> {
+  const { labels } = options;
   const { identity, train, test, names, channels, height, width, classes } = images;
   const examples = (set: ImageSet) => imageExamples(set, images, options);
   const number = (value: number) => value.toLocaleString('en');
+  const counts = labels ? `: ${describeCounts(labels, countsOf(labels, train.labels))}` : '';
   const sets = {
     ...{ identity, word: 'image', train: examples(train), test: test && examples(test) },
     note: (trained: number, validated: number, unseen: number) =>
-      `${number(trained)} images of ${channels} x ${height} x ${width} in ${classes} classes to train on, ` +
-      `${number(validated)} of ${number(unseen)} others to validate on (${names.length === 1 ? names[0] : `${names.length} files`})`,
+      `${counted(trained, 'image', number(trained))} of ${channels} x ${height} x ${width} in ${counted(classes, 'class')} to train on, ` +
+      `${number(validated)} of ${number(unseen)} others to validate on (${names.length === 1 ? names[0] : `${names.length} files`}${counts})`,
   };
   return exampleDataset(sets, options);
 }

@@ -6,6 +6,7 @@
 
 import type { Labels } from '../formats/families/labels.ts';
 import type { Host } from '../runtime/host.ts';
+import { counted } from '../util/counted.ts';
 import { HoldfastError, shortened } from '../util/errors.ts';
 import { number, object } from '../util/json.ts';
 import { wholeNumber } from '../util/range.ts';
@@ -156,7 +157,7 @@ export class LabelledTexts {
     const files = names.length === 1 ? shortened(names[0] ?? '') : `${number(names.length)} files`;
     const cutOff = longer > 0 ? `, ${number(longer)} longer than ${number(seq)} and cut off` : '';
     const classes = describeCounts(this.#labels, countsOf(this.#labels, Array.from(this.#classes)));
-    return `${number(count)} texts with labels in ${files} (${classes}), of ${number(longest)} tokens at most${cutOff}`;
+    return `${counted(count, 'text', number(count))} with labels in ${files} (${classes}), of ${counted(longest, 'token', number(longest))} at most${cutOff}`;
   }
 }
 

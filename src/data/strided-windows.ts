@@ -6,6 +6,7 @@
 
 import { IGNORE_INDEX } from '../graph/operators/cross-entropy.ts';
 import { at } from '../util/at.ts';
+import { counted } from '../util/counted.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { check, closed, number } from '../util/json.ts';
 import { wholeNumber } from '../util/range.ts';
@@ -57,7 +58,7 @@ const strideOptions = closed<StrideOptions>({ context: count, stride: number(who
 function* batchesOf(tokens: number, options: StrideOptions): Generator<Row[]> {
   const { context, stride, batch } = check(strideOptions, options, 'the options of windows');
   if (tokens < 2)
-    throw new HoldfastError(`the text has ${tokens} tokens; there is nothing to predict, use a longer one`);
+    throw new HoldfastError(`the text has ${counted(tokens, 'token')}; there is nothing to predict, use a longer one`);
   if (stride < 1 || stride > context)
     throw new HoldfastError(`a stride of ${stride} tokens: it must be from 1 to the context, ${context}`);
   const windows = windowCount(tokens, options);

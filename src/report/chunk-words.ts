@@ -2,6 +2,7 @@
 // what a history says of one moment, one chunk or all activations. Only words and look-ups: nothing is drawn here.
 
 import { type ActivationState, type ChunkHistory, decode } from '../engine/observe/chunk-codes.ts';
+import { counted } from '../util/counted.ts';
 
 /** By tier, state or kind. */
 export const WORDS: Record<string, string> = {
@@ -110,4 +111,4 @@ export function contentsOf({ tensors }: ChunkHistory, chunk: number, named = (na
 
 /** `8 slots, 5 of them among the activations at times`. */
 export const slotsText = ({ slots, among }: Pick<ChunkHistory, 'slots' | 'among'>): string =>
-  among ? `${slots} slots, ${among.slots} of them among the activations at times,` : `${slots} slots`;
+  among ? `${counted(slots, 'slot')}, ${among.slots} of them among the activations at times,` : counted(slots, 'slot');

@@ -21,6 +21,7 @@ import { STATES } from '../memory/layout/states.ts';
 import type { MemoryRecord, TierFigures } from '../train/run/memory-record.ts';
 import { at } from '../util/at.ts';
 import { formatBytes } from '../util/bytes.ts';
+import { counted } from '../util/counted.ts';
 import { advice } from './advice.ts';
 import { activationShares, slotsText, WORDS } from './chunk-words.ts';
 import { dataOf, type Html, html } from './html.ts';
@@ -179,7 +180,7 @@ function chunkMap(history: ChunkHistory, budget: number | undefined): Html {
   const { chunks, operators, chunkBytes, otherBytes, staging, activations } = history;
   const used = slotsInUse(chunks);
   const { length: tensors } = activations.tensors;
-  const rows = `${chunks.length} chunks${tensors > 0 ? ` and ${tensors} activations` : ''}`;
+  const rows = `${counted(chunks.length, 'chunk')}${tensors > 0 ? ` and ${counted(tensors, 'activation')}` : ''}`;
   const alternative =
     `Map of ${rows} over the ${operators.length} moments of one step: in which tier each is and what it is doing. ` +
     'Arrow keys move, plus and minus zoom; the table below has the shares.';
@@ -207,7 +208,7 @@ function chunkMap(history: ChunkHistory, budget: number | undefined): Html {
     area('unused', 'set aside, not in use'),
   ];
   return html`<figure class="chunk-map">
-<figcaption><b>One step, chunk by chunk</b><span>${operators.length} moments, ${chunks.length} chunks of ${formatBytes(chunkBytes)}${
+<figcaption><b>One step, chunk by chunk</b><span>${operators.length} moments, ${counted(chunks.length, 'chunk')} of ${formatBytes(chunkBytes)}${
     tensors > 0 ? `; ${becameOf(history)}` : ''
   }</span></figcaption>
 <p class="legend"><b>Where</b>${tiers}</p>
@@ -221,7 +222,7 @@ ${fates.length > 0 ? html`<p class="legend"><b>Activations</b>${fates}</p>` : ''
 <div class="tip" role="status" hidden></div>
 </div>
 <p class="hint">A step’s operators from left to right.${
-    budget === undefined ? '' : ` The budget leaves ${slotsText(history)} and ${staging} chunks of staging.`
+    budget === undefined ? '' : ` The budget leaves ${slotsText(history)} and ${counted(staging, 'chunk')} of staging.`
   } Point at a row to read it, drag to zoom, double-click to see all; or use the arrow keys, + and −.</p>
 ${sharesTable(history)}
 </figure>`;

@@ -166,6 +166,8 @@ export interface Terminal {
   write(text: string): void;
   /** To standard error, as `write` does. */
   warn(text: string): void;
+  /** Whether standard output cannot be written to any more, which was said. */
+  readonly isLost?: boolean;
 }
 
 /**

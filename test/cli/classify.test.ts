@@ -213,7 +213,7 @@ test('a folder of PNG images: its classes are the model’s, and others are told
   const flags = ['--lr', '2e-2', '--batch', '6', '--steps', '16', '--warmup', '0', '--eval-every', '0'];
   const out = await done(here, ['train', ...shape, '--data', 'd', ...flags, '--out', 'run']);
   expect(out).toContain(
-    'data: 14 images of 1 x 4 x 4 in 2 classes to train on, 2 of 2 others to validate on (16 files)',
+    'data: 14 images of 1 x 4 x 4 in 2 classes to train on, 2 of 2 others to validate on (16 files: 8 dark, 8 light)',
   );
   const { config } = await loadWeights(here, 'run');
   expect(config).toMatchObject({ id2label: { 0: 'dark', 1: 'light' } });

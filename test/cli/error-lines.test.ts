@@ -2,6 +2,7 @@
 
 import { expect, test } from 'vitest';
 import { MemoryFiles } from '../memory-files.ts';
+import { recordedTerminal } from '../recorded-terminal.ts';
 import { CHECKPOINT, RUN, STEPS, savedRun } from '../saved-run.ts';
 import { inProcess } from './in-process.ts';
 
@@ -30,6 +31,19 @@ test.each([
   expect(line.status).toBe(2);
   expect(line.said).toContain(said);
   expect(line.said).toMatch(/^holdfast: [^\p{Cc}\p{Zl}\p{Zp}]+\n$/u);
+});
+
+test.each([
+  [false, 'holdfast: stopped while the text was read, before the first step; start again\n'],
+  [true, ''],
+])('of a stop, but where standard output was lost (%s), which was said', async (isLost, said) => {
+  const terminal = { ...recordedTerminal(), isLost };
+  const warned: string[] = [];
+  const here = { terminal: { ...terminal, warn: (text: string) => void warned.push(text) } };
+  const files = new MemoryFiles({ 'text.txt': 'hold fast. '.repeat(90) });
+  const args = ['train', '--data', 'text.txt', '--layers', '1', '--width', '8', '--heads', '2', '--context', '8'];
+  const { status } = await inProcess(files, args, [], { ...here, onInterrupt: (stop) => stop() });
+  expect([status, warned.filter((line) => line.startsWith('holdfast: ')).join('')]).toEqual([2, said]);
 });
 
 test('in the name of a file', async () => {

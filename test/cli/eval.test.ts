@@ -237,7 +237,7 @@ describe('refused in one line', () => {
     [['--data', 'other.txt', '--policy', 'lru'], '--policy: without --gpu-memory'],
     [['--data', 'other.txt', '--no-prefetch'], '--no-prefetch: without --gpu-memory'],
     [['--data', 'other.txt', '--gpu-memory', '9MB', '--no-prefetch'], '--no-prefetch: is of a disk; give --disk'],
-    [['--data', 'one.txt'], 'the text has 1 tokens; there is nothing to predict'],
+    [['--data', 'one.txt'], 'the text has 1 token; there is nothing to predict'],
   ])('%j', async (args, message) => {
     await files.writeAtomic('one.txt', 'x');
     const { status, said } = await inProcess(files, ['eval', 'base', ...args]);

@@ -46,6 +46,25 @@ test('a run of it keeps the model as it was, and its adapter beside', async () =
   expect(await write('tuned', ...prompt, '--base', 'base')).toBe(tuned);
 });
 
+test('an adapter of another model says so, where that is plain', async () => {
+  for (const path of await files.list('base/checkpoint-4'))
+    await files.writeAtomic(`other/${path}`, await files.read(`base/checkpoint-4/${path}`));
+  const said = async (...args: string[]) => (await holdfast('generate', ...args, '--tokens', '2')).said;
+  const other = 'tuned: an adapter of base/checkpoint-4 by what it says; it is used with other\n';
+  expect(await said('other', '--lora', 'tuned')).toBe(other);
+  expect(await said('tuned', '--base', 'other')).toBe(other);
+  for (const same of ['base', 'base/checkpoint-4']) expect(await said('tuned', '--base', same)).toBe('');
+  // A name on the hub is compared with such a name alone.
+  await files.writeAtomic(
+    'peft/adapter_model.safetensors',
+    await files.read('tuned/checkpoint-30/adapter_model.safetensors'),
+  );
+  const config = JSON.parse(new TextDecoder().decode(await files.read('tuned/checkpoint-30/adapter_config.json')));
+  const named = { ...config, base_model_name_or_path: 'org/base' };
+  await files.writeAtomic('peft/adapter_config.json', JSON.stringify(named));
+  expect(await said('other', '--lora', 'peft')).toBe('');
+});
+
 test('it goes on, and another run goes on from its adapter', async () => {
   const { status, said } = await train('--resume', '--out', 'tuned', '--steps', '31', '--lora-rank', '3');
   expect(`${status} ${said}`).toBe('0 ');

@@ -19,6 +19,7 @@ test.each([
     ['devices', 'llvmpipe'],
     '"llvmpipe" belongs to no flag; the command is: holdfast devices [options]; see holdfast devices --help',
   ],
+  [['help', 'merge'], "unknown command 'merge'; see holdfast --help"],
   [['train', '--layers', '0'], 'It must be a whole number, 1 or more; see holdfast train --help'],
   [
     ['train', '--model', 'gpt3'],

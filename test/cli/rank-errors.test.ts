@@ -78,6 +78,14 @@ describe('flags that are none', () => {
     for (const { status, out } of found) expect([status, out]).toEqual([2, '']);
   });
 
+  it('and a help is shown by it alone, too', async () => {
+    const found = await said([0, 1].map(() => ['train', '--help']));
+    expect(found.map(({ status, out }) => [status, out.match(/^Usage:/gm)?.length])).toEqual([
+      [0, 1],
+      [0, undefined],
+    ]);
+  });
+
   // Which would wait for it as they begin, for ever.
   it('of one rank do not keep it from joining the others', async () => {
     const [, second] = inProcess(2);

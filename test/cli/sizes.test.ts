@@ -60,7 +60,7 @@ describe('refused at once', () => {
     [['train', '--context', huge], /sequences of 1000000000 tokens: 33554432 tokens at most/],
     [['train', '--batch', huge], /a batch of 1000000000 sequences of 64 tokens: .* use at most 524288 sequences/],
     [['train', '--accumulate', huge], /a step of 1000000000 micro-batches .* accumulate at most \d+$/m],
-    [['train', '--eval-windows', huge], /a validation of 1000000000 sequences of 64 tokens: .* use at most 524288/],
+    [['train', '--eval-windows', huge], /of 64 tokens: .* use at most 524288 sequences \(--eval-windows\), or shorter/],
     [['train', '--steps', '9007199254740991'], /9007199254740991 steps .* more than the record of a run holds/],
     [['train', '--sample-tokens', huge], /samples of 1000000000 tokens: more than the record of a run holds/],
     [['train', '--lr', '1e39'], /It must be a number, 0 or more, that float32 holds/],

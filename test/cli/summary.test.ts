@@ -34,6 +34,11 @@ test('a prompt of the default corpus is for what learned from it', () => {
   expect(lineOf(['notes.txt'])).toBe('write:   holdfast generate run');
 });
 
+test('a run that was at its end has no speed', () => {
+  const lines = describeRun({ ...summary, tokensPerSecond: 0 }, 'run', defaultSettings(), 'holdfast');
+  expect(lines.find((line) => line.includes('parameters'))).toMatch(/^1,234 parameters, 8.23 MB/);
+});
+
 test('one step is a step', () => {
   expect(describeRun({ ...summary, validationLoss: 1, steps: 1 }, 'run', defaultSettings(), 'holdfast')[0]).toBe(
     'done after 1 step on an adapter',

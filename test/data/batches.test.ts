@@ -81,6 +81,6 @@ describe('evenWindows', () => {
   });
 
   test('refuses text that is too short', () => {
-    expect(() => evenWindows(counting(1), 4, 2)).toThrow('validation text: 1 tokens, a context of 4 needs at least 5');
+    expect(() => evenWindows(counting(1), 4, 2)).toThrow('validation text: 1 token, a context of 4 needs at least 5');
   });
 });

@@ -30,6 +30,21 @@ test('nine tenths train, the rest validates, and says what it is cut from', asyn
   for (let i = 0; i < 50; i++) expect(Math.max(...(await dataset.next()).targets)).toBeLessThan(216);
 });
 
+test('of a text that is too short the context that both parts have is named', async () => {
+  const of = (length: number, options: object = {}) => {
+    const { train, validation } = split({ bytes: bytes.subarray(0, length) });
+    return textDataset(textOf({ train, validation }, 1), { ...SIZES, ...options });
+  };
+  await expect(of(60)).rejects.toThrow(
+    'validation text: 6 tokens, a context of 7 needs at least 8; use a longer text or',
+  );
+  await expect(of(10)).rejects.toThrow(
+    /^validation text: 1 token, a context of 7 needs at least 8; use a longer text$/,
+  );
+  const { validation } = await of(60, { seq: 5 });
+  expect(validation.seq).toBe(5);
+});
+
 test('windows begin with a line, whatever a token is; without lines of one length, anywhere', async () => {
   const begins = async (tokens: TokenizedText) => {
     const dataset = await textDataset(tokens, SIZES);

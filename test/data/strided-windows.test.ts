@@ -43,5 +43,5 @@ test('what leaves tokens out, or has none to predict, is refused', () => {
   ];
   expect(() => cut(9, 5)).toThrow('a stride of 5 tokens: it must be from 1 to the context, 4');
   expect(() => cut(9, 0)).toThrow('a stride of 0 tokens');
-  expect(() => cut(1, 1)).toThrow('the text has 1 tokens; there is nothing to predict');
+  expect(() => cut(1, 1)).toThrow('the text has 1 token; there is nothing to predict');
 });

@@ -1,5 +1,8 @@
 // `holdfast parity` itself: what it prints, and what it refuses.
 
+import { cp, mkdir, mkdtemp, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
 import { parityCommand } from '../../src/cli/parity.ts';
 import { HostThreads } from '../../src/engine/run/host-threads.ts';
@@ -44,6 +47,24 @@ describe('holdfast parity', () => {
     expect(out).toMatch(/^> \w+ .* 0\.\d+/m);
     await expect(run('test/kernels')).rejects.toThrow(/test\/kernels has no ref\.json/);
     await expect(run('nowhere')).rejects.toThrow(/nowhere is not there/);
+  });
+
+  it('passes over a model beside cases, and says so', async () => {
+    const folder = await mkdtemp(path.join(os.tmpdir(), 'holdfast-parity-'));
+    const warned = vi.spyOn(host.terminal, 'warn').mockImplementation(() => {});
+    try {
+      const model = join(folder, 'a-model');
+      await cp(join(FOLDER, 'gpt2-stdinit'), join(folder, 'case'), { recursive: true });
+      await mkdir(model);
+      await cp(join(folder, 'case', 'config.json'), join(model, 'config.json'));
+      await cp(join(folder, 'case', 'weights.safetensors'), join(model, 'model.safetensors'));
+      expect(await run(folder, '--json')).toMatchObject({ status: 0 });
+      expect(warned).toHaveBeenCalledWith(`${model}: a model, and no case or run; passed over\n`);
+      await expect(run(model)).rejects.toThrow(/a-model is a model, and no case or run/);
+    } finally {
+      warned.mockRestore();
+      await rm(folder, { recursive: true, force: true });
+    }
   });
 
   it('prints the same table of AdamW on the host, whenever chunks are updated, and it ran there', async () => {

@@ -76,7 +76,7 @@ describe('holdfast plan', () => {
   it('counts an image as the rows that it is, and takes no length of text for it', async () => {
     const vit = (...args: string[]) => plan('--model', 'vit', '--layers', '1', '--width', '8', '--heads', '2', ...args);
     expect(await vit()).toMatch(
-      /^vit, 1 layers of width 8, images of 32 x 32 in patches of 4 x 4: .* batch 1 x 65 \(/ms,
+      /^vit, 1 layer of width 8, images of 32 x 32 in patches of 4 x 4: .* batch 1 x 65 \(/ms,
     );
     expect(await vit('--patch', '16')).toMatch(/in patches of 16 x 16: .* batch 1 x 5 \(/ms);
     await expect(vit('--patch', '5')).rejects.toThrow('--patch 5: the images are of 32 x 32; it must divide both');

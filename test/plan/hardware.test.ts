@@ -22,7 +22,10 @@ async function plan(...args: string[]): Promise<Output> {
   const terminal = { interactive: false, columns: 120, write: (part: string) => (output.text += part), warn: () => {} };
   const own = (HARDWARE['apple-m1'] ?? '').replace('Apple M1', 'A <machine> of mine');
   const files = {
-    stat: async (path: string) => (path === 'mine.json' ? { kind: 'file', bytes: own.length } : undefined),
+    stat: async (path: string) => {
+      if (path === 'folder') return { kind: 'folder', bytes: 0 };
+      return path === 'mine.json' ? { kind: 'file', bytes: own.length } : undefined;
+    },
     read: async () => new TextEncoder().encode(own),
     writeStream: async (path: string) => {
       if (path.startsWith('/nowhere/')) throw new HoldfastError(`cannot write ${path}: there is no such folder`);
@@ -131,6 +134,15 @@ describe('holdfast plan --hardware', () => {
 
   it('reads a file of one’s own, and says which machines come along where there is none', async () => {
     expect((await plan(...SMALL, '--hardware', 'mine.json')).text).toMatch(/on A <machine> of mine/);
+    await expect(plan(...SMALL, '--hardware', 'folder')).rejects.toThrow(
+      /folder: no file, and no machine of that name/,
+    );
+    // More than the machine has is nothing to give.
+    const kept = ['--layers', '48', '--activations', 'keep', '--context', '1024', '--hardware', 'rtx-3050-laptop'];
+    await expect(plan(...kept, '--batch', '8')).rejects.toThrow(
+      /works; this machine has 4.29 GB; take another, or use/,
+    );
+    await expect(plan(...kept, '--gpu-memory', '9MB')).rejects.toThrow(/works; give that much, or use a smaller batch/);
     await expect(plan(...SMALL, '--hardware', 'a-cray')).rejects.toThrow(/a-cray: no such file.*apple-m1.*rtx-4090/);
     await expect(plan(...SMALL, '--hardware', 'rtx-3060,rtx-4090')).rejects.toThrow(/--sweep/);
     await expect(plan(...SMALL, '--sweep', 'x.svg')).rejects.toThrow(/--sweep: give --hardware/);

@@ -53,6 +53,19 @@ test('a program has the same figures by one call, and what cannot be planned is 
   await expectMistake(() => plan({ ...settings, minLr: 1 }, {}), /^minimum learning rate 1: /);
 });
 
+test('too little below the GPU is no budget that is too small, and as much as is named will do', async () => {
+  const { smallest } = planned({}).workload;
+  const within = (host: number) => planRun(settings, { memory: { gpu: smallest, host } });
+  const refused = await within(1e5).catch((error: Error) => error.message);
+  const [, bytes] = String(refused).match(/would do, but what lies below it takes (\d+) bytes .* 100 KB of host/) ?? [];
+  expect((await within(Number(bytes))).smallest).toBe(smallest);
+  await expectMistake(() => within(Number(bytes) - 1), /what lies below it takes/);
+  await expectMistake(
+    () => planRun(settings, { memory: { gpu: smallest - 1, host: 1e5 } }),
+    /^\S+ KB of GPU memory are too little/,
+  );
+});
+
 describe('by tier and kind', () => {
   test('without a budget all is on the GPU, to the byte, and nothing moves', () => {
     const { fit, plan } = planned({});

@@ -12,6 +12,7 @@ import { keepStepTime } from '../../train/plan/step-times.ts';
 import { stepWayOf } from '../../train/run/kept-time.ts';
 import { defaultSettings } from '../../train/run/run-settings.ts';
 import { Trainer } from '../../train/step/trainer.ts';
+import { counted } from '../../util/counted.ts';
 import { median } from '../../util/median.ts';
 import { Random } from '../../util/random.ts';
 import { digits, percentage, table } from './text.ts';
@@ -96,7 +97,7 @@ export function stepText(step: StepFigures, peak: Peak): string {
     `training step: GPT, ${layers} layers, width ${width}, ${heads} heads, vocabulary ${vocabulary}, batch ${batch} x ${seq}, AdamW, f32`,
     `  ${digits(step.millisecondsPerStep)} ms a step, ${Math.round(step.tokensPerSecond).toLocaleString('en')} tokens/s`,
     `  ${digits(step.firstStepMilliseconds)} ms to the first step, ${step.trials} kernel choices measured among them`,
-    `  ${step.dispatches} dispatches in ${step.submits} submit${step.submits === 1 ? '' : 's'} a step`,
+    `  ${step.dispatches} dispatches in ${counted(step.submits, 'submit')} a step`,
     `  ${digits(host)} ms of the host to encode and submit them, ${digits((1000 * host) / step.dispatches)} us a dispatch`,
     milliseconds === undefined
       ? '  this adapter has no timestamp queries: no time by kernel'

@@ -1,6 +1,7 @@
 // `holdfast plan` within one budget: what it needs, what a step moves, and how near that is to the least of any schedule.
 
 import type { Highs } from 'highs';
+import { lackBelow } from '../../engine/compile/least.ts';
 import { stepPass } from '../../engine/compile/pass.ts';
 import { dispatchesOf, flopsOf, offloadedBytes } from '../../engine/compile/pass-figures.ts';
 import { type PolicyName, schedule, slotsAt } from '../../engine/compile/schedule.ts';
@@ -35,6 +36,7 @@ import { backwardPassesIn, generates, type RunSettings } from '../../train/run/r
 import { traceStep } from '../../train/step/step-programs.ts';
 import { withoutUndefined } from '../../util/arguments.ts';
 import { formatBytes } from '../../util/bytes.ts';
+import { counted } from '../../util/counted.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { describeOrder } from '../accumulate-order.ts';
 import { describeSplit } from '../optimizer-split.ts';
@@ -169,7 +171,7 @@ export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBa
   const parameters = parameterCount(model);
   const budget =
     flags.gpuMemory ?? Math.max(smallest, resident.peak - (resident.residents * resident.map.chunkBytes) / 2);
-  if (budget < smallest) throw tooLittle(run, planned, budget);
+  if (budget < smallest) throw lackBelow(planned.workload, limits, options, budget) ?? tooLittle(run, planned, budget);
 
   const found = planned.fitWithin(budget);
   const { map, passes, nonModel, slots, staging, peak } = found;
@@ -258,10 +260,10 @@ export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBa
       `  ${`${trainedBytes} bytes`.padStart(8)}  ${onHost.length > 0 ? '' : 'of it '}a parameter that trains, ${kept} of them from step to step${onHost.length > 0 ? `; what the optimizer alone uses, ${belowBytes} of them, is below the GPU and never on it${isMixed ? ', where the host updates it' : ''}` : ''}`,
       ...(frozen.chunks > 0
         ? [
-            `  ${shown(frozen.chunks * trace.chunkBytes)}  of it frozen${settings.lora?.baseDtype ? `, in ${settings.lora.baseDtype}` : ''}: ${frozen.chunks} chunks that are only read`,
+            `  ${shown(frozen.chunks * trace.chunkBytes)}  of it frozen${settings.lora?.baseDtype ? `, in ${settings.lora.baseDtype}` : ''}: ${counted(frozen.chunks, 'chunk')} only read`,
           ]
         : []),
-      `            ${chunks} chunk${chunks === 1 ? '' : 's'} of ${formatBytes(trace.chunkBytes)} a kind, ${tiled} tensor${tiled === 1 ? '' : 's'} tiled by rows, ${((100 * padding) / held).toFixed(3)} % padding`,
+      `            ${counted(chunks, 'chunk')} of ${formatBytes(trace.chunkBytes)} a kind, ${counted(tiled, 'tensor')} tiled by rows, ${((100 * padding) / held).toFixed(3)} % padding`,
       `  ${shown(nonModel.arenas)}  activations, batch ${batch} x ${context} (${aliveWords(nonModel)}): ${describeModes(modes)}`,
       ...(update ? [describeUpdate(update)] : []),
       `  ${shown(nonModel.persistent)}  inputs, scalars, masks, uniforms${generates(settings) ? ', and keys and values for samples (--sample-tokens)' : ''}`,
@@ -269,15 +271,15 @@ export function planOne(host: Host, highs: Highs, run: PlannedRun, basis: PlanBa
       comfortable === undefined
         ? `            no budget is comfortable, within 5 % of a step without one, which takes ${formatBytes(resident.peak)}${options.recovery === 'checkpoint' ? '' : ': each step is kept below it as well (--recovery checkpoint: it is not)'}`
         : `  ${shown(comfortable)}  is a comfortable one: within 5 % of a step without a budget, which takes ${formatBytes(resident.peak)}`,
-      `  ${shown(peak)}  is the peak within a budget of ${formatBytes(budget)}: ${slots} slots for ${chunkCount(trace)} chunks${besides(room, slots)}, ${staging.down} of staging down, ${staging.up} up`,
+      `  ${shown(peak)}  is the peak within a budget of ${formatBytes(budget)}: ${counted(slots, 'slot')} for ${counted(chunkCount(trace), 'chunk')}${besides(room, slots)}, ${staging.down} of staging down, ${staging.up} up`,
       ...tierLines(tiers),
-      `a step of ${accumulate} micro-batch${accumulate === 1 ? '' : 'es'}`,
+      `a step of ${counted(accumulate, 'micro-batch')}`,
       ...(order ? [`            ${describeOrder(order.order, found.orderSeconds)}`] : []),
       ...linkLines(links, flags.policy),
       `  ${`${(flops.step / 1e9).toPrecision(4)} GFLOP`.padStart(8)}${recomputedWords(flops)}${full === undefined ? '' : `, ${(flops.step / full).toFixed(3)} x those of a step that trains all of it`}`,
       `  ${count(dispatches).padStart(8)}  dispatches, ${count(unlimitedDispatches)} without a budget`,
       ...(adapter && expected ? [stepTimeLine(expected, settings, adapter)] : []),
-      `planned in ${milliseconds.toFixed(0)} ms: ${trace.moments.length} moments, ${cost.loads} loads, ${cost.stores} stores, ${describeRates(basis)}`,
+      `planned in ${milliseconds.toFixed(0)} ms: ${trace.moments.length} moments, ${counted(cost.loads, 'load')}, ${counted(cost.stores, 'store')}, ${describeRates(basis)}`,
       ...(flags.print ?? []).flatMap((part) => ['', LISTINGS[part](found, plan)]),
       '',
     ].join('\n'),

@@ -13,6 +13,7 @@ import type { Scenario } from '../../train/plan/prediction-part.ts';
 import type { Scaling } from '../../train/plan/scaling.ts';
 import { backwardPassesIn, type RunSettings } from '../../train/run/run-settings.ts';
 import { type StoredAs, storedAll, storedIn, storedModel } from '../../train/run/stored-model.ts';
+import { counted } from '../../util/counted.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { DEFAULT_STAGE } from '../rank-flags.ts';
 import type { IsGiven, TrainFlags } from '../train/flags.ts';
@@ -82,7 +83,7 @@ export function plannedShape(config: ModelConfig): string {
   const seen = images
     ? `images of ${images.height} x ${images.width} in patches of ${images.patch.join(' x ')}`
     : `vocabulary ${vocabulary}`;
-  return `${config.model_type}, ${layers} layers of width ${width}, ${seen}`;
+  return `${config.model_type}, ${counted(layers, 'layer')} of width ${width}, ${seen}`;
 }
 
 export const plannedName = ({ settings: { config, batch, seq, accumulate } }: PlannedRun): string =>

@@ -108,14 +108,13 @@ const EXCHANGED: Readonly<Record<ExchangeWay, string>> = {
 
 /** A file if there is one of that name, else one of those that come along. */
 export async function machineNamed(host: Host, name: string): Promise<Machine> {
-  const isFile = (await host.files.stat(name))?.kind === 'file';
-  if (isFile)
+  const there = await host.files.stat(name);
+  if (there?.kind === 'file')
     return parseHardware(new TextDecoder().decode(await readWhole(host.files, name, MOST_SETTINGS_BYTES)), name);
   const known = knownMachine(name);
   if (known) return known;
-  throw new HoldfastError(
-    `--hardware ${name}: no such file, and no machine of that name; there are ${hardwareNames()}`,
-  );
+  const what = there ? 'no file' : 'no such file';
+  throw new HoldfastError(`--hardware ${name}: ${what}, and no machine of that name; there are ${hardwareNames()}`);
 }
 
 /** Another machine in what the flags say of it. Errors: HoldfastError for a flag of a disk where it has none. */
@@ -256,7 +255,7 @@ function moved({ bytes, network: byAxis }: Prediction, scenario: Scenario): stri
   const by = policy === 'planned' ? '' : ` by ${policy}`;
   // What the host updates is there anyway.
   const kept =
-    recovery > 0 && !isOnHost(scenario) ? `, up to ${formatBytes(recovery)} of it against the loss of a device` : '';
+    recovery > 0 && !isOnHost(scenario) ? `, ${formatBytes(recovery)} of it against the loss of a device` : '';
   const disk =
     diskRead + diskWrite > 0 ? `, from disk ${formatBytes(diskRead)}, to disk ${formatBytes(diskWrite)}` : '';
   const along = Object.entries(byAxis).filter(([, bytes]) => bytes > 0);

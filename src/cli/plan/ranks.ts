@@ -11,6 +11,7 @@ import { planRanks, type RankPlan, type RanksPlan } from '../../train/plan/rank-
 import { rankText } from '../../train/run/ranks.ts';
 import { generates } from '../../train/run/run-settings.ts';
 import { formatBytes } from '../../util/bytes.ts';
+import { counted } from '../../util/counted.ts';
 import type { RankFlags } from '../rank-flags.ts';
 import { oneDevice, type PlannedRun, plannedModel, plannedName, sharesRows } from './flags.ts';
 import { describeRates, type PlanBasis, plannedLimits, ratesFacts } from './rates.ts';
@@ -108,7 +109,7 @@ function exchanges(ranks: readonly RankPlan[]): string[] {
     const text = [
       ...exchanges.map(
         ({ axis, collective, of, count, sent, received }) =>
-          `  ${shown(sent)}  sent, ${shown(received).trim()} got: ${collective} of ${WORDS[of] ?? of}${ALONG[axis]}, ${count} exchange${count === 1 ? '' : 's'}`,
+          `  ${shown(sent)}  sent, ${shown(received).trim()} got: ${collective} of ${WORDS[of] ?? of}${ALONG[axis]}, ${counted(count, 'exchange')}`,
       ),
       `  ${shown(network.sent)}  sent, ${shown(network.received).trim()} got in all`,
     ].join('\n');

@@ -13,6 +13,7 @@ import type { MemoryRecord } from '../../train/run/memory-record.ts';
 import type { RunSummary } from '../../train/run/run-events.ts';
 import type { RunSettings } from '../../train/run/run-settings.ts';
 import { formatBytes } from '../../util/bytes.ts';
+import { counted } from '../../util/counted.ts';
 import { describeOrder } from '../accumulate-order.ts';
 import { argument } from '../options.ts';
 import { accuracyText } from '../progress.ts';
@@ -33,15 +34,18 @@ export function describeRun(summary: RunSummary, out: string, settings: RunSetti
   const diverged = hasDiverged(summary);
   // A run stopped before its first validation has none.
   const validated = Number.isFinite(summary.validationLoss) ? `, validation ${summary.validationLoss.toFixed(4)}` : '';
+  // A run that was at its end takes no step.
+  const { tokensPerSecond } = summary;
+  const speed = tokensPerSecond > 0 ? `${Math.round(tokensPerSecond).toLocaleString('en')} tokens/s, ` : '';
   return [
-    `${endOf(summary)} after ${summary.steps} step${summary.steps === 1 ? '' : 's'} on ${summary.adapter}${summary.stopped ? ', early: validations do not get better' : ''}`,
+    `${endOf(summary)} after ${counted(summary.steps, 'step')} on ${summary.adapter}${summary.stopped ? ', early: validations do not get better' : ''}`,
     ...(summary.steps === 0 ? [] : [lossLine(summary, config, validated)]),
     ...(summary.accuracy === undefined ? [] : [accuracyText(summary.accuracy, settings)]),
-    `${Math.round(summary.tokensPerSecond).toLocaleString('en')} tokens/s, ${summary.parameters.toLocaleString('en')} parameters, ${formatBytes(summary.peakGpuBytes)} of GPU memory, ${formatBytes(activations.arenas)} of it for activations (${aliveWords(activations)})`,
+    `${speed}${summary.parameters.toLocaleString('en')} parameters, ${formatBytes(summary.peakGpuBytes)} of GPU memory, ${formatBytes(activations.arenas)} of it for activations (${aliveWords(activations)})`,
     ...(summary.memory ? memoryLines(summary.memory) : []),
     ...(summary.ranks ? rankLines(summary.ranks) : []),
     ...(summary.skippedSteps > 0
-      ? [`${summary.skippedSteps} steps were skipped: their loss or gradient was not finite`]
+      ? [`${counted(summary.skippedSteps, 'step')} skipped: their loss or gradient was not finite`]
       : []),
     `checkpoint ${summary.checkpoint}, curves ${join(out, REPORT_FILE)}`,
     ...(best ? [`best validation ${best.loss.toFixed(4)} after step ${best.step}: ${best.checkpoint}`] : []),
@@ -80,7 +84,7 @@ function memoryLines(record: MemoryRecord): string[] {
     bytesPerStep && offloadedPerStep > 0 ? `, and ${formatBytes(offloadedPerStep)} of activations down and up` : '';
   const least = bound ? `; the plan moves ${bound.ratio.toFixed(3)} x the least of any` : '';
   return [
-    `${fit.slots} of ${fit.chunks} chunks of ${formatBytes(fit.chunkBytes)} on the GPU at once: ${formatBytes(gpu.peak)} there, ${formatBytes(host.peak)} of host memory${disks}`,
+    `${fit.slots} of ${counted(fit.chunks, 'chunk')} of ${formatBytes(fit.chunkBytes)} on the GPU at once: ${formatBytes(gpu.peak)} there, ${formatBytes(host.peak)} of host memory${disks}`,
     `${bytesPerStep ? 'a step' : 'the run'} moved ${formatBytes(h2d)} up, ${formatBytes(d2h)} down${kept}${activations}${io}${least}`,
     ...(accumulate ? [describeOrder(accumulate.order, accumulate.seconds)] : []),
     ...advice(record),

@@ -7,6 +7,7 @@
 
 import type { Host } from '../../runtime/host.ts';
 import { at } from '../../util/at.ts';
+import { counted } from '../../util/counted.ts';
 import { HoldfastError, messageOf, shortened } from '../../util/errors.ts';
 import { list, number, object, oneOf, optional, type Schema } from '../../util/json.ts';
 import { wholeNumber } from '../../util/range.ts';
@@ -84,7 +85,7 @@ export async function readDocuments(
   const { texts, numbers, figures, identity, names } = await readRecords<Figures>(host, encoding, options);
   const { shapes, leftOut } = figures;
   if (texts.count === 0) {
-    const why = leftOut > 0 ? `${leftOut} records with nothing to learn in them` : 'no records';
+    const why = leftOut > 0 ? `${counted(leftOut, 'record')} with nothing to learn` : 'no records';
     throw new HoldfastError(`${shortened(sources.join(', '))}: ${why}; name a file of records`);
   }
   const isText = shapes.length === 1 && shapes[0] === 'text';

@@ -36,7 +36,7 @@ import {
 } from './chunk-sizes.ts';
 import type { FindWay, FitWanted, Price } from './find-way.ts';
 import type { Fit } from './fitted.ts';
-import { type FitOptions, fitsBelow, isDurable, knownLeast, leastWithin, limitsWith } from './least.ts';
+import { type FitOptions, fitsBelow, isDurable, knownLeast, lackBelow, leastWithin, limitsWith } from './least.ts';
 import type { Passes } from './pass.ts';
 import { SizedFits, withSlots } from './sized.ts';
 import { cheapest, firstWithin, leastWay, sparingWays } from './ways.ts';
@@ -58,6 +58,8 @@ export function fitMemory<P extends Passes>(
   const known = knownLeast(workload, limits, options);
   const least = known ?? fallback();
   if (budget < least.bytes) {
+    const lack = lackBelow(workload, limits, options, budget);
+    if (lack) throw lack;
     throw new HoldfastError(
       `${formatBytes(budget)} of GPU memory are too little: ${least.bytes} bytes (${formatBytes(least.bytes)}) is the smallest ` +
         `budget that works, ${formatBytes(least.activations)} of it for activations; give that much, or use a smaller batch or context`,

@@ -3,14 +3,14 @@
 //
 // Pure. Chunk sizes come from one fixed list, whatever the budget, so that the least is a fact.
 
-import { bytesBelow, leastHostBytes, type RoomBelow } from '../../memory/tiers/shares.ts';
+import { bytesBelow, leastHostBytes, type NeedBelow, type RoomBelow } from '../../memory/tiers/shares.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { arenaBytes, candidate, type FitCandidate, leastChunks, leastPeak, needBelow, placeAll } from './candidate.ts';
 import { chunkSizes, leastBytesOf, mapOf } from './chunk-sizes.ts';
 import type { Passes } from './pass.ts';
 import { lastingBytes } from './tally.ts';
-import { leastWay, sparingWays } from './ways.ts';
+import { leastWay, sparingWays, uniformWays } from './ways.ts';
 import { type AdapterLimits, updatesOnGPU, updatesOnHost, type Workload } from './workload.ts';
 
 /** `step`: every step's state is also kept below the GPU. `checkpoint`: it is not. */
@@ -104,10 +104,37 @@ export function leastWithin<P extends Passes>(
     return found;
   }
   throw new HoldfastError(
-    `the activations that are to be moved do not fit below the GPU: with all chunks that takes ${refused.needed} bytes ` +
-      `(${formatBytes(refused.needed)}) of host memory, or at least ${refused.aboveDisk} of it above a disk that has room for the rest, and ` +
-      `there are ${options.below?.described}; give that much,` +
+    `the activations that are to be moved do not fit below the GPU: with all chunks that takes ${lackWords(refused, options.below)},` +
       ' or leave it to the budget what becomes of activations (auto)',
+  );
+}
+
+const lackWords = ({ needed, aboveDisk }: TooLittleBelow, below: RoomBelow | undefined): string =>
+  `${needed} bytes (${formatBytes(needed)}) of host memory, or at least ${aboveDisk} of it above a disk that has room for the rest, ` +
+  `and there are ${below?.described}; give that much`;
+
+/** The error of a budget that would do with more room below the GPU; undefined where it is the budget that is too small. */
+export function lackBelow<P extends Passes>(
+  workload: Workload<P>,
+  limits: AdapterLimits,
+  { recovery = 'step', below }: FitOptions,
+  budget: number,
+): HoldfastError | undefined {
+  if (!below) return undefined;
+  const [sparing = workload] = sparingWays(workload);
+  const ways = [sparing, ...uniformWays(workload)];
+  const needs = ways.flatMap((way) => {
+    const placements = placeAll(way, limits);
+    if (arenaBytes(placements) > budget) return [];
+    const durable = isDurable(way, recovery);
+    const found = chunkSizes(way, limits).map((size) => candidate(way, placements, size, durable));
+    return found.filter((one) => leastPeak(one) <= budget).map((one) => needBelow(one));
+  });
+  if (needs.length === 0) return undefined;
+  const least = (of: (need: NeedBelow) => number) => needs.reduce((most, need) => Math.min(most, of(need)), Infinity);
+  const lack = { needed: least(bytesBelow), aboveDisk: least((need) => leastHostBytes(need, true)) };
+  return new HoldfastError(
+    `${formatBytes(budget)} of GPU memory would do, but what lies below it takes ${lackWords(lack, below)}`,
   );
 }
 

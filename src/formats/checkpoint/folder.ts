@@ -188,7 +188,7 @@ export async function modelFolder(files: FolderReader, path: string): Promise<st
   const kind = (await files.stat(folder))?.kind;
   if (kind !== 'folder')
     throw new HoldfastError(
-      `${folder}: ${kind ? 'is no folder, nor a zip' : 'no such folder'}; name a run, a checkpoint, a model folder or a zip`,
+      `${folder}: ${kind ? 'is no folder, nor a zip or .gguf file' : 'no such folder'}; name a run, a checkpoint, a model folder, a zip or a .gguf file`,
     );
   const latest = (await checkpointsOf(files, folder)).at(-1)?.path;
   // A run may lie in the folder of the model that it began with.

@@ -3,6 +3,7 @@
 // (backing.ts, stash-tier.ts).
 
 import type { BlockFile } from '../../runtime/host.ts';
+import { counted } from '../../util/counted.ts';
 import { finishing, HoldfastError } from '../../util/errors.ts';
 import { Backing, type Ledger, type TierState } from './backing.ts';
 import type { DiskFile } from './disk-file.ts';
@@ -189,7 +190,7 @@ export class Below {
 function tooLittle(need: NeedBelow, host: number, disk: number): HoldfastError {
   const { held, chunkBytes, stashes } = need;
   const moved = stashes.reduce((a, b) => a + b, 0);
-  const what = `${held} chunks of ${chunkBytes} bytes and ${moved} bytes of activations that are moved`;
+  const what = `${counted(held, 'chunk')} of ${chunkBytes} bytes and ${moved} bytes of activations that are moved`;
   const least = leastHostBytes(need, disk > 0);
   if (host < least) {
     const advice = disk > 0 ? '' : ', or use a disk tier';

@@ -1,6 +1,7 @@
 // Limits of the tiers below the GPU: what they may use, and the least that they can work with. Pure.
 
 import type { BlockFile, CopyBytes } from '../../runtime/host.ts';
+import { counted } from '../../util/counted.ts';
 import { HoldfastError } from '../../util/errors.ts';
 
 export interface BackingOptions {
@@ -90,7 +91,7 @@ export function checkLimits(
   blocks: number,
   largestPut: number,
 ): void {
-  const all = `${held} chunks of ${chunkBytes} bytes`;
+  const all = `${counted(held, 'chunk')} of ${chunkBytes} bytes`;
   const least = leastHostChunks(held, disk !== undefined, updates);
   if (slots < least) {
     const advice = disk ? '' : ', or use a disk tier';

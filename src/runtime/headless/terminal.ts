@@ -15,6 +15,9 @@ export const terminal: Terminal = {
   },
   write: (text) => write(process.stdout, text),
   warn: (text) => write(process.stderr, text),
+  get isLost() {
+    return failed;
+  },
 };
 
 /** Called when nothing can be written any more: the terminal is closed, the reader of a pipe has gone, a disk is full. */

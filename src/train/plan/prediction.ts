@@ -222,9 +222,12 @@ export class Predictor {
     const how = { recovery, activations, ...changes };
     const budget = asked ?? this.resident.bytes;
     if (budget < this.smallest) {
+      const { gpuBytes } = this.machine;
+      const first =
+        this.smallest > gpuBytes ? `this machine has ${formatBytes(gpuBytes)}; take another, or` : 'give that much, or';
       throw new HoldfastError(
         `${formatBytes(budget)} of GPU memory are too little: ${formatBytes(this.smallest)} is the smallest budget that works; ` +
-          'give that much, or use a smaller batch or context',
+          `${first} use a smaller batch or context`,
       );
     }
     const isWhole = asked === undefined || (how.recovery === 'checkpoint' && budget >= this.resident.bytes);

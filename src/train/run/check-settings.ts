@@ -7,6 +7,7 @@ import { familyOf, labelsIn, shapeOf } from '../../formats/families/index.ts';
 import { checkPreparation } from '../../formats/preprocessor.ts';
 import { checkStages } from '../../nn/pipeline-parallel.ts';
 import { checkSize } from '../../nn/size.ts';
+import { counted } from '../../util/counted.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { stepPart } from '../step/rank-part.ts';
 import { checkSchedule } from '../step/schedule.ts';
@@ -82,7 +83,7 @@ export function checkSettings(settings: RunSettings): void {
 export function checkStepsDone({ steps }: Pick<RunSettings, 'steps'>, done: number, name: string): void {
   if (steps < done)
     throw new HoldfastError(
-      `${name}: has ${done} steps already, and ${steps} in all are asked for; give more than ${done}`,
+      `${name}: has ${counted(done, 'step')} already, and ${steps} in all are asked for; give more than ${done}`,
     );
 }
 

@@ -135,7 +135,8 @@ export async function tokenizerFor(
 
 /** Batches from the first on. Errors: HoldfastError for text too short. */
 export async function datasetOf(settings: RunSettings, { content }: RunText): Promise<Dataset> {
-  if (content.kind === 'images') return imageDataset(content.images, settings);
+  if (content.kind === 'images')
+    return imageDataset(content.images, { ...settings, labels: labelsIn(settings.config) });
   if (content.kind === 'labelled') return labelledDataset(content.texts, settings);
   if (content.kind === 'text') {
     const { tokens, masking } = content;

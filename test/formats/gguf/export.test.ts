@@ -151,6 +151,8 @@ describe('holdfast export --gguf', () => {
       ['run', '--out', 'out.gguf', '--gguf', 'F16', '--max-shard-size', '1GB'],
       /cannot be used with option '--max-shard/,
     ],
+    [['run', '--out', 'out.gguf'], /--out out\.gguf: is a folder without --gguf; give that, too/],
+    [['run/checkpoint-1/config.json', '--out', 'x'], /is no folder, nor a zip or \.gguf file; name a run/],
     [['run', '--out', 'run', '--gguf', 'F16'], /run: is there already; name a file that is not/],
     [['run', '--out', 'run/', '--gguf', 'F16'], /"run\/" names no file/],
     [['mine', '--out', 'out.gguf', '--gguf', 'F16'], /mine: no such folder/],

@@ -155,6 +155,32 @@ test('files that are no text are named beside those that are, also once these ar
   expect(byId('text-note').textContent).toBe('r.jsonl: 3 B (not p.jpg, which is no text), conversations');
 });
 
+test('a table of records is refused in the words of the command line, and named beside files that are read', async () => {
+  const data = new DataPanel(
+    async (text) => ((await text.text()).startsWith('{') ? 'messages' : undefined),
+    () => {},
+  );
+  const take = async (files: Readonly<Record<string, string>>) => {
+    await data.take(Object.entries(files).map(([path, text]) => ({ path, file: new File([text], path) })));
+    await data.looked;
+    return byId('text-note').textContent;
+  };
+  const table = 'text,label\nfine,good\n';
+  expect(await take({ 'r.csv': table })).toMatch(
+    /^r\.csv: a table of records, with the columns "text, label", is not read; write JSONL: python3 -c .*"\.$/,
+  );
+  expect(await take({ 'r.jsonl.gz': '\x1f\x8b\0' })).toBe(
+    'r.jsonl.gz: such files are not read here; unpack it: gzip -dk "r.jsonl.gz".',
+  );
+  expect(data.own).toEqual({});
+  expect(await take({ 'r.tsv': 'prompt\tanswer\n', 'a.txt': 'some text' })).toBe(
+    'a.txt: 9 B (not r.tsv, which is not read)',
+  );
+  expect(await take({ 'prices.csv': 'year,price\n1990,7\n' })).toBe('prices.csv: 18 B');
+  expect(await take({ 'r.jsonl': '{}\n' })).toContain('conversations');
+  expect(await take({ 'r.csv': table })).toMatch(/^r\.csv: a table of records/);
+});
+
 test('what a text begins with suits what the run has learned, and what a person has typed stays', () => {
   const trainer = new Proxy({}, { get: () => () => new Promise(() => {}) }) as Holdfast['trainer'];
   const writing = new Writing(() => trainer);

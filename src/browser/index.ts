@@ -28,7 +28,7 @@ export type { LoraOptions } from '../formats/adapter.ts';
 export { ALL_LINEAR } from '../formats/adapter.ts';
 export { parseConfig } from '../formats/config.ts';
 export type { SavedDtype } from '../formats/export.ts';
-export { FAMILIES, FAMILY_NAMES, shapeOf } from '../formats/families/index.ts';
+export { FAMILIES, FAMILY_NAMES, labelsIn, shapeOf } from '../formats/families/index.ts';
 export type * from '../formats/families/table.ts';
 export type { TensorType } from '../formats/gguf/tensor-types.ts';
 export type { HubSource } from '../formats/remote/hub-model.ts';

@@ -29,6 +29,7 @@ import { addBudgetOptions, type MemoryFlags, memoryFromFlags } from './memory-fl
 import { MODEL_SOURCES } from './model-source.ts';
 import { addModelOptions, type OpenFlags, onDevice, withNamedModel } from './opened-model.ts';
 import { adapterOption, wholeNumberFrom, within } from './options.ts';
+import { refuseForClassifier } from './tell.ts';
 import { dashed } from './train/flags.ts';
 
 interface Flags extends MemoryFlags, OpenFlags {
@@ -189,11 +190,7 @@ async function classData(
   sources: ClassSources,
 ): Promise<EvaluationData> {
   const isImage = shapeOf(sources.config).vocabulary === 0;
-  const flag = (['stride', 'trainOn', 'chatTemplate'] as const).find(given);
-  if (flag)
-    throw new HoldfastError(
-      `--${dashed(flag)}: is of a model that writes, and this one tells classes apart; leave the flag out`,
-    );
+  refuseForClassifier(['stride', 'trainOn', 'chatTemplate'], given);
   if (isImage && given('context'))
     throw new HoldfastError('--context: an image is as long as its patches say; leave the flag out');
   const { seq } = sources;

@@ -22,6 +22,8 @@ export type DataClasses =
 
 /** A model's head says so much more than one line can show. */
 const SHOWN = 8;
+/** Of one example, those that are likeliest. */
+const LIKELIEST = 5;
 
 /** In the order of their characters, as classes are numbered elsewhere. */
 export const sortedNames = (names: Iterable<string>): string[] => [...new Set(names)].sort((a, b) => (a < b ? -1 : 1));
@@ -75,6 +77,13 @@ export function describeCounts({ id2label }: Labels, counts: readonly number[]):
   const all = named.toSorted((a, b) => b.count - a.count);
   const shown = all.slice(0, SHOWN).map(({ count, name }) => `${count.toLocaleString('en')} ${plain(name)}`);
   return shown.join(', ') + (all.length > SHOWN ? ` and ${all.length - SHOWN} classes more` : '');
+}
+
+/** For people: the classes that an example is likeliest of, as many as are looked at. `probabilities`: of each class, by its number. */
+export function likeliestClasses({ id2label }: Labels, probabilities: ArrayLike<number>): string {
+  const all = Array.from(probabilities, (probability, label) => ({ probability, name: id2label[label] ?? '' }));
+  const shown = all.toSorted((a, b) => b.probability - a.probability).slice(0, LIKELIEST);
+  return shown.map(({ probability, name }) => `${plain(name)} ${(100 * probability).toFixed(1)} %`).join(', ');
 }
 
 /** A name of several words, or with spaces around it, is quoted. */

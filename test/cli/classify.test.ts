@@ -27,6 +27,13 @@ import {
 
 chooseVariants(5);
 
+/** By `generate --json`. */
+interface Told {
+  readonly prompt: string;
+  readonly class: string;
+  readonly probabilities: Readonly<Record<string, number>>;
+}
+
 describe('a published checkpoint', () => {
   // the 4, cat 5, ##s 6, s 7, 日 12, . 13; CLS 2, SEP 3.
   const ROWS: [number[], number[]][] = [
@@ -61,6 +68,51 @@ describe('a published checkpoint', () => {
     expect(said).toMatch(
       /^accuracy \d+\.00 % \(\d of 5 texts\)\nclasses: 2 bad, 2 odd, 1 good\nloss [\d.]+ nats per text\n$/,
     );
+  });
+
+  test('tells the classes of a text, or of each line of a file, as that computation has them', async () => {
+    const here = new MemoryFiles({ ...files, 'texts.txt': 'the cat\n日.\n' });
+    const rows = [
+      ['the cat', [2, 4, 5, 3]],
+      ['日.', [2, 12, 13, 3]],
+    ] as const;
+    const shares = rows.map(([, row]) => {
+      const logits = logitsOf(
+        SIZES,
+        weight,
+        [...row],
+        row.map(() => 0),
+      );
+      return logits.map((_, label) => Math.exp(-crossEntropy(logits, label)));
+    });
+    const out = await done(here, ['generate', 'm', '--prompts', 'texts.txt', '--json']);
+    const found = out
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as Told);
+    for (const [i, [text]] of rows.entries()) {
+      const share = shares[i] ?? [];
+      const told = ['bad', 'good', 'odd'][share.indexOf(Math.max(...share))];
+      expect(found[i]).toMatchObject({ prompt: text, class: told });
+      const { bad, good, odd } = found[i]!.probabilities;
+      for (const [j, each] of [bad, good, odd].entries()) expect(Math.abs(each! - share[j]!)).toBeLessThan(2e-6);
+    }
+    const [first = []] = shares;
+    const order = [0, 1, 2].sort((a, b) => first[b]! - first[a]!);
+    const line = order.map((i) => `${['bad', 'good', 'odd'][i]} ${(100 * first[i]!).toFixed(1)} %`).join(', ');
+    expect(await done(here, ['generate', 'm', '--prompt', 'the cat'])).toBe(`${line}\n`);
+    expect(await done(here, ['generate', 'm', '--prompts', 'texts.txt'])).toContain(`${line}: the cat\n`);
+    for (const [args, problem] of [
+      [[], 'm: tells texts apart; give one, with --prompt, or some, with --prompts'],
+      [
+        ['--prompt', 'a', '--top-k', '2'],
+        '--top-k: is of a model that writes, and this one tells classes apart; leave the flag out',
+      ],
+      [['--chat'], '--chat: is of a model that writes, and this one tells classes apart; leave the flag out'],
+    ] as const) {
+      const { status, said } = await inProcess(here, ['generate', 'm', ...args]);
+      expect([status, said]).toEqual([2, `holdfast: ${problem}\n`]);
+    }
   });
 
   test('and of pairs, the longer of which is cut first, by number', async () => {
@@ -98,6 +150,7 @@ describe('a published checkpoint', () => {
     const here = new MemoryFiles({ ...files, 'r.jsonl': REVIEWS });
     const out = await done(here, ['finetune', 'm', '--data', 'r.jsonl', '--out', 'run', ...QUICK, ...STILL]);
     expect(out).not.toContain('head:');
+    expect(out).toContain('tell:    holdfast generate run --prompt "a text"');
     expect(out).toContain(
       'data: 5 texts with labels in r.jsonl (2 bad, 2 odd, 1 good), of 13 tokens at most, 1 longer than 11 and cut off; 4 to train',
     );

@@ -30,6 +30,7 @@ const CALLS: Readonly<Record<string, Call>> = {
   parseBytes: { args: ['1MB'], call: library.parseBytes },
   parseConfig: { args: [{ ...config }, 'here'], call: library.parseConfig },
   rowsOf: { args: [{ chunks: [[1, 2]], activations: { tensors: [], codes: [], working: [] } }], call: library.rowsOf },
+  labelsIn: { args: [{ ...config }], call: library.labelsIn },
   shapeOf: { args: [{ ...config }], call: library.shapeOf },
 };
 

@@ -22,6 +22,8 @@ export type DataClasses =
 
 /** A model's head says so much more than one line can show. */
 const SHOWN = 8;
+/** More classes are told together alone. */
+const MOST_TOLD = 20;
 /** Of one example, those that are likeliest. */
 const LIKELIEST = 5;
 
@@ -77,6 +79,35 @@ export function describeCounts({ id2label }: Labels, counts: readonly number[]):
   const all = named.toSorted((a, b) => b.count - a.count);
   const shown = all.slice(0, SHOWN).map(({ count, name }) => `${count.toLocaleString('en')} ${plain(name)}`);
   return shown.join(', ') + (all.length > SHOWN ? ` and ${all.length - SHOWN} classes more` : '');
+}
+
+/** Of one class: examples, and those told right. */
+export interface ClassShare {
+  readonly count: number;
+  readonly right: number;
+}
+
+/** Of each class, by its number. `told`: of each example, whether it is told right. */
+export function sharesOf(labels: Labels, given: readonly number[], told: readonly boolean[]): ClassShare[] {
+  const right = countsOf(
+    labels,
+    given.filter((_, i) => told[i]),
+  );
+  return countsOf(labels, given).map((count, label) => ({ count, right: right[label] ?? 0 }));
+}
+
+/** For people: of each class what share is told right, a line each, most examples first; none of more classes than can be looked over. */
+export function describeShares({ id2label }: Labels, shares: readonly ClassShare[]): string[] {
+  if (shares.length > MOST_TOLD) return [];
+  const all = shares.map((share, label) => ({ ...share, name: plain(id2label[label] ?? '') }));
+  const width = Math.max(...all.map(({ name }) => name.length));
+  return all
+    .toSorted((a, b) => b.count - a.count)
+    .filter(({ count }) => count > 0)
+    .map(({ name, count, right }) => {
+      const share = `${((100 * right) / count).toFixed(2)} %`.padStart(8);
+      return `  ${name.padEnd(width)} ${share} (${right.toLocaleString('en')} of ${count.toLocaleString('en')})`;
+    });
 }
 
 /** For people: the classes that an example is likeliest of, as many as are looked at. `probabilities`: of each class, by its number. */

@@ -54,6 +54,11 @@ describe('a published checkpoint', () => {
   test('has the loss and the accuracy of a computation in float64, whatever fills its rows up and wherever they are cut', async () => {
     const found = ROWS.map((row, i) => lossOf(row, (i * 2) % 3));
     const here = new MemoryFiles({ ...files, 'r.jsonl': REVIEWS });
+    const shareOf = (label: number) => {
+      const own = found.filter((_, i) => (i * 2) % 3 === label);
+      return own.filter(({ right }) => right).length / own.length;
+    };
+    const accuracyByClass = { bad: shareOf(0), good: shareOf(1), odd: shareOf(2) };
     for (const batch of EVERY_CASE ? ['1', '2', '8'] : ['2']) {
       const out = await done(here, ['eval', 'm', '--data', 'r.jsonl', '--json', '--batch', batch]);
       const { loss, accuracy, texts, ...rest } = JSON.parse(out) as Record<string, number>;
@@ -61,12 +66,16 @@ describe('a published checkpoint', () => {
       expect(accuracy).toBe(found.filter(({ right }) => right).length / 5);
       expect([texts, rest]).toEqual([
         5,
-        { bytes: REVIEWS.length + 2, context: 11, classes: { bad: 2, good: 1, odd: 2 } },
+        { bytes: REVIEWS.length + 2, context: 11, classes: { bad: 2, good: 1, odd: 2 }, accuracyByClass },
       ]);
     }
     const said = await done(here, ['eval', 'm', '--data', 'r.jsonl']);
+    const percent = (share: number) => (100 * share).toFixed(2).padStart(6).replace('.', '\\.');
+    const { bad, good, odd } = accuracyByClass;
     expect(said).toMatch(
-      /^accuracy \d+\.00 % \(\d of 5 texts\)\nclasses: 2 bad, 2 odd, 1 good\nloss [\d.]+ nats per text\n$/,
+      new RegExp(
+        `^accuracy \\d+\\.00 % \\(\\d of 5 texts\\)\n  bad  ${percent(bad)} % \\(\\d of 2\\)\n  odd  ${percent(odd)} % \\(\\d of 2\\)\n  good ${percent(good)} % \\(\\d of 1\\)\nloss [\\d.]+ nats per text\n$`,
+      ),
     );
   });
 

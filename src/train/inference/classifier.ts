@@ -21,6 +21,7 @@ import { BatchInputs } from '../../nn/inputs.ts';
 import { checkAdapter } from '../../nn/lora.ts';
 import { checkComplete, checkModel, lookup, type Model, parameterTensors } from '../../nn/model.ts';
 import { at } from '../../util/at.ts';
+import { ASYNC_DISPOSE } from '../../util/dispose.ts';
 import { finishing, HoldfastError } from '../../util/errors.ts';
 import { anything, check, closed, optional, text as words } from '../../util/json.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
@@ -134,5 +135,10 @@ export class Classifier {
   /** Frees every buffer. The device stays open. */
   close(): Promise<void> {
     return this.#session.close();
+  }
+
+  /** `await using`: as `close`. */
+  [ASYNC_DISPOSE](): Promise<void> {
+    return this.close();
   }
 }

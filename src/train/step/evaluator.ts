@@ -16,6 +16,7 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { checkAdapter } from '../../nn/lora.ts';
 import { checkComplete, checkModel, type Model } from '../../nn/model.ts';
 import { at } from '../../util/at.ts';
+import { ASYNC_DISPOSE } from '../../util/dispose.ts';
 import { finishing } from '../../util/errors.ts';
 import { anything, check, closed, optional, text, truth } from '../../util/json.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
@@ -155,5 +156,10 @@ export class Evaluator {
   /** Frees every buffer. The device stays open. */
   close(): Promise<void> {
     return this.#session.close();
+  }
+
+  /** `await using`: as `close`. */
+  [ASYNC_DISPOSE](): Promise<void> {
+    return this.close();
   }
 }

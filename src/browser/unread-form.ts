@@ -1,8 +1,8 @@
 // Files that a person chose to train on and that are in a form that is not read, such as tables of records: told in the words of
 // the command line. What begins as no text at all is the page's to tell.
 
-import { isPacked } from '../data/records/gzip.ts';
-import { problemOfForm, unpackingOf } from '../data/records/other-forms.ts';
+import { isPacked, unpackingOf } from '../data/records/gzip.ts';
+import { problemOfForm } from '../data/records/other-forms.ts';
 import { check } from '../util/json.ts';
 import { file as aFile } from './arguments.ts';
 

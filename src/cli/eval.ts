@@ -3,7 +3,7 @@
 
 import { Command, Option } from 'commander';
 import { type Batch, checkTokens } from '../data/batches.ts';
-import { type ClassShare, describeCounts, describeShares, sharesOf } from '../data/classes.ts';
+import { type ClassShare, classSharesOf, describeCounts, describeShares } from '../data/classes.ts';
 import { openText, type TextIdentity } from '../data/corpus.ts';
 import { describeCut } from '../data/dataset.ts';
 import { tokenizerOf } from '../data/open-tokenizer.ts';
@@ -121,7 +121,7 @@ export function evalCommand(host: Host): Command {
     if (!Number.isFinite(loss)) throw notFinite(loss, dir);
     const bitsPerByte = data.tokensPerByte === undefined ? undefined : (loss / Math.LN2) * data.tokensPerByte;
     const accuracy = data.word === 'window' ? undefined : right / targets;
-    const shares = classes && sharesOf(classes, labels, told);
+    const shares = classes && classSharesOf(classes, labels, told);
     const figures = {
       loss,
       ...(accuracy === undefined ? { perplexity: Math.exp(loss), tokens: targets } : { accuracy }),

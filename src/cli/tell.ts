@@ -1,4 +1,4 @@
-// What `holdfast generate` does with a classifier of texts, which writes none: the likeliest classes of each prompt.
+// The likeliest classes of prompts, by a classifier of texts: `holdfast generate` of a model that writes none.
 
 import { likeliestClasses } from '../data/classes.ts';
 import { tokenizerOf } from '../data/open-tokenizer.ts';

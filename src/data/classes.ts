@@ -88,7 +88,7 @@ export interface ClassShare {
 }
 
 /** Of each class, by its number. `told`: of each example, whether it is told right. */
-export function sharesOf(labels: Labels, given: readonly number[], told: readonly boolean[]): ClassShare[] {
+export function classSharesOf(labels: Labels, given: readonly number[], told: readonly boolean[]): ClassShare[] {
   const right = countsOf(
     labels,
     given.filter((_, i) => told[i]),

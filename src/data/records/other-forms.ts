@@ -5,6 +5,7 @@ import type { Files } from '../../runtime/host.ts';
 import { firstFew, shortened } from '../../util/errors.ts';
 import { filesOf } from '../corpus.ts';
 import { isTextTable, liesBeside, OTHER_FORM } from './file-names.ts';
+import { inCommand, unpackingOf } from './gzip.ts';
 import { hasLabel } from './labelled-fields.ts';
 import { recordShape } from './shapes.ts';
 
@@ -23,12 +24,6 @@ const LOADERS: Readonly<Record<string, string>> = {
 const ASKS = /^(?:prompt|question|instruction|input|query)$/i;
 const ANSWERS = /^(?:completion|answer|response|output)$/i;
 const UNPACK: Readonly<Record<string, string>> = { gz: 'gzip -dk', bz2: 'bzip2 -dk', xz: 'xz -dk', zst: 'zstd -d' };
-
-/** A path as it can be part of a command in quotes. */
-const inCommand = (path: string): string => (/^[\w./ -]+$/.test(path) ? path : 'FILE');
-
-/** What to do about a packed file. */
-export const unpackingOf = (path: string, by: string): string => `unpack it: ${by} "${inCommand(path)}"`;
 
 /** What to do about a file of another form. */
 function fixFor(path: string): string {

@@ -13,6 +13,7 @@ import {
   type TaskName,
   type TrainingText,
   type TrainOn,
+  unreadForm,
 } from '../src/browser/index.ts';
 import { areImages } from './drop.ts';
 import { whole } from './figures.ts';
@@ -103,9 +104,17 @@ export class DataPanel {
   /** Takes files as the text, in the order of their names; those that are no text, or no part of a folder's that trains, are left out, and named. */
   async take(given: readonly ChosenFile[]): Promise<void> {
     const { files, leftOut } = filesToTrain(given);
-    const checked = await Promise.all(files.map(async ({ file }) => ({ file, problem: await problemOf(file) })));
-    const texts = checked.filter(({ problem }) => problem === undefined).map(({ file }) => file);
-    const refused = checked.flatMap(({ file, problem }) => (problem ? [`${file.name}, which ${problem}`] : []));
+    const checked = await Promise.all(
+      files.map(async ({ file }) => ({
+        ...{ file, problem: await problemOf(file) },
+        form: await unreadForm(file).catch(() => undefined),
+      })),
+    );
+    const texts = checked.filter(({ problem, form }) => (form ?? problem) === undefined).map(({ file }) => file);
+    const refused = checked.flatMap(({ file, problem, form }) => {
+      const what = form === undefined ? problem : 'is not read';
+      return what ? [`${file.name}, which ${what}`] : [];
+    });
     if (texts.length > 0) {
       this.#chosen = texts.sort((a, b) => (a.name < b.name ? -1 : 1));
       this.#leftOut = [...leftOut.map(({ file }) => file.name), ...refused].join(', ');
@@ -114,8 +123,12 @@ export class DataPanel {
     }
     this.#show();
     if (texts.length > 0 || refused.length === 0) return;
-    const problems = checked.map(({ file, problem }) => `${file.name} ${problem}`);
-    this.problem(`${problems.join('; ')}. Choose plain text in UTF-8, or save it as that.`);
+    // What is said of the text that is there does not follow, and replace, this.
+    await this.looked;
+    const forms = checked.flatMap(({ file, form }) => (form ? [`${file.name}: ${form}.`] : []));
+    const problems = checked.flatMap(({ file, problem, form }) => (form ? [] : [`${file.name} ${problem}`]));
+    const others = problems.join('; ');
+    this.problem([...forms, others && `${others}. Choose plain text in UTF-8, or save it as that.`].join(' ').trim());
   }
 
   /** Takes images, below the folders of their classes. */

@@ -30,6 +30,7 @@ import { RunButtons } from './run-buttons.ts';
 import { RunList } from './runs.ts';
 import { Seeing } from './seeing.ts';
 import { isElsewhere, isHalted, mayTakeUp, noteTakenUp, untilLeft } from './taken-up.ts';
+import { Telling } from './telling.ts';
 import { Training, type TrainingPhase } from './training.ts';
 import { Writing } from './writing.ts';
 
@@ -57,6 +58,7 @@ const memory = new MemoryPanel({
 const estimate = new FormEstimate({ model, own, memory }, () => ({ holdfast, training }), estimated);
 const writing = new Writing(() => holdfast?.trainer);
 const seeing = new Seeing(() => holdfast?.trainer);
+const telling = new Telling(() => holdfast?.trainer);
 const runs = new RunList(() => (holdfast as Holdfast).trainer, {
   look: (run) => look(run),
   goOn: (run) => begins(() => goOn(run)),
@@ -275,6 +277,7 @@ function phaseChanged(): void {
   const config = run?.settings?.config;
   byId('writing', HTMLElement).hidden = config !== undefined && !FAMILIES[config.model_type].writes;
   seeing.show(run, open);
+  telling.show(run, open);
   live.show(training);
   runs.show(run?.id, open);
   writing.show(run, training.curves);

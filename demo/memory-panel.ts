@@ -96,6 +96,7 @@ export class MemoryPanel {
     this.#inForce = memory;
     if (this.#asked > 0) return;
     this.#memory = memory;
+    this.view.within(memory.gpu);
     this.#place();
     this.#host.value = memory.host === undefined ? '' : formatBytes(memory.host);
     this.#disk.checked = memory.disk !== undefined;

@@ -28,6 +28,7 @@ import { button, make, setText } from './page.ts';
 /** Of the rings around what is in use. */
 const PULSE_PERIOD = 900;
 const FITS = 'Everything fits on the GPU: nothing moves. Drag the budget down.';
+const OTHER_BUDGET = 'This step was within another budget. The next one within the new budget takes its place.';
 const HINT = 'Point at a cell, or tap it: what becomes of it in the step shows here.';
 const WAITING = 'Every square will be one chunk of the model’s memory. They move once a run trains within a budget.';
 
@@ -78,6 +79,8 @@ export class MemoryView {
   #frame = 0;
   #last = 0;
   #wanted: (() => void)[] = [];
+  /** In force, in bytes of GPU memory. */
+  #budget: number | undefined;
 
   constructor(host: HTMLElement) {
     this.#host = host;
@@ -139,6 +142,18 @@ export class MemoryView {
     this.#figures.live(event);
   }
 
+  /** The budget that is in force: a step within another one is told as such, and not seen to its end before the next. */
+  within(budget: number | undefined): void {
+    if (budget === this.#budget) return;
+    this.#budget = budget;
+    this.#lay(false);
+  }
+
+  get #isOutdated(): boolean {
+    const { picture } = this.#playback;
+    return picture !== undefined && picture.budget !== this.#budget;
+  }
+
   compare(comparison: PolicyComparison | undefined): void {
     this.#figures.compare(comparison);
   }
@@ -176,7 +191,8 @@ export class MemoryView {
     const { moved, again } = drawing.activationShares(history);
     const moves = risen.some((count) => count > 0) || moved.count + again.count > 0;
     const note = this.#playback.picture ? (moves ? '' : FITS) : WAITING;
-    this.#stage.show(this.#film, this.#width, this.#colors, note, glide ? this.#motion() : NOW);
+    const shown = this.#isOutdated ? OTHER_BUDGET : note;
+    this.#stage.show(this.#film, this.#width, this.#colors, shown, glide ? this.#motion() : NOW);
     this.#drawTimeline();
     this.#tell();
     this.#wake();
@@ -300,7 +316,7 @@ export class MemoryView {
     const still = this.#still.matches || !playback.goesOn;
     if (!still) this.#stage.expect(playback, time);
     const moving = this.#stage.frame(time, still ? 0.5 : 0.5 - 0.5 * Math.cos((2 * Math.PI * time) / PULSE_PERIOD));
-    if (playback.wantsNext) for (const resolve of this.#wanted.splice(0)) resolve();
+    if (playback.wantsNext || this.#isOutdated) for (const resolve of this.#wanted.splice(0)) resolve();
     this.#host.dataset['fps'] = this.framesPerSecond.toFixed(0);
     const goesOn = this.#inView && (moving || playback.goesOn);
     this.#frame = goesOn ? requestAnimationFrame((next) => this.#tick(next)) : 0;

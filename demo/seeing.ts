@@ -2,9 +2,9 @@
 // shown takes it for.
 
 import { type ClassGuess, FAMILIES, type Holdfast, messageOf, type RunInfo } from '../src/browser/index.ts';
-import { byId, make, setText } from './page.ts';
+import { showGuesses } from './guesses.ts';
+import { byId, setText } from './page.ts';
 
-const GUESSES = 5;
 const PEN = 14;
 const [LIGHT, DARK] = ['#fff', '#000'];
 
@@ -140,13 +140,6 @@ export class Seeing {
   #say(guesses: readonly ClassGuess[], problem?: string): void {
     setText(this.#note, problem ?? this.#hint);
     this.#note.classList.toggle('problem', problem !== undefined);
-    this.#guesses.replaceChildren(
-      ...guesses.slice(0, GUESSES).map(({ name, probability }) => {
-        const bar = make('span', { className: 'bar' });
-        bar.style.transform = `scaleX(${probability})`;
-        const share = make('output', {}, `${(100 * probability).toFixed(1)} %`);
-        return make('li', {}, make('code', { title: name }, name), make('span', { className: 'track' }, bar), share);
-      }),
-    );
+    showGuesses(this.#guesses, guesses);
   }
 }

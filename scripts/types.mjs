@@ -14,6 +14,10 @@ import { Extractor, ExtractorConfig, ExtractorLogLevel } from '@microsoft/api-ex
 const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
 export const REPORTS = path.join(root, 'docs', 'api');
 
+/** Of what `using` ends, as @types/node declares them: a project for browsers may have none of either. */
+const SYMBOLS =
+  'declare global { interface SymbolConstructor { readonly dispose: unique symbol; readonly asyncDispose: unique symbol } }\n';
+
 /** `entry`: the declaration that TypeScript writes; `rollup`: where package.json looks for it, below dist/. */
 const DOORS = [
   { name: 'holdfast', entry: 'index.d.ts', rollup: 'index.d.ts' },
@@ -102,7 +106,9 @@ function extract({ name, entry, rollup }, { tree, work, out, reports, write }) {
   });
   mkdirSync(path.dirname(path.join(out, rollup)), { recursive: true });
   // WebGPU's names are TypeScript's own since 6.0: a reference to @webgpu/types would declare them twice.
-  cpSync(declarations, path.join(out, rollup));
+  const text = readFileSync(declarations, 'utf8');
+  const disposes = text.includes('typeof Symbol.asyncDispose');
+  writeFileSync(path.join(out, rollup), disposes ? `${SYMBOLS}${text}` : text);
   const made = path.join(work, 'new', report);
   const kept = path.join(reports, report);
   if (write) {

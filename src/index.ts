@@ -107,7 +107,7 @@ export type { Intermission, Observer, ReadyRun, RunEvents, RunOptions, RunSummar
 export type { DataKind, PlannedLinks, PlannedMemory, RunForecast, RunPlan, TierPlan } from './train/run/run-plan.ts';
 export { defaultSettings, type LoraSettings, type RunSettings } from './train/run/run-settings.ts';
 export { type GGUFWriting, writeGGUF } from './train/run/write-gguf.ts';
-export { Evaluator, type EvaluatorOptions } from './train/step/evaluator.ts';
+export { type BatchLoss, Evaluator, type EvaluatorOptions } from './train/step/evaluator.ts';
 export type { Decay, LearningRateSchedule } from './train/step/schedule.ts';
 export type { StepHooks } from './train/step/step-hooks.ts';
 export { STEP_READS } from './train/step/stepper.ts';

@@ -1,11 +1,11 @@
-// The model of a run that is not training, opened to write text or to tell what pictures show: it has a device's memory to
+// The model of a run that is not training, opened to write text or to tell the classes of pictures and texts: it has a device's memory to
 // itself, is kept for what is asked next of the same weights, and is closed before anything else computes. Of a run that trains,
 // that run writes (active-run.ts).
 //
 // Invariant: at most one is open or being opened; one that is still being opened is closed when it is.
 
 import { tokenizerOf } from '../data/open-tokenizer.ts';
-import { shapeOf } from '../formats/families/index.ts';
+import { labelsIn } from '../formats/families/index.ts';
 import { preparationIn } from '../formats/preprocessor.ts';
 import type { Device } from '../gpu/device.ts';
 import type { BrowserHost } from '../runtime/browser.ts';
@@ -68,20 +68,20 @@ export class IdleModel {
     const adapters = beside === undefined ? {} : { adapters: { default: beside } };
     return withModel(this.#host.files, source, adapters, async ({ model, weights, tokenizer: files, found }) => {
       const { config } = model;
-      if (shapeOf(config).vocabulary === 0) {
-        const images = saved?.settings.images ?? (await preparationIn(found.files, found.folder, config));
-        const options = { choices: saved?.choices ?? {}, memory: memoryOptions(this.#host, run.memory) };
-        return Teller.open(await this.#device(), model, weights, images, options);
-      }
       const tokenizer = await tokenizerOf(saved?.settings.tokenizer, files, model.shape.vocabulary, 'this run');
-      const device = await this.#device();
       const memory = memoryOptions(this.#host, run.memory);
+      const { choices = {} } = saved ?? {};
+      const device = await this.#device();
+      if (labelsIn(config)) {
+        const images = saved?.settings.images ?? (await preparationIn(found.files, found.folder, config));
+        return Teller.open(device, model, weights, { images, tokenizer }, { choices, memory });
+      }
       // Within a budget there is room for what it trained with.
       const room = run.settings && memory.gpu !== undefined ? { capacity: run.settings.seq } : {};
       return Writer.open(device, model, weights, {
         tokenizer,
         template,
-        choices: saved?.choices ?? {},
+        choices,
         memory,
         ...room,
       });

@@ -77,21 +77,20 @@ export class OpenRun {
     if (!idle) return this.write(id, work);
     const writer = await idle.opened;
     if (writer instanceof Writer) return work(writer);
-    throw new HoldfastError('this model tells images apart and writes no text');
+    throw new HoldfastError('this model tells classes apart and writes no text');
   }
 
-  /** The classes of pictures by a run, where none is open. */
+  /** The classes of pictures and texts by a run, where none is open. */
   async tell<T>(id: string, work: (teller: Teller) => Promise<T>): Promise<T> {
     const refuse = () => {
-      if (this.#active)
-        throw new HoldfastError(`run ${this.#active.id} is open here; stop it before pictures are told`);
+      if (this.#active) throw new HoldfastError(`run ${this.#active.id} is open here; stop it before classes are told`);
     };
     refuse();
     const idle = await this.#idle.open(id, () => this.#active !== undefined);
     refuse();
     const teller = await idle?.opened;
     if (teller instanceof Teller) return work(teller);
-    throw new HoldfastError('this model looks at no images; ask one that tells them apart (ViT)');
+    throw new HoldfastError('this model tells no classes apart; ask one that does (BERT, ViT)');
   }
 
   /** Nothing computes with a run that is not open, until it is asked again. */

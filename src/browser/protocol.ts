@@ -318,7 +318,7 @@ export interface SampleRequest extends WritingRequest {
 /** A picture to look at: pixels, such as `context.getImageData` gives of a canvas, or a PNG file. What is seen through is left out. */
 export type Picture = Pixels | Blob;
 
-/** A class that a picture may be of. */
+/** A class that a picture or a text may be of. */
 export interface ClassGuess extends Pick<Candidate, 'probability'> {
   /** As the model calls it. */
   readonly name: string;

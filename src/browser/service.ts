@@ -277,11 +277,11 @@ export class TrainerService {
   }
 
   /**
-   * What a picture shows, by a run that learned to tell images apart: its classes, the likeliest first. Errors: HoldfastError
-   * while a run is open here, and for a run that tells no images apart.
+   * The classes of a picture or a text, by a run that learned to tell such apart: the likeliest first. Errors: HoldfastError while a run
+   * is open here, for a run that tells no classes apart, and for the other of the two.
    */
-  async classify(id: string, picture: Picture): Promise<ClassGuess[]> {
-    return this.#open.tell(id, (teller) => teller.tell(picture));
+  async classify(id: string, given: Picture | string): Promise<ClassGuess[]> {
+    return this.#open.tell(id, (teller) => teller.tell(given));
   }
 
   // ---- Models ---------------------------------------------------------------------------------------------------

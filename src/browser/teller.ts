@@ -1,9 +1,10 @@
-// `Teller`: a classifier of images as the page uses it: a picture goes in, its most likely classes come out.
+// `Teller`: a classifier as the page uses it: a picture or a text goes in, its most likely classes come out.
 //
 // Invariant: a picture's pixels become what those of the same PNG file are in training.
 
 import { imageExamples } from '../data/image-dataset.ts';
 import { readImage, type WantedImages } from '../data/image-folder.ts';
+import type { Tokenizer } from '../data/tokenizer.ts';
 import { encodePng } from '../data/write-png.ts';
 import type { ModelConfig } from '../formats/config.ts';
 import { labelsIn, shapeOf } from '../formats/families/index.ts';
@@ -20,30 +21,39 @@ import type { ClassGuess, Picture } from './protocol.ts';
 /** Called so in messages. */
 const NAME = 'the picture';
 
+/** What is done with what is told. */
+export interface TellerInputs {
+  /** With pictures. */
+  readonly images: ImagePreparation | undefined;
+  /** With texts. */
+  readonly tokenizer: Tokenizer;
+}
+
 export class Teller {
   readonly #classifier: Classifier;
-  readonly #wanted: WantedImages;
+  /** Undefined where it reads texts. */
+  readonly #wanted: WantedImages | undefined;
+  readonly #tokenizer: Tokenizer;
   readonly #names: readonly string[];
   readonly #seq: number;
   readonly #underWay = new Set<Promise<unknown>>();
   #closing = false;
 
-  /** A model of its own. `images`: what is done with pictures. Errors: HoldfastError for one that tells no images apart. */
+  /** A model of its own. Errors: HoldfastError for one that tells no classes apart. */
   static async open(
     device: Device,
     model: Model,
     weights: TensorSource,
-    images: ImagePreparation | undefined,
+    inputs: TellerInputs,
     options: ClassifierOptions,
   ): Promise<Teller> {
-    const wanted = imagesFor(model.config, images);
-    if (!wanted) throw new HoldfastError('this model looks at no images; ask one that tells them apart (ViT)');
-    return new Teller(await Classifier.open(device, model, weights, options), model.config, wanted);
+    return new Teller(await Classifier.open(device, model, weights, options), model.config, inputs);
   }
 
-  private constructor(classifier: Classifier, config: ModelConfig, wanted: WantedImages) {
+  private constructor(classifier: Classifier, config: ModelConfig, { images, tokenizer }: TellerInputs) {
     this.#classifier = classifier;
-    this.#wanted = wanted;
+    this.#wanted = imagesFor(config, images);
+    this.#tokenizer = tokenizer;
     this.#names = Object.values(labelsIn(config)?.id2label ?? {});
     this.#seq = shapeOf(config).context;
   }
@@ -53,10 +63,13 @@ export class Teller {
     return this.#classifier.device.status === 'works';
   }
 
-  /** The likeliest classes of a picture first. Errors: HoldfastError for what is no picture, or one of another kind than the model's. */
-  async tell(picture: Picture): Promise<ClassGuess[]> {
+  /**
+   * The likeliest classes of a picture, or a text, first. Errors: HoldfastError for what is no picture, or one of another kind than
+   * the model's, and for the other of the two.
+   */
+  async tell(given: Picture | string): Promise<ClassGuess[]> {
     if (this.#closing) throw new HoldfastError('the weights are about to change; ask again');
-    const told = this.#tell(picture);
+    const told = this.#tell(given);
     const ended: Promise<unknown> = told.catch(() => {}).then(() => this.#underWay.delete(ended));
     this.#underWay.add(ended);
     return told;
@@ -69,15 +82,25 @@ export class Teller {
     await this.#classifier.close();
   }
 
-  async #tell(picture: Picture): Promise<ClassGuess[]> {
+  async #tell(given: Picture | string): Promise<ClassGuess[]> {
+    const probabilities = await (typeof given === 'string' ? this.#tellText(given) : this.#tellPicture(given));
+    return this.#names
+      .map((name, i) => ({ name, probability: at(probabilities, i) }))
+      .sort((a, b) => b.probability - a.probability);
+  }
+
+  async #tellText(text: string): Promise<Float64Array> {
+    if (this.#wanted) throw new HoldfastError('this model looks at images; give it a picture');
+    return this.#classifier.tellText(this.#tokenizer, text);
+  }
+
+  async #tellPicture(picture: Picture): Promise<Float64Array> {
+    if (!this.#wanted) throw new HoldfastError('this model looks at no images; ask one that tells them apart (ViT)');
     const bytes = picture instanceof Blob ? new Uint8Array(await picture.arrayBuffer()) : await encodePng(picture);
     const pixels = await readImage(bytes, this.#wanted, NAME);
     const images = this.#wanted.preparation;
     const set = { pixels, labels: new Uint8Array(1) };
     const { batch } = imageExamples(set, this.#wanted, { seq: this.#seq, images });
-    const probabilities = await this.#classifier.tell(await batch([0]));
-    return this.#names
-      .map((name, i) => ({ name, probability: at(probabilities, i) }))
-      .sort((a, b) => b.probability - a.probability);
+    return this.#classifier.tell(await batch([0]));
   }
 }

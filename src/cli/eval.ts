@@ -3,7 +3,7 @@
 
 import { Command, Option } from 'commander';
 import { type Batch, checkTokens } from '../data/batches.ts';
-import { countsOf, describeCounts } from '../data/classes.ts';
+import { type ClassShare, classSharesOf, describeCounts, describeShares } from '../data/classes.ts';
 import { openText, type TextIdentity } from '../data/corpus.ts';
 import { describeCut } from '../data/dataset.ts';
 import { tokenizerOf } from '../data/open-tokenizer.ts';
@@ -30,6 +30,7 @@ import { addBudgetOptions, type MemoryFlags, memoryFromFlags } from './memory-fl
 import { MODEL_SOURCES } from './model-source.ts';
 import { addModelOptions, type OpenFlags, onDevice, withNamedModel } from './opened-model.ts';
 import { adapterOption, wholeNumberFrom, within } from './options.ts';
+import { refuseForClassifier } from './tell.ts';
 import { dashed } from './train/flags.ts';
 
 interface Flags extends MemoryFlags, OpenFlags {
@@ -112,7 +113,7 @@ export function evalCommand(host: Host): Command {
         return { data, classes: labels, evaluator: await Evaluator.open(device, model, weights, options) };
       });
     });
-    const { nats, targets, told, labels } = await finishing(
+    const { nats, targets, right, labels, told } = await finishing(
       () => lossOfAll(host, evaluator, data, !flags.json && host.terminal.interactive),
       () => evaluator.close(),
       () => device.close(),
@@ -120,8 +121,8 @@ export function evalCommand(host: Host): Command {
     const loss = nats / targets;
     if (!Number.isFinite(loss)) throw notFinite(loss, dir);
     const bitsPerByte = data.tokensPerByte === undefined ? undefined : (loss / Math.LN2) * data.tokensPerByte;
-    const accuracy = data.word === 'window' ? undefined : told / targets;
-    const counts = classes && countsOf(classes, labels);
+    const accuracy = data.word === 'window' ? undefined : right / targets;
+    const shares = classes && classSharesOf(classes, labels, told);
     const figures = {
       loss,
       ...(accuracy === undefined ? { perplexity: Math.exp(loss), tokens: targets } : { accuracy }),
@@ -131,16 +132,20 @@ export function evalCommand(host: Host): Command {
       const cut =
         accuracy === undefined
           ? { windows: data.rows }
-          : { [`${data.word}s`]: data.rows, ...(classes && counts && { classes: byName(classes, counts) }) };
+          : { [`${data.word}s`]: data.rows, ...(classes && shares && byName(classes, shares)) };
       const report = { ...figures, bytes: data.identity.bytes, ...cut, context: data.seq, ...data.facts };
       host.terminal.write(`${JSON.stringify(report)}\n`);
       return;
     }
     if (accuracy !== undefined) {
-      const share = `${number(told)} of ${number(data.rows)} ${data.word}s`;
-      const found = classes && counts ? `classes: ${describeCounts(classes, counts)}\n` : '';
+      const share = `${number(right)} of ${number(data.rows)} ${data.word}s`;
       host.terminal.write(
-        `accuracy ${(100 * accuracy).toFixed(2)} % (${share})\n${found}loss ${loss.toFixed(4)} nats per ${data.word}\n`,
+        [
+          `accuracy ${(100 * accuracy).toFixed(2)} % (${share})`,
+          ...(classes && shares ? linesOf(classes, shares) : []),
+          `loss ${loss.toFixed(4)} nats per ${data.word}`,
+          '',
+        ].join('\n'),
       );
       return;
     }
@@ -155,21 +160,23 @@ export function evalCommand(host: Host): Command {
   });
 }
 
-/** Over all batches: sums of nats, of what they are of, and of those told right; and the labels of a classifier's data. */
+/** Over all batches: sums of nats, of what they are of, and of those told right; of a classifier's data each label, and whether it is told right. */
 async function lossOfAll({ terminal }: Host, evaluator: Evaluator, data: EvaluationData, shows: boolean) {
-  let [nats, targets, done, told] = [0, 0, 0, 0];
+  let [nats, targets, done, right] = [0, 0, 0, 0];
   const labels: number[] = [];
+  const told: boolean[] = [];
   for await (const batch of data.batches()) {
     const part = await evaluator.lossOf(batch);
     nats += part.nats;
     targets += part.targets;
-    told += part.right ?? 0;
+    right += part.right ?? 0;
+    for (const each of part.told ?? []) told.push(each);
     if (data.word !== 'window' && batch['targets'] instanceof Int32Array) labels.push(...batch['targets']);
     done += batch.batch;
     if (shows) terminal.warn(`\r${Math.floor((100 * done) / data.rows)} % of ${number(data.rows)} ${data.word}s\x1b[K`);
   }
   if (shows) terminal.warn('\r\x1b[K');
-  return { nats, targets, told, labels };
+  return { nats, targets, right, labels, told };
 }
 
 const notFinite = (loss: number, dir: string): HoldfastError =>
@@ -177,8 +184,29 @@ const notFinite = (loss: number, dir: string): HoldfastError =>
     `${dir}: the loss is ${loss}: the model has diverged, or its files are damaged; get them again, or go back to an earlier checkpoint`,
   );
 
-const byName = ({ id2label }: Labels, counts: readonly number[]) =>
-  Object.fromEntries(counts.map((count, label) => [id2label[label] ?? '', count]));
+/** For JSON: how many there are of each class, and the share of them that is told right; null of a class that has none. */
+function byName({ id2label }: Labels, shares: readonly ClassShare[]) {
+  const all = shares.map((share, label) => ({ ...share, name: id2label[label] ?? '' }));
+  return {
+    classes: Object.fromEntries(all.map(({ name, count }) => [name, count])),
+    accuracyByClass: Object.fromEntries(
+      all.map(({ name, count, right }) => [name, count === 0 ? null : right / count]),
+    ),
+  };
+}
+
+/** Of classes that are few, a line each; else how many there are of the first. */
+function linesOf(labels: Labels, shares: readonly ClassShare[]): string[] {
+  const lines = describeShares(labels, shares);
+  return lines.length > 0
+    ? lines
+    : [
+        `classes: ${describeCounts(
+          labels,
+          shares.map(({ count }) => count),
+        )}`,
+      ];
+}
 
 const number = (value: number) => value.toLocaleString('en');
 
@@ -190,11 +218,7 @@ async function classData(
   sources: ClassSources,
 ): Promise<EvaluationData> {
   const isImage = shapeOf(sources.config).vocabulary === 0;
-  const flag = (['stride', 'trainOn', 'chatTemplate'] as const).find(given);
-  if (flag)
-    throw new HoldfastError(
-      `--${dashed(flag)}: is of a model that writes, and this one tells classes apart; leave the flag out`,
-    );
+  refuseForClassifier(['stride', 'trainOn', 'chatTemplate'], given);
   if (isImage && given('context'))
     throw new HoldfastError('--context: an image is as long as its patches say; leave the flag out');
   const { seq } = sources;

@@ -1,12 +1,13 @@
 // `holdfast generate DIR`: text from a checkpoint, a run, a Hugging Face folder, or a zip of one, as it is written: behind a
-// prompt, behind each of several, or as the answers of a conversation; with each of several adapters.
+// prompt, behind each of several, or as the answers of a conversation; with each of several adapters. Of a classifier (tell.ts), the
+// classes of a prompt.
 
 import { Command } from 'commander';
 import { advisedSampling } from '../data/huggingface/generation-config.ts';
 import { tokenizerOf } from '../data/open-tokenizer.ts';
 import { promptIds, type Tokenizer } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
-import { checkWriter } from '../formats/families/index.ts';
+import { checkWriter, labelsIn } from '../formats/families/index.ts';
 import type { Host } from '../runtime/host.ts';
 import { readWhole } from '../runtime/read-whole.ts';
 import { BatchGenerator } from '../train/inference/batch-generator.ts';
@@ -24,6 +25,7 @@ import { MODEL_SOURCES } from './model-source.ts';
 import { addModelOptions, type OpenFlags, onDevice, withNamedModel } from './opened-model.ts';
 import { adapterOption, numberFrom, wholeNumberFrom, within } from './options.ts';
 import { writeGenerated } from './printable.ts';
+import { openTelling, refuseForClassifier } from './tell.ts';
 
 interface Flags extends MemoryFlags, OpenFlags {
   prompt: string;
@@ -48,11 +50,25 @@ const MOST_CONTEXT = 4096;
 /** Of prompts, which are in memory with their texts. */
 const MOST_PROMPTS_BYTES = 2 ** 26;
 const TEMPERATURE = 0.8;
+/** Flags that a classifier has no use for. */
+const OF_WRITERS = [
+  'batch',
+  'chat',
+  'system',
+  'chatTemplate',
+  'tokens',
+  'context',
+  'stop',
+  'temperature',
+  'topK',
+  'topP',
+  'seed',
+];
 const AS_ADVISED = 'as the model’s generation_config.json samples';
 
 export function generateCommand(host: Host): Command {
   const command = new Command('generate')
-    .description('write text with a trained model')
+    .description('write text with a trained model; of a classifier of texts, tell the likeliest classes of one')
     .argument('<dir>', `a run, a checkpoint, a model, or an adapter: ${MODEL_SOURCES}`)
     .option('--prompt <text>', 'what the text begins with; empty: the token that begins a text alone', '\n')
     .option('--prompts <file>', 'a prompt a line; of each a text, as --prompt would have it')
@@ -83,78 +99,79 @@ export function generateCommand(host: Host): Command {
     .option('--json', 'one JSON object a text');
   addBudgetOptions(addModelOptions(command, 'several'));
   return command.action(async (dir: string, flags: Flags) => {
-    checkTogether(flags, (name) => command.getOptionValueSource(name) === 'cli');
+    const given = (name: string) => command.getOptionValueSource(name) === 'cli';
+    checkTogether(flags, given);
     const memory = memoryFromFlags(host, flags);
     const prompts = flags.prompts === undefined ? [flags.prompt] : await promptsIn(host, flags.prompts);
     // The run may go on meanwhile: its checkpoint stays readable until the weights are on the device.
-    const { device, generator, tokenizer, template, model, named, batch, sampling } = await withNamedModel(
-      host,
-      dir,
-      flags,
-      async ({ model, weights, tokenizer: files, from, named }) => {
-        checkWriter(model.config, dir);
-        const tokenizer = await tokenizerOf(undefined, files, model.shape.vocabulary, dir);
-        const { context } = model.shape;
-        if (flags.context !== undefined && flags.context > context)
-          throw new HoldfastError(`--context ${flags.context}: the model in ${dir} has at most ${context} positions`);
-        const sources = { tokenizer: files, model: from, name: flags.chatTemplate };
-        const template = flags.chat ? await findTemplateFor(host, sources) : undefined;
-        if (flags.chat && !template)
-          throw new HoldfastError(
-            `--chat: ${dir} has no chat template; name one with --chat-template (chatml comes along)`,
-          );
-        if (!flags.chat)
-          for (const [i, prompt] of prompts.entries())
-            checkPrompt(
-              tokenizer,
-              prompt,
-              flags.prompts === undefined ? '--prompt' : `${flags.prompts}: line ${i + 1}`,
-            );
-        const capacity = flags.context ?? Math.min(context, MOST_CONTEXT);
-        const batch = Math.min(flags.batch ?? 1, prompts.length);
-        const { notApplied, ...advised } = advisedSampling(files);
-        const sampling = { temperature: TEMPERATURE, ...advised, ...samplingOf(flags) };
-        checkSampling(sampling);
-        if (notApplied.length > 0)
-          host.terminal.warn(
-            `holdfast: ${oneLine(`generation_config.json: not applied here: ${notApplied.join(', ')}`)}\n`,
-          );
-        return onDevice(host, flags.adapter, async (device) => {
-          const options = { choices: await loadChoices(host, device), memory, capacity };
-          const generator =
-            batch > 1
-              ? await BatchGenerator.open(device, model, weights, { ...options, batch })
-              : await Generator.open(device, model, weights, options);
-          return { tokenizer, generator, template, model, named, batch, sampling };
-        });
-      },
-    );
-    const write = async () => {
-      const options = { ...sampling, tokens: flags.tokens, stop: flags.stop ?? [] };
-      const random = () => new Random(flags.seed, 'samples');
-      if (template) {
-        const { system } = flags;
-        const settings = { ...options, adapter: named[0], template, system };
-        await chat(host, new Conversation(generator, tokenizer, settings, random()), model);
-      } else {
-        const shown = { json: flags.json, adapter: named.length > 1 };
-        const each = named.length > 0 ? named : [undefined];
-        const pieces = (prompt: string, adapter: string | undefined) =>
-          writeText(generator, tokenizer, prompt, { ...options, adapter }, random());
-        if (batch > 1) {
+    const { device, opened, write } = await withNamedModel(host, dir, flags, async (found) => {
+      const { model, weights, tokenizer: files, from, named } = found;
+      const labels = labelsIn(model.config);
+      if (labels) {
+        refuseForClassifier(OF_WRITERS, given);
+        const { adapter, json } = flags;
+        const texts = given('prompt') || flags.prompts !== undefined ? prompts : [];
+        return openTelling(host, dir, found, { labels, texts, memory, adapter, json });
+      }
+      checkWriter(model.config, dir);
+      const tokenizer = await tokenizerOf(undefined, files, model.shape.vocabulary, dir);
+      const { context } = model.shape;
+      if (flags.context !== undefined && flags.context > context)
+        throw new HoldfastError(`--context ${flags.context}: the model in ${dir} has at most ${context} positions`);
+      const sources = { tokenizer: files, model: from, name: flags.chatTemplate };
+      const template = flags.chat ? await findTemplateFor(host, sources) : undefined;
+      if (flags.chat && !template)
+        throw new HoldfastError(
+          `--chat: ${dir} has no chat template; name one with --chat-template (chatml comes along)`,
+        );
+      if (!flags.chat)
+        for (const [i, prompt] of prompts.entries())
+          checkPrompt(tokenizer, prompt, flags.prompts === undefined ? '--prompt' : `${flags.prompts}: line ${i + 1}`);
+      const capacity = flags.context ?? Math.min(context, MOST_CONTEXT);
+      const batch = Math.min(flags.batch ?? 1, prompts.length);
+      const { notApplied, ...advised } = advisedSampling(files);
+      const sampling = { temperature: TEMPERATURE, ...advised, ...samplingOf(flags) };
+      checkSampling(sampling);
+      if (notApplied.length > 0)
+        host.terminal.warn(
+          `holdfast: ${oneLine(`generation_config.json: not applied here: ${notApplied.join(', ')}`)}\n`,
+        );
+      return onDevice(host, flags.adapter, async (device) => {
+        const options = { choices: await loadChoices(host, device), memory, capacity };
+        const generator =
+          batch > 1
+            ? await BatchGenerator.open(device, model, weights, { ...options, batch })
+            : await Generator.open(device, model, weights, options);
+        const wanted = { ...sampling, tokens: flags.tokens, stop: flags.stop ?? [] };
+        const random = () => new Random(flags.seed, 'samples');
+        const write = async () => {
+          if (template) {
+            const { system } = flags;
+            const settings = { ...wanted, adapter: named[0], template, system };
+            await chat(host, new Conversation(generator, tokenizer, settings, random()), model);
+            return;
+          }
+          const shown = { json: flags.json, adapter: named.length > 1 };
+          const each = named.length > 0 ? named : [undefined];
+          const pieces = (prompt: string, adapter: string | undefined) =>
+            writeText(generator, tokenizer, prompt, { ...wanted, adapter }, random());
+          if (batch === 1) {
+            for (const prompt of prompts)
+              for (const adapter of each) await show(host, prompt, adapter, pieces(prompt, adapter), shown);
+            return;
+          }
           const texts = new Map<string | undefined, string[]>();
           for (const adapter of each)
             texts.set(adapter, await sideBySide(prompts, batch, (prompt) => pieces(prompt, adapter)));
           for (const [i, prompt] of prompts.entries())
             for (const adapter of each) await show(host, prompt, adapter, [texts.get(adapter)?.[i] ?? ''], shown);
-        } else
-          for (const prompt of prompts)
-            for (const adapter of each) await show(host, prompt, adapter, pieces(prompt, adapter), shown);
-      }
-    };
+        };
+        return { opened: generator, write };
+      });
+    });
     await finishing(
       write,
-      () => generator.close(),
+      () => opened.close(),
       () => device.close(),
     );
   });

@@ -22,6 +22,10 @@ export type DataClasses =
 
 /** A model's head says so much more than one line can show. */
 const SHOWN = 8;
+/** More classes are told together alone. */
+const MOST_TOLD = 20;
+/** Of one example, those that are likeliest. */
+const LIKELIEST = 5;
 
 /** In the order of their characters, as classes are numbered elsewhere. */
 export const sortedNames = (names: Iterable<string>): string[] => [...new Set(names)].sort((a, b) => (a < b ? -1 : 1));
@@ -75,6 +79,42 @@ export function describeCounts({ id2label }: Labels, counts: readonly number[]):
   const all = named.toSorted((a, b) => b.count - a.count);
   const shown = all.slice(0, SHOWN).map(({ count, name }) => `${count.toLocaleString('en')} ${plain(name)}`);
   return shown.join(', ') + (all.length > SHOWN ? ` and ${all.length - SHOWN} classes more` : '');
+}
+
+/** Of one class: examples, and those told right. */
+export interface ClassShare {
+  readonly count: number;
+  readonly right: number;
+}
+
+/** Of each class, by its number. `told`: of each example, whether it is told right. */
+export function classSharesOf(labels: Labels, given: readonly number[], told: readonly boolean[]): ClassShare[] {
+  const right = countsOf(
+    labels,
+    given.filter((_, i) => told[i]),
+  );
+  return countsOf(labels, given).map((count, label) => ({ count, right: right[label] ?? 0 }));
+}
+
+/** For people: of each class what share is told right, a line each, most examples first; none of more classes than can be looked over. */
+export function describeShares({ id2label }: Labels, shares: readonly ClassShare[]): string[] {
+  if (shares.length > MOST_TOLD) return [];
+  const all = shares.map((share, label) => ({ ...share, name: plain(id2label[label] ?? '') }));
+  const width = Math.max(...all.map(({ name }) => name.length));
+  return all
+    .toSorted((a, b) => b.count - a.count)
+    .filter(({ count }) => count > 0)
+    .map(({ name, count, right }) => {
+      const share = `${((100 * right) / count).toFixed(2)} %`.padStart(8);
+      return `  ${name.padEnd(width)} ${share} (${right.toLocaleString('en')} of ${count.toLocaleString('en')})`;
+    });
+}
+
+/** For people: the classes that an example is likeliest of, as many as are looked at. `probabilities`: of each class, by its number. */
+export function likeliestClasses({ id2label }: Labels, probabilities: ArrayLike<number>): string {
+  const all = Array.from(probabilities, (probability, label) => ({ probability, name: id2label[label] ?? '' }));
+  const shown = all.toSorted((a, b) => b.probability - a.probability).slice(0, LIKELIEST);
+  return shown.map(({ probability, name }) => `${plain(name)} ${(100 * probability).toFixed(1)} %`).join(', ');
 }
 
 /** A name of several words, or with spaces around it, is quoted. */

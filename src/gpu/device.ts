@@ -5,6 +5,7 @@ import type { Traits } from '../kernels/kernel.ts';
 import { checkHost } from '../runtime/check-host.ts';
 import type { CopyBytes, GPUSource, Host } from '../runtime/host.ts';
 import { having } from '../util/arguments.ts';
+import { DISPOSE } from '../util/dispose.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { check, closed, optional, text } from '../util/json.ts';
 import { Allocator } from './allocator.ts';
@@ -366,5 +367,10 @@ export class Device {
   close(): void {
     this.#closed = true;
     this.gpu.destroy();
+  }
+
+  /** `using`: as `close`. */
+  [DISPOSE](): void {
+    this.close();
   }
 }

@@ -100,7 +100,17 @@ test('a BERT learns to tell texts apart, with a new head; its model does so else
   await page.locator('#chart-accuracy').waitFor();
   expect(await page.locator('#writing').isVisible()).toBe(false);
   await newestListed(page);
+  await page.fill('#telling-text', 'the cat s .');
+  await page.getByRole('button', { name: 'Tell' }).click();
+  await page.locator('#telling-note', { hasText: '“short” is the likeliest of 2 classes.' }).waitFor();
+  await page.fill('#telling-text', 'the cafe');
+  expect(await page.locator('#classes li').count()).toBe(0);
+  await page.press('#telling-text', 'Enter');
+  await expect.poll(() => page.textContent('#classes')).toMatch(/^long\d+\.\d %short[\d.]+ %$/);
+  for (const width of [360, 1280]) expect(await overflow(page, width), `${width} pixels`).toBeLessThanOrEqual(0);
   await taken(page, 'told');
+  const shown = (await page.textContent('#classes'))?.replace(/^(\S+?)([\d.]+ %)(\S+?)([\d.]+ %)$/, '$1 $2, $3 $4\n');
+  expect((await holdfast(['generate', 'told', '--prompt', 'the cafe'], { cwd: folder })).stdout).toBe(shown);
   expect(await measured('told', 'reviews.jsonl')).toContain('accuracy 100.00 % (120 of 120 texts)');
   await page.context().close();
 });
@@ -145,9 +155,9 @@ test('a ViT learns pictures of a canvas and tells them as it tells PNG files; on
   expect(told.drawn.map(({ name }) => name)).toEqual(['dark', 'light']);
   expect(told.drawn.reduce((sum, { probability }) => sum + probability, 0)).toBeCloseTo(1, 12);
   expect(told.file).toEqual(told.drawn);
-  expect(told.during).toMatch(/is open here; stop it before pictures are told$/);
+  expect(told.during).toMatch(/is open here; stop it before classes are told$/);
   expect(told.wrong).toBe('the picture: is no PNG image; copy it again');
-  expect(told.writes).toBe('this model tells images apart and writes no text');
+  expect(told.writes).toBe('this model tells classes apart and writes no text');
   await page.close();
 
   const shown = await ready(context, `${site.isolated}demo/`);

@@ -10,6 +10,7 @@ import { Live } from '../../demo/live.ts';
 import { MemoryPanel } from '../../demo/memory-panel.ts';
 import { RunList, type RunListEvents } from '../../demo/runs.ts';
 import { Seeing } from '../../demo/seeing.ts';
+import { Telling } from '../../demo/telling.ts';
 import type { Training } from '../../demo/training.ts';
 import { Writing } from '../../demo/writing.ts';
 import type { Holdfast, RunForecast, RunInfo, RunSettings, StepEvent } from '../../src/browser/index.ts';
@@ -140,6 +141,31 @@ test('a picture that was cleared is not told, and what went wrong with another i
   await settled();
   expect(of('classify')).toHaveLength(1);
   expect(byId('seeing-note').textContent).toBe(hint);
+});
+
+test('a text that was changed is not told by what was asked before, and none is asked of a run that trains', async () => {
+  const { trainer, of } = worker();
+  const telling = new Telling(() => trainer);
+  const classifier = { model_type: 'bert', id2label: { 0: 'a', 1: 'b' }, label2id: { a: 0, b: 1 }, vocab_size: 9 };
+  const bert = { settings: { config: classifier } as unknown as RunSettings };
+  const text = byId('telling-text') as HTMLTextAreaElement;
+  const note = () => byId('telling-note').textContent;
+  telling.show(run('a', bert), true);
+  expect(byId('telling').hidden).toBe(false);
+  text.value = 'one';
+  press('tell');
+  expect([of('classify').length, note()]).toEqual([0, 'It trains: stop it, or wait until it is done, and ask again.']);
+  telling.show(run('a', bert), false);
+  const hint = note();
+  press('tell');
+  expect(of('classify')).toHaveLength(1);
+  text.value = 'another';
+  text.dispatchEvent(new Event('input'));
+  of('classify')[0]?.answer.resolve([{ name: 'a', probability: 1 }]);
+  await settled();
+  expect([note(), byId('classes').childElementCount]).toEqual([hint, 0]);
+  telling.show(run('b'), false);
+  expect(byId('telling').hidden).toBe(true);
 });
 
 test('the choice of what leaves the GPU goes by its name in the field', () => {

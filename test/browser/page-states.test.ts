@@ -16,7 +16,15 @@ import { RunButtons } from '../../demo/run-buttons.ts';
 import { RunList, type RunListEvents } from '../../demo/runs.ts';
 import type { Training } from '../../demo/training.ts';
 import { Writing } from '../../demo/writing.ts';
-import type { Estimate, Holdfast, MemorySettings, RunEvent, RunInfo, RunSettings } from '../../src/browser/index.ts';
+import type {
+  Estimate,
+  Holdfast,
+  MemorySettings,
+  RunEvent,
+  RunInfo,
+  RunSettings,
+  StepPicture,
+} from '../../src/browser/index.ts';
 import { deferred } from '../../src/util/deferred.ts';
 
 const TITLE = document.title;
@@ -155,6 +163,32 @@ test('files that are no text are named beside those that are, also once these ar
   expect(byId('text-note').textContent).toBe('r.jsonl: 3 B (not p.jpg, which is no text), conversations');
 });
 
+test('a table of records is refused in the words of the command line, and named beside files that are read', async () => {
+  const data = new DataPanel(
+    async (text) => ((await text.text()).startsWith('{') ? 'messages' : undefined),
+    () => {},
+  );
+  const take = async (files: Readonly<Record<string, string>>) => {
+    await data.take(Object.entries(files).map(([path, text]) => ({ path, file: new File([text], path) })));
+    await data.looked;
+    return byId('text-note').textContent;
+  };
+  const table = 'text,label\nfine,good\n';
+  expect(await take({ 'r.csv': table })).toMatch(
+    /^r\.csv: a table of records, with the columns "text, label", is not read; write JSONL: python3 -c .*"\.$/,
+  );
+  expect(await take({ 'r.jsonl.gz': '\x1f\x8b\0' })).toBe(
+    'r.jsonl.gz: such files are not read here; unpack it: gzip -dk "r.jsonl.gz".',
+  );
+  expect(data.own).toEqual({});
+  expect(await take({ 'r.tsv': 'prompt\tanswer\n', 'a.txt': 'some text' })).toBe(
+    'a.txt: 9 B (not r.tsv, which is not read)',
+  );
+  expect(await take({ 'prices.csv': 'year,price\n1990,7\n' })).toBe('prices.csv: 18 B');
+  expect(await take({ 'r.jsonl': '{}\n' })).toContain('conversations');
+  expect(await take({ 'r.csv': table })).toMatch(/^r\.csv: a table of records/);
+});
+
 test('what a text begins with suits what the run has learned, and what a person has typed stays', () => {
   const trainer = new Proxy({}, { get: () => () => new Promise(() => {}) }) as Holdfast['trainer'];
   const writing = new Writing(() => trainer);
@@ -288,6 +322,29 @@ test('of budgets that are asked for while one is being taken, the last is taken'
   asked[1]?.[1].resolve();
   await settled();
   expect([slider.value, memory.memory]).toEqual(['30', { gpu: 399 }]);
+});
+
+test('a step within another budget than the one in force is told as such, until the next', async () => {
+  const memory = new MemoryPanel({ wanted: async () => {}, picture: async () => undefined });
+  const picture = (budget?: number) =>
+    ({
+      ...{ run: 'a', step: 1, milliseconds: 1, offloaded: 0, planned: { h2d: 0, d2h: 0 }, policy: 'planned' },
+      bytes: { h2d: 0, d2h: 0, diskRead: 0, diskWrite: 0 },
+      ...(budget !== undefined && { budget }),
+      history: {
+        ...{ chunkBytes: 8, tensors: [], phases: [], operators: [0], labels: [''], chunks: [[0, 1]], staged: [0, 1] },
+        ...{ lists: [{ kind: 'parameter', first: 0, chunks: 1 }], slots: 1, staging: 1, stagingBytes: 0 },
+        ...{ activations: { tensors: [], codes: [], working: [] }, activationBytes: 0, otherBytes: 0 },
+      },
+    }) as unknown as StepPicture;
+  const note = () => document.querySelector('.nothing-moves')?.textContent;
+  await drawn();
+  memory.view.show(picture());
+  expect(note()).toMatch(/^Everything fits on the GPU/);
+  memory.show({ gpu: 100 });
+  expect(note()).toMatch(/^This step was within another budget/);
+  memory.view.show(picture(100));
+  expect(note()).toMatch(/^Everything fits on the GPU/);
 });
 
 test('a limit that is no number of bytes is told in sentences, and the one before is back', async () => {

@@ -83,6 +83,9 @@ describe('of a classifier with a head of its own', () => {
     const { loss: alone } = await evaluated(here, 'm');
     expect(Math.abs(alone - loss)).toBeGreaterThan(1e-3);
     expect((await evaluated(here, 'run', '--lora', 'none')).loss).toBe(alone);
+    const told = (...args: string[]) => done(here, ['generate', ...args, '--prompt', 'the cat', '--json']);
+    expect(await told('run', '--lora', 'none')).toBe(await told('m'));
+    expect(await told('run')).not.toBe(await told('m'));
   });
 
   test('it is made a part of its model, head and all', async () => {

@@ -27,6 +27,13 @@ import {
 
 chooseVariants(5);
 
+/** By `generate --json`. */
+interface Told {
+  readonly prompt: string;
+  readonly class: string;
+  readonly probabilities: Readonly<Record<string, number>>;
+}
+
 describe('a published checkpoint', () => {
   // the 4, cat 5, ##s 6, s 7, 日 12, . 13; CLS 2, SEP 3.
   const ROWS: [number[], number[]][] = [
@@ -47,6 +54,11 @@ describe('a published checkpoint', () => {
   test('has the loss and the accuracy of a computation in float64, whatever fills its rows up and wherever they are cut', async () => {
     const found = ROWS.map((row, i) => lossOf(row, (i * 2) % 3));
     const here = new MemoryFiles({ ...files, 'r.jsonl': REVIEWS });
+    const shareOf = (label: number) => {
+      const own = found.filter((_, i) => (i * 2) % 3 === label);
+      return own.filter(({ right }) => right).length / own.length;
+    };
+    const accuracyByClass = { bad: shareOf(0), good: shareOf(1), odd: shareOf(2) };
     for (const batch of EVERY_CASE ? ['1', '2', '8'] : ['2']) {
       const out = await done(here, ['eval', 'm', '--data', 'r.jsonl', '--json', '--batch', batch]);
       const { loss, accuracy, texts, ...rest } = JSON.parse(out) as Record<string, number>;
@@ -54,13 +66,62 @@ describe('a published checkpoint', () => {
       expect(accuracy).toBe(found.filter(({ right }) => right).length / 5);
       expect([texts, rest]).toEqual([
         5,
-        { bytes: REVIEWS.length + 2, context: 11, classes: { bad: 2, good: 1, odd: 2 } },
+        { bytes: REVIEWS.length + 2, context: 11, classes: { bad: 2, good: 1, odd: 2 }, accuracyByClass },
       ]);
     }
     const said = await done(here, ['eval', 'm', '--data', 'r.jsonl']);
+    const percent = (share: number) => (100 * share).toFixed(2).padStart(6).replace('.', '\\.');
+    const { bad, good, odd } = accuracyByClass;
     expect(said).toMatch(
-      /^accuracy \d+\.00 % \(\d of 5 texts\)\nclasses: 2 bad, 2 odd, 1 good\nloss [\d.]+ nats per text\n$/,
+      new RegExp(
+        `^accuracy \\d+\\.00 % \\(\\d of 5 texts\\)\n  bad  ${percent(bad)} % \\(\\d of 2\\)\n  odd  ${percent(odd)} % \\(\\d of 2\\)\n  good ${percent(good)} % \\(\\d of 1\\)\nloss [\\d.]+ nats per text\n$`,
+      ),
     );
+  });
+
+  test('tells the classes of a text, or of each line of a file, as that computation has them', async () => {
+    const here = new MemoryFiles({ ...files, 'texts.txt': 'the cat\n日.\n' });
+    const rows = [
+      ['the cat', [2, 4, 5, 3]],
+      ['日.', [2, 12, 13, 3]],
+    ] as const;
+    const shares = rows.map(([, row]) => {
+      const logits = logitsOf(
+        SIZES,
+        weight,
+        [...row],
+        row.map(() => 0),
+      );
+      return logits.map((_, label) => Math.exp(-crossEntropy(logits, label)));
+    });
+    const out = await done(here, ['generate', 'm', '--prompts', 'texts.txt', '--json']);
+    const found = out
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as Told);
+    for (const [i, [text]] of rows.entries()) {
+      const share = shares[i] ?? [];
+      const told = ['bad', 'good', 'odd'][share.indexOf(Math.max(...share))];
+      expect(found[i]).toMatchObject({ prompt: text, class: told });
+      const { bad, good, odd } = found[i]!.probabilities;
+      for (const [j, each] of [bad, good, odd].entries()) expect(Math.abs(each! - share[j]!)).toBeLessThan(2e-6);
+    }
+    const [first = []] = shares;
+    const order = [0, 1, 2].sort((a, b) => first[b]! - first[a]!);
+    const line = order.map((i) => `${['bad', 'good', 'odd'][i]} ${(100 * first[i]!).toFixed(1)} %`).join(', ');
+    expect(await done(here, ['generate', 'm', '--prompt', 'the cat'])).toBe(`${line}\n`);
+    expect(await done(here, ['generate', 'm', '--prompts', 'texts.txt'])).toContain(`${line}: the cat\n`);
+    for (const [args, problem] of [
+      [[], 'm: tells texts apart; give one, with --prompt, or some, with --prompts'],
+      [
+        ['--prompt', 'a', '--top-k', '2'],
+        '--top-k: is of a model that writes, and this one tells classes apart; leave the flag out',
+      ],
+      [['--chat'], '--chat: is of a model that writes, and this one tells classes apart; leave the flag out'],
+    ] as const) {
+      const { status, said } = await inProcess(here, ['generate', 'm', ...args]);
+      expect([status, said]).toEqual([2, `holdfast: ${problem}\n`]);
+    }
   });
 
   test('and of pairs, the longer of which is cut first, by number', async () => {
@@ -98,6 +159,7 @@ describe('a published checkpoint', () => {
     const here = new MemoryFiles({ ...files, 'r.jsonl': REVIEWS });
     const out = await done(here, ['finetune', 'm', '--data', 'r.jsonl', '--out', 'run', ...QUICK, ...STILL]);
     expect(out).not.toContain('head:');
+    expect(out).toContain('tell:    holdfast generate run --prompt "a text"');
     expect(out).toContain(
       'data: 5 texts with labels in r.jsonl (2 bad, 2 odd, 1 good), of 13 tokens at most, 1 longer than 11 and cut off; 4 to train',
     );

@@ -154,7 +154,7 @@ describe('in another form', () => {
 
   test('a table of text that is named is text', async () => {
     expect(await holdRecords(host, ['d/a.csv'])).toBe(false);
-    const figures = hostOf({ 'a.csv': 'year,rain\n1990,3\n' });
+    const figures = hostOf({ 'a.csv': 'year,input\n1990,3\n' });
     expect(await holdRecords(figures, ['a.csv'])).toBe(false);
   });
 
@@ -162,6 +162,7 @@ describe('in another form', () => {
     ['a.csv', 'text,label\n"a, b",pos\n', 'text, label'],
     ['b.csv', '\ufeff"label","id","sentence"\r\n', 'label, id, sentence'],
     ['c.tsv', 'prompt\tcompletion\n', 'prompt, completion'],
+    ['d.csv', 'id,Question,Answer\n', 'id, Question, Answer'],
   ])('a table of records is not: %s, which is named', async (name, text, columns) => {
     const host = hostOf({ [name]: text });
     const wanted = `${name}: a table of records, with the columns "${columns}", is not read; write JSONL: python3 -c`;

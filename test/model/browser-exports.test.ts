@@ -20,6 +20,7 @@ const CALLS: Readonly<Record<string, Call>> = {
   expand: { args: [[1, 2]], call: library.expand },
   filesToTrain: { args: [[{ path: 'a/train.jsonl', file }]], call: library.filesToTrain },
   'filesToTrain, file': { args: [{ path: 'a/train.jsonl', file }], call: (given) => library.filesToTrain([given]) },
+  unreadForm: { args: [file], call: library.unreadForm },
   fineTuningSettings: { args: [config], call: library.fineTuningSettings },
   formatBytes: { args: [1e6], call: library.formatBytes },
   imageFile: { args: ['cat/1.png', { ...pixels }], call: library.imageFile },
@@ -29,6 +30,7 @@ const CALLS: Readonly<Record<string, Call>> = {
   parseBytes: { args: ['1MB'], call: library.parseBytes },
   parseConfig: { args: [{ ...config }, 'here'], call: library.parseConfig },
   rowsOf: { args: [{ chunks: [[1, 2]], activations: { tensors: [], codes: [], working: [] } }], call: library.rowsOf },
+  labelsIn: { args: [{ ...config }], call: library.labelsIn },
   shapeOf: { args: [{ ...config }], call: library.shapeOf },
 };
 

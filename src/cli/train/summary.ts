@@ -53,6 +53,9 @@ export function describeRun(summary: RunSummary, out: string, settings: RunSetti
     ...(!summary.interrupted && !diverged && familyOf(config).writes && !isSynthetic(data)
       ? [`write:   holdfast generate ${argument(best?.checkpoint ?? out)}${records?.template ? ' --chat' : asked}`]
       : []),
+    ...(!summary.interrupted && !diverged && unitOf(config) === 'text'
+      ? [`tell:    holdfast generate ${argument(best?.checkpoint ?? out)} --prompt "a text"`]
+      : []),
   ];
 }
 

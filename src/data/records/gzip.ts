@@ -4,10 +4,15 @@
 // back nothing before some thousand pieces wait.
 
 import { HoldfastError, messageOf } from '../../util/errors.ts';
-import { unpackingOf } from './other-forms.ts';
 
 /** Told by its name. */
 export const isPacked = (path: string): boolean => /\.gz$/i.test(path);
+
+/** A path as it can be part of a command in quotes. */
+export const inCommand = (path: string): string => (/^[\w./ -]+$/.test(path) ? path : 'FILE');
+
+/** What to do about a packed file. */
+export const unpackingOf = (path: string, by: string): string => `unpack it: ${by} "${inCommand(path)}"`;
 
 /** What pieces of a file hold. Errors: HoldfastError where it is damaged, and those of the pieces. */
 export async function* unpacked(

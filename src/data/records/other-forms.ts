@@ -2,9 +2,15 @@
 // to do about them is said where they are named themselves, or lie among what is read.
 
 import type { Files } from '../../runtime/host.ts';
-import { firstFew, HoldfastError, shortened } from '../../util/errors.ts';
-import { filesOf, type SourceFile } from '../corpus.ts';
+import { firstFew, shortened } from '../../util/errors.ts';
+import { filesOf } from '../corpus.ts';
 import { isTextTable, liesBeside, OTHER_FORM } from './file-names.ts';
+import { inCommand, unpackingOf } from './gzip.ts';
+import { hasLabel } from './labelled-fields.ts';
+import { recordShape } from './shapes.ts';
+
+/** Of a table, what has the names of its columns. */
+const HEAD_BYTES = 4096;
 
 /** Loaders of the datasets library. */
 const LOADERS: Readonly<Record<string, string>> = {
@@ -14,13 +20,10 @@ const LOADERS: Readonly<Record<string, string>> = {
   csv: "'csv'",
   tsv: "'csv', sep='\\t'",
 };
+/** Columns of questions with their answers, also by names that no record has: those JSONL is refused by. */
+const ASKS = /^(?:prompt|question|instruction|input|query)$/i;
+const ANSWERS = /^(?:completion|answer|response|output)$/i;
 const UNPACK: Readonly<Record<string, string>> = { gz: 'gzip -dk', bz2: 'bzip2 -dk', xz: 'xz -dk', zst: 'zstd -d' };
-
-/** A path as it can be part of a command in quotes. */
-const inCommand = (path: string): string => (/^[\w./ -]+$/.test(path) ? path : 'FILE');
-
-/** What to do about a packed file. */
-export const unpackingOf = (path: string, by: string): string => `unpack it: ${by} "${inCommand(path)}"`;
 
 /** What to do about a file of another form. */
 function fixFor(path: string): string {
@@ -31,23 +34,33 @@ function fixFor(path: string): string {
   return `write JSONL: python3 -c "from datasets import load_dataset as l; l(${loader}, data_files='${name}', split='train').to_json('${name.replace(/\.\w+$/, '')}.jsonl')"`;
 }
 
-/** Errors: HoldfastError for a file that was named itself and is of another form; a table is text, but one of records (record-files.ts). */
-export function checkForm({ path, name, isFound, kind }: SourceFile): void {
-  if (isFound || kind !== 'file' || !OTHER_FORM.test(name) || isTextTable(name)) return;
-  throw new HoldfastError(`${path}: such files are not read; ${fixFor(path)}`);
+/**
+ * What is wrong with a file that is named itself, by its name, and of a table by the names of its columns: one of records would teach
+ * its syntax. Undefined for what is read; any other table is text. `read`: so many bytes from its beginning, or all that it has.
+ */
+export async function problemOfForm(
+  path: string,
+  read: (bytes: number) => Promise<Uint8Array>,
+): Promise<string | undefined> {
+  if (!OTHER_FORM.test(path)) return undefined;
+  if (!isTextTable(path)) return `such files are not read; ${fixFor(path)}`;
+  const columns = columnsIn(path, await read(HEAD_BYTES));
+  if (columns.length < 2 || !areOfRecords(columns)) return undefined;
+  const own = shortened(JSON.stringify(columns.join(', ')));
+  return `a table of records, with the columns ${own}, is not read; ${fixFor(path)}`;
+}
+
+function areOfRecords(columns: readonly string[]): boolean {
+  const record = Object.fromEntries(columns.map((column) => [column, '']));
+  const isAnswered = [ASKS, ANSWERS].every((names) => columns.some((column) => names.test(column)));
+  return isAnswered || hasLabel(record) || recordShape(record) !== undefined;
 }
 
 /** The names of a table's columns, if its first line has them. */
-export function columnsIn(name: string, head: Uint8Array): string[] {
+function columnsIn(path: string, head: Uint8Array): string[] {
   // The decoder takes a byte order mark away.
   const [line = ''] = new TextDecoder().decode(head).split(/\r?\n/, 1);
-  return line.split(/\.tsv$/i.test(name) ? '\t' : ',').map((cell) => cell.trim().replace(/^"(.*)"$/s, '$1'));
-}
-
-/** Errors: HoldfastError for a table with such columns. */
-export function refuseAsTable(path: string, columns: readonly string[]): never {
-  const own = shortened(JSON.stringify(columns.join(', ')));
-  throw new HoldfastError(`${path}: a table of records, with the columns ${own}, is not read; ${fixFor(path)}`);
+  return line.split(/\.tsv$/i.test(path) ? '\t' : ',').map((cell) => cell.trim().replace(/^"(.*)"$/s, '$1'));
 }
 
 /** A line that names the files of another form in folders; `isOfRecords`: tables of text are not read either. */

@@ -8,11 +8,10 @@ import type { Files, Host } from '../../runtime/host.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
 import { isObject } from '../../util/json.ts';
 import { checkSources, filesOf, type SourceFile } from '../corpus.ts';
-import { isTextTable, JSON_FILE, liesBeside, OTHER_FORM, RECORDS } from './file-names.ts';
+import { JSON_FILE, liesBeside, OTHER_FORM, RECORDS } from './file-names.ts';
 import { isPacked } from './gzip.ts';
-import { hasLabel } from './labelled-fields.ts';
 import { beginsLikeRecords, type FoundRecord, firstRecord } from './lines.ts';
-import { checkForm, columnsIn, refuseAsTable } from './other-forms.ts';
+import { problemOfForm } from './other-forms.ts';
 import { exampleOf, recordShape } from './shapes.ts';
 
 /** A file that records are read from. */
@@ -36,8 +35,7 @@ export async function* ownFilesOf(
 ): AsyncGenerator<SourceFile> {
   for await (const file of filesOf(files, sources)) {
     const { path, name, isFound, kind, bytes } = file;
-    checkForm(file);
-    if (!isFound && kind === 'file' && isTextTable(name)) await refuseTable(files, file);
+    if (!isFound && kind === 'file') await checkForm(files, file);
     if (isFound && (liesBeside(file) || OTHER_FORM.test(name))) continue;
     if (!isFound || kind !== 'file') yield file;
     else if (bytes > 0 && (isPacked(name) || !(await isBinary(files, path, bytes)))) yield file;
@@ -131,11 +129,10 @@ async function refuseInside(files: Pick<Files, 'read'>, { path, name, isFound, b
     );
 }
 
-/** Errors: HoldfastError for a table of records, by the names of its columns: as text its syntax would be learned. */
-async function refuseTable(files: Pick<Files, 'readRange'>, { path, name, bytes }: SourceFile): Promise<void> {
-  const columns = columnsIn(name, await files.readRange(path, 0, Math.min(bytes, HEAD_BYTES)));
-  const record = Object.fromEntries(columns.map((column) => [column, '']));
-  if (columns.length > 1 && (hasLabel(record) || recordShape(record) !== undefined)) refuseAsTable(path, columns);
+/** Errors: HoldfastError for a file of another form, such as a table of records. */
+async function checkForm(files: Pick<Files, 'readRange'>, { path, bytes }: SourceFile): Promise<void> {
+  const problem = await problemOfForm(path, (most) => files.readRange(path, 0, Math.min(bytes, most)));
+  if (problem !== undefined) throw new HoldfastError(`${path}: ${problem}`);
 }
 
 /** What JSON says; undefined for what is none. */

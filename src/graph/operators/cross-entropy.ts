@@ -30,6 +30,8 @@ export interface LossOutput {
   accumulate: boolean;
   /** (1) the number of valid targets whose logit is the highest; added to when `accumulate`. Absent: they are not counted. */
   hits?: Tensor | undefined;
+  /** (rows) of each target, 1 where it is valid and its logit is the highest, else 0. Absent: not told. */
+  hitsOfRows?: Tensor | undefined;
   /** (1) the scale of the gradient: 1 / valid targets of the whole step. Absent: no backward pass. */
   scale?: Tensor;
 }
@@ -115,12 +117,12 @@ export function crossEntropyHead(g: Graph, hidden: Tensor, head: Head, targets: 
   g.emit(crossEntropyLoss, { rows, ignoreIndex: IGNORE_INDEX }, { ...all, targets, loss, lse }, label);
   sumRows(g, loss, output.sum, { rows, width: 1, accumulate: output.accumulate }, label);
 
-  if (output.hits) {
+  if (output.hits || output.hitsOfRows) {
     assert(!split, 'what is told right is counted where the head is whole');
-    const hits = scratch('hits');
+    const hits = output.hitsOfRows ?? scratch('hits');
     const { maximum, picked } = statistics;
     g.emit(crossEntropyHits, { rows, ignoreIndex: IGNORE_INDEX }, { maximum, picked, targets, hits }, label);
-    sumRows(g, hits, output.hits, { rows, width: 1, accumulate: output.accumulate }, label);
+    if (output.hits) sumRows(g, hits, output.hits, { rows, width: 1, accumulate: output.accumulate }, label);
   }
 
   const { scale } = output;

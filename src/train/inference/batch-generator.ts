@@ -9,6 +9,7 @@ import type { Session } from '../../engine/run/session.ts';
 import type { Device } from '../../gpu/device.ts';
 import type { Model } from '../../nn/model.ts';
 import { at } from '../../util/at.ts';
+import { ASYNC_DISPOSE } from '../../util/dispose.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import { check, object } from '../../util/json.ts';
 import type { Random } from '../../util/random.ts';
@@ -238,5 +239,10 @@ export class BatchGenerator {
   /** Frees every buffer. */
   close(): Promise<void> {
     return this.#session.close();
+  }
+
+  /** `await using`: as `close`. */
+  [ASYNC_DISPOSE](): Promise<void> {
+    return this.close();
   }
 }

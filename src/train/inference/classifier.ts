@@ -18,8 +18,10 @@ import { logits as logitsOf } from '../../graph/operators/cross-entropy.ts';
 import { makeTensor, type Tensor } from '../../graph/program.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { BatchInputs } from '../../nn/inputs.ts';
+import { checkAdapter } from '../../nn/lora.ts';
 import { checkComplete, checkModel, lookup, type Model, parameterTensors } from '../../nn/model.ts';
 import { at } from '../../util/at.ts';
+import { ASYNC_DISPOSE } from '../../util/dispose.ts';
 import { finishing, HoldfastError } from '../../util/errors.ts';
 import { anything, check, closed, optional, text as words } from '../../util/json.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
@@ -28,13 +30,15 @@ type ClassifierPasses = { readonly classify: Pass };
 
 /** How a classifier is opened. */
 export interface ClassifierOptions {
+  /** The adapter in use, by its name, or 'none'. @default the one that trains, where the model has it */
+  readonly adapter?: string;
   /** Kernel choices to start from. @default none */
   readonly choices?: ChoiceRecord;
   /** Budgets, tiers and policy. @default all model data stays on the GPU */
   readonly memory?: MemoryOptions;
 }
 
-const classifierOptions = closed<ClassifierOptions>({ choices: anything, memory: anything });
+const classifierOptions = closed<ClassifierOptions>({ adapter: optional(words), choices: anything, memory: anything });
 
 /** A model whose word on one example at a time is asked for. */
 export class Classifier {
@@ -44,8 +48,8 @@ export class Classifier {
   readonly #logits: Tensor;
 
   /**
-   * Errors: HoldfastError for a model that tells no classes apart, for weights that are not all there, and for a budget that is
-   * none, or too small.
+   * Errors: HoldfastError for a model that tells no classes apart, for weights that are not all there, for an adapter that the model
+   * does not have, and for a budget that is none, or too small.
    */
   static async open(
     device: Device,
@@ -57,13 +61,15 @@ export class Classifier {
     checkModel(model);
     checkComplete(model, weights);
     check(classifierOptions, options, 'the options of a classifier');
-    const { choices: given, memory } = options;
+    const { adapter, choices: given, memory } = options;
+    checkAdapter(model, adapter);
     if (!model.objective.accuracy) throw new HoldfastError('the model tells no classes apart; open a Generator of it');
     const { context, classes } = model.shape;
     const inputs = new BatchInputs(model.inputs(context, false), 1, context);
     const g = new Graph('classify');
     const logits = makeTensor('logits', [1, classes], 'persistent');
-    const { hidden, head } = model.forward(g, inputs, lookup(parameterTensors(model, false)), {});
+    const tensors = lookup(parameterTensors(model, false));
+    const { hidden, head } = model.forward(g, inputs, tensors, adapter === undefined ? {} : { adapter });
     logitsOf(g, hidden, head, logits);
     const program = g.program();
     const workload = {
@@ -129,5 +135,10 @@ export class Classifier {
   /** Frees every buffer. The device stays open. */
   close(): Promise<void> {
     return this.#session.close();
+  }
+
+  /** `await using`: as `close`. */
+  [ASYNC_DISPOSE](): Promise<void> {
+    return this.close();
   }
 }

@@ -7,6 +7,7 @@ import type { MemoryOptions } from '../../engine/run/arrangement.ts';
 import { Session } from '../../engine/run/session.ts';
 import { checkDevice, type Device } from '../../gpu/device.ts';
 import { checkComplete, checkModel, type Model } from '../../nn/model.ts';
+import { ASYNC_DISPOSE } from '../../util/dispose.ts';
 import { assert, finishing, HoldfastError } from '../../util/errors.ts';
 import { anything, check, closed } from '../../util/json.ts';
 import type { Random } from '../../util/random.ts';
@@ -184,5 +185,10 @@ export class Generator {
   /** Frees every buffer of a generator that was opened by itself; a trainer's goes with the trainer. */
   async close(): Promise<void> {
     if (this.#isOpened) await this.#session.close();
+  }
+
+  /** `await using`: as `close`. */
+  [ASYNC_DISPOSE](): Promise<void> {
+    return this.close();
   }
 }

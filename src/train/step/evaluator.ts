@@ -16,6 +16,7 @@ import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { checkAdapter } from '../../nn/lora.ts';
 import { checkComplete, checkModel, type Model } from '../../nn/model.ts';
 import { at } from '../../util/at.ts';
+import { ASYNC_DISPOSE } from '../../util/dispose.ts';
 import { finishing } from '../../util/errors.ts';
 import { anything, check, closed, optional, text, truth } from '../../util/json.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
@@ -35,6 +36,18 @@ export interface EvaluatorOptions {
   readonly choices?: ChoiceRecord;
   /** Budgets, tiers and policy. @default all model data stays on the GPU */
   readonly memory?: MemoryOptions;
+}
+
+/** What a model makes of a batch. */
+export interface BatchLoss {
+  /** Over the targets that count. */
+  readonly nats: number;
+  /** How many count. */
+  readonly targets: number;
+  /** Of a classifier: how many it tells right. */
+  readonly right?: number | undefined;
+  /** Of a classifier: of each row, whether it tells it right. */
+  readonly told?: readonly boolean[] | undefined;
 }
 
 const evaluatorOptions = closed<EvaluatorOptions>({
@@ -115,33 +128,38 @@ export class Evaluator {
   }
 
   /**
-   * Nats over the targets of a batch that count, and their number; of a classifier also how many it tells right. A batch of
-   * fewer rows than `batch` is filled up.
+   * Nats over the targets of a batch that count, and their number; of a classifier also how many it tells right, and which rows'. A
+   * batch of fewer rows than `batch` is filled up.
    */
-  async lossOf(
-    given: Batch,
-  ): Promise<{ readonly nats: number; readonly targets: number; readonly right?: number | undefined }> {
+  async lossOf(given: Batch): Promise<BatchLoss> {
     const { inputs, lossSum, hits } = this.#program;
     inputs.check(given);
     const session = this.#session;
     session.values.check();
     let nats = 0;
-    let right = hits && 0;
+    const told: boolean[] = [];
     for (let row = 0; row < given.batch; row += this.options.batch) {
-      const [loss, told] = await session.runWithRetry('an evaluation', async () => {
+      const [loss, found] = await session.runWithRetry('an evaluation', async () => {
         session.write(lossSum, new Float32Array(1));
-        if (hits) session.write(hits, new Float32Array(1));
         await session.run(session.fit.passes.evaluate, inputs.values(inputs.part(given, row)));
-        return [at(await session.read(lossSum), 0), hits ? at(await session.read(hits), 0) : 0] as const;
+        return [at(await session.read(lossSum), 0), hits ? await session.read(hits) : []] as const;
       });
       nats += loss;
-      if (right !== undefined) right += told;
+      told.push(...Array.from(found, (hit) => hit > 0));
     }
-    return { nats, targets: this.#model.objective.count(given), right };
+    const targets = this.#model.objective.count(given);
+    if (!hits) return { nats, targets };
+    told.length = given.batch;
+    return { nats, targets, right: told.filter(Boolean).length, told };
   }
 
   /** Frees every buffer. The device stays open. */
   close(): Promise<void> {
     return this.#session.close();
+  }
+
+  /** `await using`: as `close`. */
+  [ASYNC_DISPOSE](): Promise<void> {
+    return this.close();
   }
 }

@@ -72,7 +72,7 @@ export interface EvaluationProgram {
   readonly inputs: BatchInputs;
   /** (1) what the losses of batches add up to. */
   readonly lossSum: Tensor;
-  /** (1) labels that are told right, added up, where the objective asks for them. */
+  /** (B) of each label, whether it is told right, where the objective asks for that. */
   readonly hits: Tensor | undefined;
 }
 
@@ -97,16 +97,16 @@ export function traceEvaluation(
   checkBatch(model, batch, seq);
   const inputs = inputsOf(model, batch, seq, packed);
   const { lossSum } = makeStepScalars();
-  const hits = hitsOf(model);
+  const hits = hitsOf(model, batch);
   const g = new Graph('evaluate');
   const weights = lookup(parameterTensors(model, false));
   const features = model.forward(g, inputs, weights, adapter === undefined ? {} : { adapter });
-  model.objective.loss(g, features, inputs, { sum: lossSum, accumulate: true, hits });
+  model.objective.loss(g, features, inputs, { sum: lossSum, accumulate: true, hitsOfRows: hits });
   return { program: g.program(), inputs, lossSum, hits };
 }
 
-const hitsOf = ({ objective }: Model): Tensor | undefined =>
-  objective.accuracy ? makeTensor('hits', [1], 'persistent') : undefined;
+const hitsOf = ({ objective }: Model, rows = 1): Tensor | undefined =>
+  objective.accuracy ? makeTensor('hits', [rows], 'persistent') : undefined;
 
 function inputsOf(model: Model, batch: number, seq: number, packed: boolean): BatchInputs {
   const { objective, shape } = model;

@@ -18,6 +18,7 @@ import { stageMap, stageOf } from '../../nn/pipeline-parallel.ts';
 import { partsOf, wholeOf } from '../../nn/tensor-parallel.ts';
 import { callable } from '../../util/arguments.ts';
 import { at } from '../../util/at.ts';
+import { ASYNC_DISPOSE } from '../../util/dispose.ts';
 import { finishing, HoldfastError } from '../../util/errors.ts';
 import { check, list, object } from '../../util/json.ts';
 import { Random } from '../../util/random.ts';
@@ -354,6 +355,11 @@ export class Trainer {
   /** Frees every buffer and removes the slow tier's file; what is called later fails. The device stays open. */
   destroy(): Promise<void> {
     return this.session.close();
+  }
+
+  /** `await using`: as `destroy`. */
+  [ASYNC_DISPOSE](): Promise<void> {
+    return this.destroy();
   }
 
   /** It was used up before the norm was known: nothing may go on from what that made, and nothing saves it. */

@@ -258,6 +258,8 @@ test('what has no record from the first step is refused, and flags that are for 
     /half\/trainer_state\.json: has no state of a run, nor is there a holdfast_state\.json beside it/,
   );
   await files.remove(join(path, 'trainer_state.json'));
+  await expect(parity(path)).rejects.toThrow(/half is a model, and no case or run: nothing is recorded of it/);
+  await files.remove(join(path, 'model.safetensors'));
   await expect(parity(path)).rejects.toThrow(/half\/ref\.json is missing/);
   await expect(parity('here.txt')).rejects.toThrow(/here\.txt is a file; name the folder of a case or run, or its zip/);
 });

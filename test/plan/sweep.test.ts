@@ -1,11 +1,14 @@
 // The curve of a run's step time over the budget: what is drawn is what the planner plans within each budget.
 
 import { describe, expect, test } from 'vitest';
+import { needBelow } from '../../src/engine/compile/candidate.ts';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { smallestBudget } from '../../src/engine/compile/least.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
 import { parseConfig } from '../../src/formats/config.ts';
+import { leastHostBytes } from '../../src/memory/tiers/shares.ts';
 import { makeModel } from '../../src/nn/index.ts';
+import { optimizedOn } from '../../src/nn/model.ts';
 import { budgetBetween, sweepBudgets } from '../../src/train/plan/sweep.ts';
 import { traceStep } from '../../src/train/step/step-programs.ts';
 import { trainingWorkload } from '../../src/train/step/training-workload.ts';
@@ -63,6 +66,19 @@ describe('the sweep of a run over budgets', () => {
     };
     expect(within()).toEqual([]);
     expect(within(2 * chunks).length).toBeGreaterThan(5);
+  });
+
+  test('beside a disk, host memory that would be too little with everything on the GPU is none of that step', () => {
+    const updated = optimizedOn(model, 'cpu');
+    const onHost = trainingWorkload(updated, traceStep(updated, 8, 32), 1);
+    const whole = fitMemory(onHost, DEFAULT_LIMITS, undefined);
+    const within = fitMemory(onHost, DEFAULT_LIMITS, smallestBudget(onHost, DEFAULT_LIMITS));
+    const host = leastHostBytes(needBelow(within), true);
+    expect(leastHostBytes(needBelow(whole), true)).toBeGreaterThan(host);
+    const disk = { open: () => Promise.reject(), limit: 1e9 };
+    const swept = sweepBudgets(within, DEFAULT_LIMITS, { gpu: within.peak, host, disk });
+    expect(budgetsOf(swept)).toContain(within.peak);
+    expect(swept?.resident).toBeGreaterThan(0);
   });
 
   test('follows the policy of the run', () => {

@@ -47,16 +47,16 @@ export function sweepBudgets(
   const options = optionsOf(memory, heldByUpdate(workload));
   const onDisk = disk && (disk.limit ?? Number.POSITIVE_INFINITY);
   const machine = machineOf(limits, onDisk);
-  const secondsOf = (found: Fit<TrainingPasses>): number => {
+  const secondsOf = (found: Fit<TrainingPasses>, hostBytes?: number): number => {
     const { step } = found.passes;
-    return simulate(found, step, schedule(step.trace, found.slots, policy, step.extra), machine, host).seconds;
+    return simulate(found, step, schedule(step.trace, found.slots, policy, step.extra), machine, hostBytes).seconds;
   };
   const found = new Map<number, number>();
   const consider = (budget: number, fitted: () => Fit<TrainingPasses>) => {
     const seconds = unlessRefused(() => {
       const planned = fitted();
       divideBelow(planned, onDisk, host);
-      return secondsOf(planned);
+      return secondsOf(planned, host);
     });
     if (seconds !== undefined) found.set(budget, seconds);
   };

@@ -5,7 +5,7 @@ import { beforeAll, describe, expect, test, vi } from 'vitest';
 import { refitMemory } from '../../src/engine/compile/fit.ts';
 import type { Rates } from '../../src/engine/compile/rates.ts';
 import { keptAdapter, keptLimits, ratesOn, refreshRates } from '../../src/engine/observe/adapter-records.ts';
-import { MEASURING_BYTES } from '../../src/engine/observe/device-rates.ts';
+import { LINK_MEASURING_BYTES, MEASURING_BYTES, measuredLimits } from '../../src/engine/observe/device-rates.ts';
 import { Adaptation } from '../../src/engine/run/adaptation.ts';
 import { limitsOf } from '../../src/engine/run/arrangement.ts';
 import { configOfShape } from '../../src/formats/shape.ts';
@@ -38,6 +38,18 @@ const as = (name: string, software: boolean): Device =>
       return typeof value === 'function' ? value.bind(real) : value;
     },
   });
+
+test('the link is measured within the budget alone, and what that takes is none of the run’s', async () => {
+  const before = device.allocator.bytes;
+  const within = async (gpu: number) => {
+    const created = device.allocator.created;
+    await measuredLimits(device, { gpu }, undefined);
+    return device.allocator.created - created;
+  };
+  expect(await within(LINK_MEASURING_BYTES - 1)).toBe(0);
+  expect(await within(LINK_MEASURING_BYTES)).toBe(3);
+  expect(device.allocator.peak).toBe(before);
+});
 
 describe('the rates of an adapter', () => {
   const files = new MemoryFiles();

@@ -24,6 +24,9 @@ const HOST_ELEMENTS = 2 ** 21;
 /** Bytes of GPU memory that measuring takes at once: both sides of the copy, and what a trial counts by. */
 export const MEASURING_BYTES = bytesMoved(copy, COPY_PROBLEM) + 2 ** 16;
 
+/** And of the link alone: what is copied, and a buffer for each way. */
+export const LINK_MEASURING_BYTES = 3 * LINK_BYTES;
+
 /**
  * The rates of a device, for `memory.rates`. Takes a fraction of a second on a GPU, and 128 MiB of its memory. Arithmetic is that of
  * matrix products, which is most of a step's, by a variant that every adapter compiles quickly.
@@ -42,14 +45,20 @@ export async function measureRates(device: Device): Promise<Rates> {
   return { flops, memoryBytes, launchSeconds, ...(await measureLinkRates(device)) };
 }
 
-/** What a fit goes by on a device, and a split of the optimizer: the bandwidths that `rates` does not have are measured. */
+/**
+ * What a fit goes by on a device, and a split of the optimizer: the bandwidths that `rates` does not have are measured, that of the link
+ * within the budget of the GPU's memory, or it is as is typical.
+ */
 export async function measuredLimits(
   device: Device,
-  { rates }: Pick<MemoryOptions, 'rates'>,
+  { rates, gpu }: Pick<MemoryOptions, 'rates' | 'gpu'>,
   threads: Threads | undefined,
 ): Promise<AdapterLimits> {
   const limits = limitsOf(device);
-  const linked = rates ?? { ...limits.rates, ...(await measureLinkRates(device)) };
+  const hasRoom = typeof gpu !== 'number' || gpu >= LINK_MEASURING_BYTES;
+  const linked = rates ?? { ...limits.rates, ...(hasRoom && (await measureLinkRates(device))) };
+  // What the run counts does not have what that took.
+  device.allocator.restartPeak();
   return { ...limits, rates: linked.hostBytes === undefined ? await withHostRate(linked, threads) : linked };
 }
 

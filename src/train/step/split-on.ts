@@ -14,6 +14,6 @@ export async function splitOn(
 ): Promise<number> {
   const budget = gpu === 'auto' ? await autoBudget(device, search.workloadOf(search.model)) : gpu;
   const memory = budget === undefined ? rest : { ...rest, gpu: budget };
-  const limits = budget === undefined ? limitsOf(device) : await measuredLimits(device, rest, threads);
+  const limits = budget === undefined ? limitsOf(device) : await measuredLimits(device, memory, threads);
   return chooseSplit({ ...search, memory, limits }).split;
 }

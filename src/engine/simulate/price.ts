@@ -23,6 +23,7 @@ interface PriceWithin {
   readonly below?: RoomBelow | undefined;
 }
 
+/** Of a fit, what a step of one of its passes takes. */
 export function priceOf(
   fit: Fit,
   pass: Pass,
@@ -64,10 +65,11 @@ function simulatedSeconds(
   limits: AdapterLimits,
   { most, below }: PriceWithin & { readonly most: number },
 ): number {
-  const { host = Number.POSITIVE_INFINITY, disk = 0 } = below?.all ?? {};
+  const { host, disk = 0 } = below?.all ?? {};
   const machine = machineOf(limits, disk > 0 ? disk : undefined);
   // What has no room there is refused elsewhere.
-  const hostBytes = unlessRefused(() => sharesBelow(fit, machine, host)) ? host : Number.POSITIVE_INFINITY;
+  const hasRoom = host !== undefined && unlessRefused(() => sharesBelow(fit, machine, host)) !== undefined;
+  const hostBytes = hasRoom ? host : Number.POSITIVE_INFINITY;
   const { steps, start } = schedule.plan;
   const { upBytesPerSecond, answerSeconds = 0, copySeconds = 0 } = machine.link;
   const arriving = start.length * (fit.map.chunkBytes / upBytesPerSecond + copySeconds + answerSeconds);

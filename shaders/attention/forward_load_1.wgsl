@@ -17,18 +17,20 @@ struct Params {
 @group(0) @binding(5) var<storage, read_write> y: array<f32>;   // (rows, heads * HEAD)
 @group(0) @binding(6) var<storage, read_write> lse: array<vec2f>;  // (rows, heads): the top score, and the log of the sum of exp(score - top)
 
+// Where the dims are; past the end of the head, the last of them.
+fn within(at: u32, d: u32) -> vec4u { return at + min(4u * d + vec4u(0u, 1u, 2u, 3u), vec4u(HEAD - 1u)); }
 fn inside(d: u32, value: vec4f) -> vec4f { return select(vec4f(), value, vec4u(4u * d) + vec4u(0u, 1u, 2u, 3u) < vec4u(HEAD)); }
 fn load_q(at: u32, d: u32) -> vec4f {
-  let i = at + 4u * d;
-  return inside(d, vec4f(q[i], q[i + 1u], q[i + 2u], q[i + 3u]));
+  let i = within(at, d);
+  return inside(d, vec4f(q[i.x], q[i.y], q[i.z], q[i.w]));
 }
 fn load_k(at: u32, d: u32) -> vec4f {
-  let i = at + 4u * d;
-  return inside(d, vec4f(k[i], k[i + 1u], k[i + 2u], k[i + 3u]));
+  let i = within(at, d);
+  return inside(d, vec4f(k[i.x], k[i.y], k[i.z], k[i.w]));
 }
 fn load_v(at: u32, d: u32) -> vec4f {
-  let i = at + 4u * d;
-  return inside(d, vec4f(v[i], v[i + 1u], v[i + 2u], v[i + 3u]));
+  let i = within(at, d);
+  return inside(d, vec4f(v[i.x], v[i.y], v[i.z], v[i.w]));
 }
 fn store_y(at: u32, d: u32, value: vec4f) {
   let count = min(4u, HEAD - 4u * d);

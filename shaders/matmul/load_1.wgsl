@@ -1,5 +1,5 @@
 // needs: p
-// gives: a, b, place_a, place_b, along_a, along_b, block_a, block_b, load_row, load_a, load_b, steps
+// gives: a, b, place_a, place_b, along_a, along_b, block_a, block_b, last_a, last_b, load_row, load_a, load_b, steps
 // Loads of A and B, one float at a time: any shape, layout, stride and offset. Steps of k past K become
 // zeros on both sides, rows and columns past the end repeat the last one (they are never stored).
 
@@ -26,22 +26,29 @@ fn block_b(i: vec4u) -> mat4x4f {
 fn four_of_a(i: vec4u) -> vec4f { return vec4f(a[i.x], a[i.y], a[i.z], a[i.w]); }
 fn four_of_b(i: vec4u) -> vec4f { return vec4f(b[i.x], b[i.y], b[i.z], b[i.w]); }
 
-// One row of A over k, k + 1, k + 2, k + 3.
+// The same of any k, which would be at `i`, the last step in place of those past K.
+fn last_a(i: vec4u, k: u32) -> mat4x4f {
+  let s = (to_last(k) - k) * p.a_k;
+  return transpose(mat4x4f(four_of_a(i + s.x), four_of_a(i + s.y), four_of_a(i + s.z), four_of_a(i + s.w)));
+}
+fn last_b(i: vec4u, k: u32) -> mat4x4f {
+  let s = (to_last(k) - k) * p.b_k;
+  return transpose(mat4x4f(four_of_b(i + s.x), four_of_b(i + s.y), four_of_b(i + s.z), four_of_b(i + s.w)));
+}
+fn to_last(k: u32) -> vec4u { return min(k + vec4u(0u, 1u, 2u, 3u), vec4u(p.K - 1u)); }
+
+// One row of A over k, k + 1, k + 2, k + 3, of which the first is no step past K.
 fn load_row(place: u32, k: u32) -> vec4f {
-  let i = place + k * p.a_k;
-  let s = p.a_k;
-  let terms = vec4f(a[i], a[i + s], a[i + 2u * s], a[i + 3u * s]);
-  return select(vec4f(), terms, vec4u(p.K - k) > vec4u(0u, 1u, 2u, 3u));
+  let i = place + to_last(k) * p.a_k;
+  return select(vec4f(), vec4f(a[i.x], a[i.y], a[i.z], a[i.w]), vec4u(p.K - k) > vec4u(0u, 1u, 2u, 3u));
 }
 
 fn load_column(place: u32, k: u32) -> vec4f {
-  let i = place + k * p.b_k;
-  let s = p.b_k;
-  let terms = vec4f(b[i], b[i + s], b[i + 2u * s], b[i + 3u * s]);
-  return select(vec4f(), terms, vec4u(p.K - k) > vec4u(0u, 1u, 2u, 3u));
+  let i = place + to_last(k) * p.b_k;
+  return select(vec4f(), vec4f(b[i.x], b[i.y], b[i.z], b[i.w]), vec4u(p.K - k) > vec4u(0u, 1u, 2u, 3u));
 }
 
-// The same of any k.
+// Four of them.
 fn load_a(place: vec4u, k: u32) -> mat4x4f {
   return mat4x4f(load_row(place.x, k), load_row(place.y, k), load_row(place.z, k), load_row(place.w, k));
 }

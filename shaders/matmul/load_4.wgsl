@@ -1,6 +1,6 @@
 // needs: A_ALONG_M, B_ALONG_K
 // needs: p
-// gives: a, b, place_a, place_b, along_a, along_b, block_a, block_b, load_row, load_a, load_b, steps
+// gives: a, b, place_a, place_b, along_a, along_b, block_a, block_b, last_a, last_b, load_row, load_a, load_b, steps
 // Loads of A and B, four floats at a time: one address and one bounds check for four elements. For K, a0, b0,
 // the strides other than 1 and the sizes of A and B all multiples of 4. Constants: A_ALONG_M is 1 where a_m
 // is 1 (A stored transposed) and else a_k is; B_ALONG_K is 1 where b_k is 1 (B stored transposed) and else
@@ -40,6 +40,10 @@ fn block_b(i: vec4u) -> mat4x4f {
 }
 fn load_a(place: vec4u, k: u32) -> mat4x4f { return block_a(place + along_a(k)); }
 fn load_b(place: vec4u, k: u32) -> mat4x4f { return block_b(place + along_b(k)); }
+
+// The same of any k, a multiple of 4, which would be at `i`, the last four steps in place of those past K.
+fn last_a(i: vec4u, k: u32) -> mat4x4f { return block_a(i - along_a(k - min(k, p.K - 4u))); }
+fn last_b(i: vec4u, k: u32) -> mat4x4f { return block_b(i - along_b(k - min(k, p.K - 4u))); }
 
 // K, for reasons given in load_1.wgsl.
 fn steps() -> u32 { return min(p.K, 4u * min(arrayLength(&a), arrayLength(&b))); }

@@ -26,12 +26,12 @@ var<workgroup> panels: array<vec4u, max(3u * TILE * ROW, 512u)>;
 
 // Eight steps of k of a row; past K they are zeros.
 fn fetch_a(at: u32, k: u32) -> mat2x4f {
-  let i = at + (k >> 2u);
-  return mat2x4f(select(vec4f(), a[i], k < p.K), select(vec4f(), a[i + 1u], k + 4u < p.K)) * SCALE;
+  let i = at + (min(vec2u(k, k + 4u), vec2u(p.K - 4u)) >> vec2u(2u));
+  return mat2x4f(select(vec4f(), a[i.x], k < p.K), select(vec4f(), a[i.y], k + 4u < p.K)) * SCALE;
 }
 fn fetch_b(at: u32, k: u32) -> mat2x4f {
-  let i = at + (k >> 2u);
-  return mat2x4f(select(vec4f(), b[i], k < p.K), select(vec4f(), b[i + 1u], k + 4u < p.K));
+  let i = at + (min(vec2u(k, k + 4u), vec2u(p.K - 4u)) >> vec2u(2u));
+  return mat2x4f(select(vec4f(), b[i.x], k < p.K), select(vec4f(), b[i.y], k + 4u < p.K));
 }
 
 fn halves_of(values: mat2x4f) -> vec4u {

@@ -1,9 +1,9 @@
 // needs: TILE_ROWS, TILE_COLUMNS, LANES, DEPTH
 // needs: A_ALONG_M, B_ALONG_K
 // needs: keep_rows, keep_columns
-// needs: place_a, place_b, along_a, along_b, block_a, block_b
+// needs: place_a, place_b, along_a, along_b, block_a, block_b, last_a, last_b
 // needs: p
-// gives: fetching, fetch, until, keep, ROW_QUARTERS, COLUMN_QUARTERS, STEPS
+// gives: fetching, fetch, fetch_last, keep, ROW_QUARTERS, COLUMN_QUARTERS, STEPS
 // Blocks of A and B, four rows or columns over four steps of k, on their way into panels in workgroup memory: one of each to a lane.
 // Where a side of the tile has fewer than there are lanes, lanes fetch the same, and the first of them keep it.
 
@@ -48,9 +48,13 @@ fn fetch(f: Fetching, panel: u32) -> Blocks {
   return Blocks(transpose(block_a(f.at_a + panel * f.stride_a)), transpose(block_b(f.at_b + panel * f.stride_b)));
 }
 
-// The same with zeros past K.
-fn until(f: Fetching, start: u32, blocks: Blocks) -> Blocks {
-  return Blocks(ended(blocks.rows, start + STEPS * f.depth_a), ended(blocks.columns, start + STEPS * f.depth_b));
+// Of the panels behind so many, zeros past K.
+fn fetch_last(f: Fetching, panels: u32) -> Blocks {
+  let k_a = panels * DEPTH + STEPS * f.depth_a;
+  let k_b = panels * DEPTH + STEPS * f.depth_b;
+  let rows = transpose(last_a(f.at_a + panels * f.stride_a, k_a));
+  let columns = transpose(last_b(f.at_b + panels * f.stride_b, k_b));
+  return Blocks(ended(rows, k_a), ended(columns, k_b));
 }
 fn ended(block: mat4x4f, k: u32) -> mat4x4f {
   let none = vec4f();

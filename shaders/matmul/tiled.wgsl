@@ -1,6 +1,6 @@
 // needs: TILE_ROWS, TILE_COLUMNS, LANES, DEPTH
 // needs: BLOCK_ROWS, BLOCK_COLUMNS, start_sums, add_steps, finish_sums
-// needs: fetching, fetch, until, keep, STEPS, add_panel
+// needs: fetching, fetch, fetch_last, keep, STEPS, add_panel
 // needs: p
 // needs: total_panels, store_totals
 // C in tiles of TILE_ROWS x TILE_COLUMNS, one to a workgroup, each lane with a block of it in registers; A and B pass through workgroup
@@ -45,7 +45,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let start = panels * DEPTH;
   if (start < p.K) {
     // Steps past K are zeros on both sides.
-    let blocks = until(own, start, fetch(own, panels));
+    let blocks = fetch_last(own, panels);
     workgroupBarrier();
     keep(own, blocks);
     workgroupBarrier();

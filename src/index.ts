@@ -81,6 +81,7 @@ export type {
   Files,
   FolderReader,
   GPUSource,
+  GPUSourceOptions,
   Host,
   HubAccess,
   OpenFile,

@@ -153,7 +153,12 @@ export interface GPUSource {
   /** Whether it is the software adapter that arrives with the package. */
   readonly embedded: boolean;
   /** Its entry to WebGPU. Errors: HoldfastError saying what is missing. */
-  open(): Promise<GPU>;
+  open(options?: GPUSourceOptions): Promise<GPU>;
+}
+
+export interface GPUSourceOptions {
+  /** Shaders that are not this project's run there, too: SwiftShader in Node then has each index compared with its array's length. @default false */
+  readonly foreign?: boolean;
 }
 
 /** Where lines are shown. */

@@ -4,7 +4,7 @@
 import process from 'node:process';
 import { at } from '../../util/at.ts';
 import { HoldfastError, messageOf } from '../../util/errors.ts';
-import type { GPUSource } from '../host.ts';
+import type { GPUSource, GPUSourceOptions } from '../host.ts';
 import { withNaps } from './dawn-polls.ts';
 import { embeddedDriver, withDriver } from './embedded-driver.ts';
 import { files } from './files.ts';
@@ -18,11 +18,14 @@ const SHOWN = ['allow_unsafe_apis', 'vulkan_enable_f16_on_nvidia'];
  */
 const UNCHECKED = ['disable_robustness'];
 
-const dawnOptions = (adapter = ''): string[] => [
-  'disable-dawn-features=timestamp_quantization',
-  `enable-dawn-features=${[...SHOWN, ...(/swiftshader/i.test(adapter) ? UNCHECKED : [])].join()}`,
-  ...(adapter === '' ? [] : [`adapter=${adapter}`]),
-];
+function dawnOptions(adapter = '', foreign = false): string[] {
+  const isChecked = foreign || !/swiftshader/i.test(adapter);
+  return [
+    'disable-dawn-features=timestamp_quantization',
+    `enable-dawn-features=${[...SHOWN, ...(isChecked ? [] : UNCHECKED)].join()}`,
+    ...(adapter === '' ? [] : [`adapter=${adapter}`]),
+  ];
+}
 
 /** Dawn instances live as long as the process: an adapter outlives the call that opened its instance. */
 const instances: GPU[] = [];
@@ -31,8 +34,8 @@ export async function nodeSources(): Promise<GPUSource[]> {
   const dawn = await import('webgpu').catch((error) => {
     throw new HoldfastError(`npm package "webgpu" cannot be loaded (${messageOf(error)}); run npm install`);
   });
-  const create = (adapter?: string, manifest?: string) => {
-    const gpu = dawn.create(dawnOptions(adapter)) as unknown as GPU;
+  const create = (adapter?: string, manifest?: string, { foreign }: GPUSourceOptions = {}) => {
+    const gpu = dawn.create(dawnOptions(adapter, foreign)) as unknown as GPU;
     instances.push(gpu);
     const requestAdapter = gpu.requestAdapter.bind(gpu);
     // One after the other: no request of another source finds this one's driver alone.
@@ -42,8 +45,8 @@ export async function nodeSources(): Promise<GPUSource[]> {
   const system: GPUSource[] = [];
   if (await systemHasLoader()) {
     for (const name of await dawnAdapterNames(create)) {
-      const open = async () => {
-        const gpu = create(name);
+      const open = async (options?: GPUSourceOptions) => {
+        const gpu = create(name, undefined, options);
         return isSoftware(name) ? withNaps(gpu) : gpu;
       };
       system.push({ name, embedded: false, open });
@@ -53,7 +56,7 @@ export async function nodeSources(): Promise<GPUSource[]> {
   const embedded: GPUSource = {
     name: 'embedded SwiftShader',
     embedded: true,
-    open: async () => withNaps(create('SwiftShader', await embeddedDriver())),
+    open: async (options) => withNaps(create('SwiftShader', await embeddedDriver(), options)),
   };
   // Dawn's own order within a backend prefers discrete GPUs; software adapters go last.
   return [

@@ -78,7 +78,10 @@ export function batches() {
   });
 }
 
-/** WebGPU as every library finds it: its globals, and the adapter by Holdfast's own rules as navigator.gpu. Returns its name. */
+/**
+ * WebGPU as every library finds it: its globals, and the adapter by Holdfast's own rules as navigator.gpu, with indices clamped as they are
+ * by default: without that TensorFlow.js's losses are no numbers on SwiftShader. Returns its name.
+ */
 export async function provideNavigator(host, adapter) {
   Object.assign(globalThis, (await import('webgpu')).globals);
   const sources = await host.gpuSources();
@@ -88,7 +91,7 @@ export async function provideNavigator(host, adapter) {
       ? sources[0]
       : sources.find((s) => (wanted === 'software' ? s.embedded : s.name.toLowerCase().includes(wanted)));
   if (!source) throw new Error(`no adapter matches "${adapter}"; there are: ${sources.map((s) => s.name).join(', ')}`);
-  const gpu = await source.open();
+  const gpu = await source.open({ foreign: true });
   const value = { gpu, userAgent: 'Node', hardwareConcurrency: 2 };
   Object.defineProperty(globalThis, 'navigator', { value, configurable: true });
   return (await gpu.requestAdapter()).info.description;

@@ -28,6 +28,7 @@ import {
 } from './header.ts';
 import { modelfileOf } from './modelfile.ts';
 import type { TemplateRunner } from './ollama-template.ts';
+import { isGGUF } from './open.ts';
 import { TENSOR_TYPES, type TensorType, tensorBytes, typeFor } from './tensor-types.ts';
 import { huggingFaceVocabulary, VOCABULARY_FILES } from './vocabulary/huggingface.ts';
 import { BYTE_VOCABULARY, type Vocabulary, vocabularyMetadata } from './vocabulary/vocabulary.ts';
@@ -89,6 +90,7 @@ export async function exportGGUF(
   if (file === '') throw new HoldfastError(`${JSON.stringify(out)} names no file; give one, as model.gguf`);
   const written = modelfile ? [out, beside] : [out];
   await checkFree(files, written);
+  if (!isGGUF(file)) throw new HoldfastError(`${out}: a GGUF file is known by the end of its name; name ${out}.gguf`);
   const vocabulary = await vocabularyOf(model, templates);
   const tensors = plan(model, type);
   const header = makeGGUFHeader(metadataOf(model, type, vocabulary), tensors);

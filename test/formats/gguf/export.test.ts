@@ -155,6 +155,7 @@ describe('holdfast export --gguf', () => {
     [['run/checkpoint-1/config.json', '--out', 'x'], /is no folder, nor a zip or \.gguf file; name a run/],
     [['run', '--out', 'run', '--gguf', 'F16'], /run: is there already; name a file that is not/],
     [['run', '--out', 'run/', '--gguf', 'F16'], /"run\/" names no file/],
+    [['run', '--out', 'q8', '--gguf', 'F16'], /q8: a GGUF file is known by the end of its name; name q8\.gguf/],
     [['mine', '--out', 'out.gguf', '--gguf', 'F16'], /mine: no such folder/],
     [['run', '--out', 'out\n.gguf', '--gguf', 'F16', '--modelfile'], /a Modelfile cannot name such a file/],
   ])('%j is refused in one line', async (args, message) => {
@@ -313,8 +314,8 @@ test('a tokenizer that an adapter brings along comes before the one in the folde
   const tokenizer = { path: 'adapter', sha256: '', contents };
   const files = new MemoryFiles();
   const model = { ...modelOf(config, values, shapes), tokenizer };
-  await exportGGUF(files, 'x', model, { type: 'F32', modelfile: false });
-  const { metadata } = await readGGUF(await files.read('x'));
+  await exportGGUF(files, 'x.gguf', model, { type: 'F32', modelfile: false });
+  const { metadata } = await readGGUF(await files.read('x.gguf'));
   expect(metadata).toMatchObject({ 'tokenizer.chat_template': 'its own', 'tokenizer.ggml.eos_token_id': 255 });
   expect(metadata['tokenizer.ggml.tokens']).toEqual([...Object.keys(wordsTokenizer(255).model.vocab), '<|im_end|>']);
 });
@@ -332,8 +333,8 @@ test('once it is reported it is there after a loss of power, and so is its Model
 test('the same model is the same bytes, whatever the pieces', async () => {
   const written = async (pieces?: number) => {
     const files = new MemoryFiles();
-    await exportGGUF(files, 'x', modelOf(config, values, shapes, pieces), { type: 'Q8_0', modelfile: false });
-    return files.read('x');
+    await exportGGUF(files, 'x.gguf', modelOf(config, values, shapes, pieces), { type: 'Q8_0', modelfile: false });
+    return files.read('x.gguf');
   };
   const bytes = await written();
   for (const pieces of [1000, 31, 7]) expect((await written(pieces)).every((byte, i) => byte === bytes[i])).toBe(true);
@@ -406,8 +407,8 @@ const hasPython = spawnSync('python3', ['--version']).status === 0;
 describe.skipIf(!hasPython)('a reader in Python (skipped where there is no python3)', () => {
   test.each(['F32', 'F16', 'BF16', 'Q8_0'] as const)('finds what Hugging Face’s finds, %s', async (type) => {
     const files = new MemoryFiles();
-    await exportGGUF(files, 'x', modelOf(config, values, shapes), { type, modelfile: false });
-    const bytes = await files.read('x');
+    await exportGGUF(files, 'x.gguf', modelOf(config, values, shapes), { type, modelfile: false });
+    const bytes = await files.read('x.gguf');
     const file = path.join(folder, `${type}.gguf`);
     writeFileSync(file, bytes);
     const output = execFileSync('python3', ['-c', READER, file], { encoding: 'utf8', maxBuffer: 2 ** 27 });

@@ -3,16 +3,24 @@
 
 import { describe, expect, it } from 'vitest';
 import type { Variant } from '../../src/kernels/kernel.ts';
-import { isWorthwhile, runKernel, runnable, testDevice } from '../harness.ts';
+import { assert } from '../../src/util/errors.ts';
+import { type HostArray, isWorthwhile, runKernel, runnable, testDevice } from '../harness.ts';
 import { ADAPTER, EVERY_CASE, THOROUGH } from '../host.ts';
 import { cases } from './cases.ts';
 import { checkedVariant, counting, noneOutside, OUTSIDE, outsideOf, withCheckedIndices } from './checked-indices.ts';
 import { inputsOf, type KernelCase } from './inputs.ts';
 
-/** Indices past the end of each array, of one problem. */
-async function outside<P>(kernelCase: KernelCase<P>, variant: Variant<P>, problem: P): Promise<Record<string, number>> {
+/** Indices past the end of each array, of one problem. `wild`: in place of all integers among its operands. */
+async function outside<P>(
+  kernelCase: KernelCase<P>,
+  variant: Variant<P>,
+  problem: P,
+  wild?: number,
+): Promise<Record<string, number>> {
   const { kernel } = kernelCase;
-  const data = { ...inputsOf(kernelCase, problem), [OUTSIDE]: noneOutside() };
+  const data: Record<string, HostArray> = { ...inputsOf(kernelCase, problem), [OUTSIDE]: noneOutside() };
+  for (const [name, { type }] of Object.entries(kernel.operands(problem)))
+    if (wild !== undefined && type !== 'f32') data[name]?.fill(wild);
   const results = await runKernel(counting(kernel), checkedVariant(variant), problem, data);
   const { shader } = variant.dispatch(problem, (await testDevice()).traits);
   return outsideOf(shader, results[OUTSIDE] ?? []);
@@ -30,6 +38,22 @@ describe.runIf(isWorthIt).each(cases)('$kernel.name', async (kernelCase) => {
       }
     });
   }
+});
+
+/** What a batch has of integers: tokens, targets, positions. Those of `embeddingBackward` are made of it (`tokenIndex`). */
+const OF_BATCHES = cases.filter(
+  ({ kernel, problems }) =>
+    kernel.name !== 'embeddingBackward' &&
+    problems.some((problem) => Object.values(kernel.operands(problem)).some(({ type }) => type !== 'f32')),
+);
+
+describe.runIf(isWorthIt).each(OF_BATCHES)('$kernel.name, whatever the integers of a batch', async (kernelCase) => {
+  const [variant] = await runnable(kernelCase.kernel);
+  const [problem] = kernelCase.problems;
+  it.each([-1, 2 ** 31 - 1, 10_000])('all %d', async (wild) => {
+    assert(variant, 'a kernel has a variant');
+    expect(await outside(kernelCase, variant, problem, wild)).toEqual({});
+  });
 });
 
 const TEXT = `
@@ -52,7 +76,7 @@ it('counts what is past an end', async () => {
 it('sees a kernel that is past an end', async () => {
   const [kernelCase] = cases.filter(({ kernel: { name } }) => name === 'add');
   const [variant] = kernelCase?.kernel.variants ?? [];
-  if (!kernelCase || !variant) throw new Error('there is no add');
+  assert(kernelCase && variant, 'there is no add');
   // The invocations behind the last elem of three.
   const unguarded: Variant<unknown> = {
     ...variant,

@@ -156,6 +156,7 @@ export interface GPUSource {
   open(options?: GPUSourceOptions): Promise<GPU>;
 }
 
+/** What a source of WebGPU is opened for. */
 export interface GPUSourceOptions {
   /** Shaders that are not this project's run there, too: SwiftShader in Node then has each index compared with its array's length. @default false */
   readonly foreign?: boolean;

@@ -60,6 +60,7 @@ const TEXT = `
 @group(0) @binding(1) var<storage, read> x: array<f32>; // x[7]
 @group(0) @binding(2) var<storage, read_write> y: array<vec4f>;
 var<workgroup> panel: array<array<vec4f, ROWS + 1>, max(2, 4)>;
+fn one(@builtin(local_invocation_index) lane: u32, x: vec4f) -> f32 { return x[0]; }
 fn main() { y[i + u32(x[j])] = panel[a][b][c] + other[0]; }`;
 
 it('counts what is past an end', async () => {
@@ -70,6 +71,7 @@ it('counts what is past an end', async () => {
   expect(checked).toContain(
     'panel[checked_index(u32(a), max(2, 4), 2u)][checked_index(u32(b), ROWS + 1, 2u)][c] + other[0];',
   );
+  expect(checked).toContain('return x[0]; }');
   expect(outsideOf(TEXT, [3, 0, 1])).toEqual({ x: 3, panel: 1 });
 });
 

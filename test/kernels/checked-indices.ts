@@ -42,8 +42,23 @@ function lengthsOf(type: string): string[] {
   return comma < 0 ? [] : [inner.slice(comma + 1).trim(), ...lengthsOf(inner.slice(0, comma).trim())];
 }
 
+/** A function's text from its parameters to its end, and their names. */
+interface FunctionScope {
+  readonly start: number;
+  readonly end: number;
+  readonly parameters: ReadonlySet<string>;
+}
+
+const functionsIn = (text: string): FunctionScope[] =>
+  [...text.matchAll(/\bfn \w+(?=\()/g)].map(({ 0: head, index }) => {
+    const start = index + head.length;
+    const body = text.indexOf('{', endOf(text, start, ['(', ')']));
+    const names = text.slice(start, body).matchAll(/\b(\w+): /g);
+    return { start, end: endOf(text, body, ['{', '}']), parameters: new Set([...names].map(([, name = '']) => name)) };
+  });
+
 function arraysIn(text: string): IndexedArray[] {
-  // Where a parameter has the name of a binding, its address is none.
+  // By a function: where a parameter has the name of a binding, its address is none.
   const bindings = [...reflect(text).bindings.values()].map(({ name }) => ({ name, lengths: [`length_of_${name}()`] }));
   const own = [...text.matchAll(/\bvar(?:<workgroup>)? (\w+): (?=array<)/g)].map(({ 0: all, 1: name = '', index }) => {
     const start = index + all.length;
@@ -59,18 +74,22 @@ export function withCheckedIndices(source: string): string {
   const arrays = arraysIn(text);
   assert(arrays.length > 0 && arrays.length <= MOST_ARRAYS, `${arrays.length} arrays`);
   const numbers = new Map(arrays.map(({ name }, i) => [name, i]));
-  const checked = (part: string): string => {
+  const functions = functionsIn(text);
+  const isParameter = (name: string, place: number) =>
+    functions.some(({ start, end, parameters }) => place >= start && place < end && parameters.has(name));
+  /** `from`: where the part is in the text. */
+  const checked = (part: string, from = 0): string => {
     let result = '';
     let done = 0;
     for (const { 0: name, index } of part.matchAll(/(?<![.\w])[A-Za-z_]\w*(?=\[)/g)) {
       const number = numbers.get(name);
-      if (number === undefined || index < done) continue;
+      if (number === undefined || index < done || isParameter(name, from + index)) continue;
       let next = index + name.length;
       result += part.slice(done, next);
       for (const length of at(arrays, number).lengths) {
         if (part[next] !== '[') break;
         const end = endOf(part, next, ['[', ']']);
-        result += `[checked_index(u32(${checked(part.slice(next + 1, end - 1))}), ${length}, ${number}u)]`;
+        result += `[checked_index(u32(${checked(part.slice(next + 1, end - 1), from + next + 1)}), ${length}, ${number}u)]`;
         next = end;
       }
       done = next;

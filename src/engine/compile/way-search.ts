@@ -26,7 +26,7 @@ import type { ActivationChoice, Workload } from './workload.ts';
 /** Dispatches of a pass of which a plan takes so little time that more is tried. */
 const SMALL = 150;
 /** What is fitted and priced to begin with, where it is small and where it is not. */
-const BEGINNINGS = { small: 6, large: 1 } as const;
+const BEGINNINGS = { small: 6, large: 3 } as const;
 /** So many of what promises to be better may not be, one after the other. */
 const MOST_WORSE = { small: 5, large: 2 } as const;
 /** Sparing ways that are tried, and what they must promise of a step's time. */
@@ -134,6 +134,9 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     if (best && isAllThere(best.found) && !this.#isFasterInFewerPieces(best)) return;
     const estimates = new Estimates(this.#workload, this.#choice, this.#find.wholeMap(), this.#find);
     this.#size = estimates.dispatches < SMALL ? 'small' : 'large';
+    // It was considered before there were estimates, by which it is exchanged.
+    const [keeping] = estimates.uniform();
+    if (best && keeping) this.#best = { ...best, way: this.#wayOf(keeping) };
     if (best?.traffic !== 0) yield* this.#begin(estimates);
     yield* this.#descend(estimates);
     if (this.#best?.traffic === 0) yield* this.#doLess(this.#best, estimates);

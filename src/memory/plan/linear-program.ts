@@ -45,6 +45,33 @@ export class LinearProgram {
 
   /** Undefined where there is no solution, or none is found in so many seconds. `whole`: over whole numbers, to the optimum. */
   solve(highs: Highs, { seconds, whole = false }: { seconds?: number; whole?: boolean } = {}): Solution | undefined {
+    return highs.withModel(this.#model(whole), (solver) => {
+      solver.options.set({ output_flag: false });
+      // Costs are whole numbers: an incumbent less than one above the bound is the optimum.
+      if (whole) solver.options.set({ mip_rel_gap: 0, mip_abs_gap: 0.99 });
+      if (seconds !== undefined) solver.options.set({ time_limit: seconds });
+      solver.run();
+      if (solver.getModelStatus() !== highs.constants.modelStatus.optimal) return undefined;
+      return { objective: solver.getObjectiveValue(), values: [...solver.getSolution().colValue] };
+    });
+  }
+
+  /**
+   * No solution over whole numbers costs less: what was proved in so many seconds, and no further than to a share `gap` of the best one
+   * that was found. Infinite where there is none.
+   */
+  wholeBound(highs: Highs, { seconds, gap }: { seconds: number; gap: number }): number {
+    return highs.withModel(this.#model(true), (solver) => {
+      solver.options.set({ output_flag: false, time_limit: seconds, mip_rel_gap: gap });
+      solver.run();
+      const { infeasible } = highs.constants.modelStatus;
+      return solver.getModelStatus() === infeasible
+        ? Number.POSITIVE_INFINITY
+        : Number(solver.info.get('mip_dual_bound'));
+    });
+  }
+
+  #model(whole: boolean): ModelData {
     const starts = [0];
     const indices: number[] = [];
     const values: number[] = [];
@@ -57,22 +84,13 @@ export class LinearProgram {
       starts.push(indices.length);
     }
     const [numRows, numCols] = [this.#lower.length, this.#entries.length];
-    const model: ModelData = {
+    return {
       ...{ numCols, numRows, offset: this.offset },
       ...{ colCost: this.#costs, colLower: this.#costs.map(() => 0), colUpper: this.#limits },
       ...{ rowLower: this.#lower, rowUpper: this.#upper },
       matrix: { format: 'csc', numRows, numCols, starts, indices, values },
       ...(whole && { integrality: this.#whole.map((isWhole) => (isWhole ? 1 : 0)) }),
     };
-    return highs.withModel(model, (solver) => {
-      solver.options.set({ output_flag: false });
-      // Costs are whole numbers: an incumbent less than one above the bound is the optimum.
-      if (whole) solver.options.set({ mip_rel_gap: 0, mip_abs_gap: 0.99 });
-      if (seconds !== undefined) solver.options.set({ time_limit: seconds });
-      solver.run();
-      if (solver.getModelStatus() !== highs.constants.modelStatus.optimal) return undefined;
-      return { objective: solver.getObjectiveValue(), values: [...solver.getSolution().colValue] };
-    });
   }
 }
 

@@ -48,9 +48,13 @@ import type { TrainingPasses } from '../step/training-workload.ts';
 /** For the optimum on one size of chunks. */
 const MOST_SECONDS = 60;
 
+/** How far a program over whole numbers is followed: no further than to this share of the best solution that was found. */
+const WHOLE_GAP = 0.002;
+
 /**
  * Seconds of a step of a workload whose blocks keep all activations, of one micro-batch, on a machine within `budget` bytes, at
  * least: over all sizes of chunks. Infinite where what must be there at once does not fit; undefined where it is not found in a minute.
+ * `wholeSeconds`: activations and chunks are whole, as far as that is proved in so many seconds of each size.
  */
 export function jointBound(
   highs: Highs,
@@ -58,15 +62,29 @@ export function jointBound(
   limits: AdapterLimits,
   machine: Machine,
   budget: number,
+  wholeSeconds = 0,
 ): number | undefined {
   let least = Number.POSITIVE_INFINITY;
+  const stated: { problem: LinearProgram; unit: number; seconds: number }[] = [];
   const sliced = workload.activations?.sparing?.flatMap((inDegrees) => [...inDegrees()]) ?? [];
   for (const way of [workload, ...sliced.toReversed()]) {
     for (const map of mapsOf(way, limits)) {
-      const found = boundOn(highs, way, limits, { machine, budget, map, least, isDecided: way !== workload });
-      if (found === undefined) return undefined;
-      least = Math.min(least, found);
+      const found = programOn(way, limits, { machine, budget, map, least, isDecided: way !== workload });
+      if (!found) continue;
+      const { problem, unit } = found;
+      const solution = problem.solve(highs, { seconds: MOST_SECONDS });
+      if (!solution) return undefined;
+      const seconds = unit * solution.objective;
+      stated.push({ problem, unit, seconds });
+      if (wholeSeconds === 0) least = Math.min(least, seconds);
     }
+  }
+  if (wholeSeconds === 0) return least;
+  // Those first that may be the least: of the others few are left to follow.
+  for (const { problem, unit, seconds } of stated.sort((a, b) => a.seconds - b.seconds)) {
+    if (seconds >= least) break;
+    const whole = unit * problem.wholeBound(highs, { seconds: wholeSeconds, gap: WHOLE_GAP });
+    least = Math.min(least, Math.max(seconds, whole));
   }
   return least;
 }
@@ -88,12 +106,12 @@ interface BoundOn {
   readonly isDecided: boolean;
 }
 
-function boundOn(
-  highs: Highs,
+/** Undefined where what must be there does not fit, or no step is faster than `least`. */
+function programOn(
   workload: Workload<TrainingPasses>,
   limits: AdapterLimits,
   { machine, budget, map, least, isDecided }: BoundOn,
-): number | undefined {
+): { problem: LinearProgram; unit: number } | undefined {
   const found = measured(workload, map, placeAll(workload, limits), false);
   const { step } = passesOf(found);
   const { operations, trace } = step;
@@ -103,7 +121,7 @@ function boundOn(
   const { upBytesPerSecond, downBytesPerSecond, copies } = machine.link;
   const moves = moved.up / upBytesPerSecond + moved.down / downBytesPerSecond;
   // No step is faster than its arithmetic.
-  if (arithmetic + (copies === 'serial' ? moves : 0) >= least) return least;
+  if (arithmetic + (copies === 'serial' ? moves : 0) >= least) return undefined;
   const { down, up } = leastStaging(found);
   const [program] = workload.programs;
   assert(program, 'a workload has programs');
@@ -113,7 +131,7 @@ function boundOn(
   const must = mustBe(program, lives, new Set(all.map(({ tensor }) => tensor)), operations.length);
   const fixed = found.nonModel.persistent + (down + up) * chunkBytes;
   const room = trace.moments.map(({ accesses }, m) => budget - fixed - at(must, m) - accesses.length * chunkBytes);
-  if (room.some((left) => left < 0)) return Number.POSITIVE_INFINITY;
+  if (room.some((left) => left < 0)) return undefined;
 
   const problem = new LinearProgram();
   // In chunks: numbers that a solver likes.
@@ -192,8 +210,7 @@ function boundOn(
       problem.add(remade, enough, -1);
     }
   }
-  const solution = problem.solve(highs, { seconds: MOST_SECONDS });
-  return solution && unit * solution.objective;
+  return { problem, unit };
 }
 
 /** An activation that the backward pass reads, and the moments between which nothing needs it: its last use before and its first behind. */
@@ -294,7 +311,7 @@ function clockOf(problem: LinearProgram, { link }: Machine, unit: number, arithm
       computes: () => [],
     };
   }
-  const step = problem.column({ cost: 1, limit: Number.POSITIVE_INFINITY });
+  const step = problem.column({ cost: 1, limit: Number.POSITIVE_INFINITY, isWhole: false });
   const row = (least = 0) => {
     const made = problem.row(least);
     problem.add(step, made, 1);
@@ -302,7 +319,7 @@ function clockOf(problem: LinearProgram, { link }: Machine, unit: number, arithm
   };
   const [compute, up, down] = [row(arithmetic / unit), row(), row()];
   const rowOf = { up, down };
-  const whatever = problem.column({ limit: Number.POSITIVE_INFINITY });
+  const whatever = problem.column({ limit: Number.POSITIVE_INFINITY, isWhole: false });
   const one = problem.row(1, 1);
   problem.add(whatever, one, 1);
   return {

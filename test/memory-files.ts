@@ -43,15 +43,24 @@ export class MemoryFiles implements Files {
   async writeStream(path: string): Promise<WriteStream> {
     const partial = `${path}.partial`;
     this.contents.set(partial, new Uint8Array());
+    /** What is at its beginning, with room for more: a file of many pieces is not copied for each. */
+    let roomy = new Uint8Array();
     return {
       write: async (bytes) => {
         const before = entry(this.contents, partial);
-        const after = new Uint8Array(before.length + bytes.length);
-        after.set(before);
-        after.set(bytes, before.length);
-        this.contents.set(partial, after);
+        const length = before.length + bytes.length;
+        if (before.buffer !== roomy.buffer || length > roomy.length) {
+          roomy = new Uint8Array(roomy.length === 0 ? length : 2 * length);
+          roomy.set(before);
+        }
+        roomy.set(bytes, before.length);
+        this.contents.set(partial, roomy.subarray(0, length));
       },
-      commit: () => this.rename(partial, path),
+      commit: async () => {
+        const written = entry(this.contents, partial);
+        if (written.length < written.buffer.byteLength) this.contents.set(partial, written.slice());
+        await this.rename(partial, path);
+      },
       abort: () => this.remove(partial),
     };
   }

@@ -3,8 +3,11 @@
 
 import { describe, expect, test } from 'vitest';
 import { parseBytes } from '../../src/util/bytes.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { onChosen } from './in-process.ts';
+
+chooseVariants(1);
 
 const files = new MemoryFiles({ 'text.txt': 'hold fast, and then hold on; '.repeat(400) });
 

@@ -1,10 +1,13 @@
 // Files in memory, and a host around them, for tests of what reads and writes through src/runtime/host.ts.
 // Folders exist where something lies in them, or once made. Not a simulation of failures.
 
-import { createSHA256 } from 'hash-wasm';
+import { createSHA256, type IHasher } from 'hash-wasm';
 import type { BlockFile, FileStat, Files, Host, OpenFile, Sha256, WriteStream } from '../src/runtime/host.ts';
 import { HoldfastError } from '../src/util/errors.ts';
 import { entry } from './entry.ts';
+
+/** Each is a WebAssembly instance with a memory of its own, which takes longer to make than most files to hash. */
+const idle: IHasher[] = [];
 
 export class MemoryFiles implements Files {
   readonly contents = new Map<string, Uint8Array<ArrayBuffer>>();
@@ -43,15 +46,24 @@ export class MemoryFiles implements Files {
   async writeStream(path: string): Promise<WriteStream> {
     const partial = `${path}.partial`;
     this.contents.set(partial, new Uint8Array());
+    /** What is at its beginning, with room for more: a file of many pieces is not copied for each. */
+    let roomy = new Uint8Array();
     return {
       write: async (bytes) => {
         const before = entry(this.contents, partial);
-        const after = new Uint8Array(before.length + bytes.length);
-        after.set(before);
-        after.set(bytes, before.length);
-        this.contents.set(partial, after);
+        const length = before.length + bytes.length;
+        if (before.buffer !== roomy.buffer || length > roomy.length) {
+          roomy = new Uint8Array(roomy.length === 0 ? length : 2 * length);
+          roomy.set(before);
+        }
+        roomy.set(bytes, before.length);
+        this.contents.set(partial, roomy.subarray(0, length));
       },
-      commit: () => this.rename(partial, path),
+      commit: async () => {
+        const written = entry(this.contents, partial);
+        if (written.length < written.buffer.byteLength) this.contents.set(partial, written.slice());
+        await this.rename(partial, path);
+      },
       abort: () => this.remove(partial),
     };
   }
@@ -71,8 +83,17 @@ export class MemoryFiles implements Files {
 
   /** In Node and in browsers. */
   async sha256(): Promise<Sha256> {
-    const hash = await createSHA256();
-    return { update: (bytes) => void hash.update(bytes), hex: () => hash.digest('hex') };
+    const hash = idle.pop() ?? (await createSHA256());
+    hash.init();
+    let found: string | undefined;
+    const hex = () => {
+      if (found === undefined) {
+        found = hash.digest('hex');
+        idle.push(hash);
+      }
+      return found;
+    };
+    return { update: (bytes) => void hash.update(bytes), hex };
   }
 
   async syncFolder(_path: string) {}

@@ -1,6 +1,6 @@
 // Runs within a budget that end before a step was recorded: what they say of it.
 
-import { expect, test } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import { chooseVariants } from '../choose-variants.ts';
 import { MemoryFiles } from '../memory-files.ts';
 import { inProcess } from './in-process.ts';
@@ -14,28 +14,33 @@ const RUN = [
 
 async function ended(...args: string[]) {
   const files = new MemoryFiles({ text: 'hold fast, and then hold on; '.repeat(100) });
-  return { files, ...(await inProcess(files, [...RUN, ...args])) };
+  return { files, ...(await inProcess(files, [...RUN, '--timeline', 'trace.json', ...args])) };
 }
 
-test('the summary tells what the whole run moved, and nothing of a step or of copies for recovery', async () => {
-  const { status, out, said } = await ended();
-  expect(`${status} ${said}`).toBe('0 ');
+let toPeople: Awaited<ReturnType<typeof ended>>;
+let asJSON: typeof toPeople;
+beforeAll(async () => {
+  toPeople = await ended();
+  asJSON = await ended('--json');
+});
+
+test('the summary tells what the whole run moved, and nothing of a step or of copies for recovery', () => {
+  const { status, out } = toPeople;
+  expect(status).toBe(0);
   expect(out).toMatch(/^the run moved [1-9]\S* [KM]B up, [1-9]\S* [KM]B down; the plan moves/m);
   expect(out).not.toMatch(/a step moved| 0 B/);
-  const lines = (await ended('--json')).out.trim().split('\n');
+  const lines = asJSON.out.trim().split('\n');
   const { memory } = JSON.parse(lines.at(-1) ?? '').summary;
   expect(memory).not.toHaveProperty('bytesPerStep');
   expect(memory.total.h2d).toBeGreaterThan(0);
 });
 
 test('a timeline that has no step to show is not written, and says so', async () => {
-  const { status, out, files } = await ended('--timeline', 'trace.json');
-  expect(status).toBe(0);
-  expect(out).toMatch(/^--timeline trace\.json: not written: no step was recorded \(/m);
-  expect(files.contents.has('trace.json')).toBe(false);
-  const told = await ended('--timeline', 'trace.json', '--json');
-  expect(told.said).toMatch(/^--timeline trace\.json: not written/m);
-  const whole = await ended('--timeline', 'trace.json', '--steps', '3');
+  expect(toPeople).toMatchObject({ status: 0, said: '' });
+  expect(toPeople.out).toMatch(/^--timeline trace\.json: not written: no step was recorded \(/m);
+  expect(toPeople.files.contents.has('trace.json')).toBe(false);
+  expect(asJSON.said).toMatch(/^--timeline trace\.json: not written/m);
+  const whole = await ended('--steps', '3');
   expect(whole.out).not.toContain('not written');
   expect(whole.files.contents.has('trace.json')).toBe(true);
 });

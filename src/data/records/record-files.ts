@@ -11,7 +11,7 @@ import { checkSources, filesOf, type SourceFile } from '../corpus.ts';
 import { JSON_FILE, liesBeside, OTHER_FORM, RECORDS } from './file-names.ts';
 import { isPacked } from './gzip.ts';
 import { beginsLikeRecords, type FoundRecord, firstRecord } from './lines.ts';
-import { problemOfForm } from './other-forms.ts';
+import { problemOfEncoding, problemOfForm } from './other-forms.ts';
 import { exampleOf, recordShape } from './shapes.ts';
 
 /** A file that records are read from. */
@@ -129,9 +129,10 @@ async function refuseInside(files: Pick<Files, 'read'>, { path, name, isFound, b
     );
 }
 
-/** Errors: HoldfastError for a file of another form, such as a table of records. */
+/** Errors: HoldfastError for a file of another form, such as a table of records, and for text in UTF-16. */
 async function checkForm(files: Pick<Files, 'readRange'>, { path, bytes }: SourceFile): Promise<void> {
-  const problem = await problemOfForm(path, (most) => files.readRange(path, 0, Math.min(bytes, most)));
+  const read = (most: number) => files.readRange(path, 0, Math.min(bytes, most));
+  const problem = (await problemOfForm(path, read)) ?? (await problemOfEncoding(path, read));
   if (problem !== undefined) throw new HoldfastError(`${path}: ${problem}`);
 }
 

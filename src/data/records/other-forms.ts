@@ -77,8 +77,13 @@ export async function problemOfEncoding(
 ): Promise<string | undefined> {
   const [first, second] = await read(2);
   if (!((first === 0xff && second === 0xfe) || (first === 0xfe && second === 0xff))) return undefined;
+  return `is in UTF-16, and text is read in UTF-8; write that: ${toUTF8(path, 'UTF-16')}`;
+}
+
+/** A command that writes the text of a file in UTF-8, beside it. */
+export function toUTF8(path: string, from: string): string {
   const name = inCommand(path);
-  return `is in UTF-16, and text is read in UTF-8; write that: iconv -f UTF-16 -t UTF-8 "${name}" > "${name.replace(/(\.\w+)?$/, '-utf-8$1')}"`;
+  return `iconv -f ${from} -t UTF-8 "${name}" > "${name.replace(/(\.\w+)?$/, '-utf-8$1')}"`;
 }
 
 function areOfRecords(columns: readonly string[]): boolean {

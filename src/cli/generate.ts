@@ -5,6 +5,8 @@
 import { Command } from 'commander';
 import { advisedSampling } from '../data/huggingface/generation-config.ts';
 import { tokenizerOf } from '../data/open-tokenizer.ts';
+import { RECORDS } from '../data/records/file-names.ts';
+import { recordTexts } from '../data/records/labelled.ts';
 import { promptIds, type Tokenizer } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
 import { checkWriter, labelsIn } from '../formats/families/index.ts';
@@ -29,6 +31,7 @@ import { openTelling, refuseForClassifier } from './tell.ts';
 
 interface Flags extends MemoryFlags, OpenFlags {
   prompt: string;
+  pair?: string;
   prompts?: string;
   batch?: number;
   chat?: boolean;
@@ -71,7 +74,11 @@ export function generateCommand(host: Host): Command {
     .description('write text with a trained model; of a classifier of texts, tell the likeliest classes of one')
     .argument('<dir>', `a run, a checkpoint, a model, or an adapter: ${MODEL_SOURCES}`)
     .option('--prompt <text>', 'what the text begins with; empty: the token that begins a text alone', '\n')
-    .option('--prompts <file>', 'a prompt a line; of each a text, as --prompt would have it')
+    .option('--pair <text>', 'of a classifier of pairs: the second text, behind that of --prompt')
+    .option(
+      '--prompts <file>',
+      'a prompt a line, - for standard input; of each a text, as --prompt would have it; of a classifier also JSONL of texts, or pairs',
+    )
     .option('--batch <n>', 'with --prompts: so many texts at once, each the same as by itself', wholeNumberFrom(1))
     .option('--chat', 'hold a conversation: lines of the terminal are answered, until they end; /help has its commands')
     .option('--system <text>', 'with --chat: what is said before all else')
@@ -110,10 +117,14 @@ export function generateCommand(host: Host): Command {
       if (labels) {
         refuseForClassifier(OF_WRITERS, given);
         const { adapter, json } = flags;
-        const texts = given('prompt') || flags.prompts !== undefined ? prompts : [];
+        const texts = await textsToTell(host, flags, given('prompt') || flags.prompts !== undefined ? prompts : []);
         return openTelling(host, dir, found, { labels, texts, memory, adapter, json });
       }
       checkWriter(model.config, dir);
+      if (flags.pair !== undefined)
+        throw new HoldfastError(
+          '--pair: is of a model that tells pairs apart, and this one writes; leave the flag out',
+        );
       const tokenizer = await tokenizerOf(undefined, files, model.shape.vocabulary, dir);
       const { context } = model.shape;
       if (flags.context !== undefined && flags.context > context)
@@ -183,6 +194,10 @@ function checkTogether(flags: Flags, given: (name: string) => boolean): void {
   if (flags.stop?.includes('')) throw new HoldfastError('--stop is empty; give at least one character');
   if (given('prompt') && flags.prompts !== undefined)
     throw new HoldfastError('--prompts: is instead of --prompt; leave one of them out');
+  if (flags.pair !== undefined && !given('prompt'))
+    throw new HoldfastError(
+      '--pair: is the second text of two; give the first with --prompt, or both as JSONL: --prompts FILE.jsonl',
+    );
   if (flags.batch !== undefined && flags.prompts === undefined)
     throw new HoldfastError('--batch: is of several texts; give --prompts, too');
   const other = (['prompt', 'prompts', 'json'] as const).find(given);
@@ -200,13 +215,22 @@ const samplingOf = ({ temperature, topK, topP }: Flags): SamplingOptions => ({
 });
 
 /** The lines of a file. An empty one is an empty prompt. */
-async function promptsIn({ files }: Host, path: string): Promise<string[]> {
-  const text = new TextDecoder().decode(
-    await readWhole(files, path, MOST_PROMPTS_BYTES, { fix: 'name a file of prompts', pipes: true }),
-  );
+async function promptsIn(host: Host, path: string): Promise<string[]> {
+  const fix = 'name a file of prompts';
+  const bytes =
+    path === '-'
+      ? await host.readStandardInput(MOST_PROMPTS_BYTES, fix)
+      : await readWhole(host.files, path, MOST_PROMPTS_BYTES, { fix, pipes: true });
+  const text = new TextDecoder().decode(bytes);
   const lines = text.replace(/\r?\n$/, '').split(/\r?\n/);
   if (text !== '') return lines;
   throw new HoldfastError(`--prompts ${path}: there is no line in it; write a prompt a line`);
+}
+
+/** What a classifier is asked: a text, or two of a pair, each. */
+async function textsToTell(host: Host, { pair, prompts: path }: Flags, prompts: readonly string[]) {
+  if (path !== undefined && RECORDS.test(path)) return recordTexts(host, path);
+  return prompts.map((prompt) => (pair === undefined ? [prompt] : [prompt, pair]));
 }
 
 /** `name`: where it comes from. */

@@ -7,7 +7,7 @@ import { ACTIVATION_DTYPES } from '../graph/narrow-activations.ts';
 import { OPTIMIZER_DEVICE_CHOICES, OPTIMIZER_DEVICES } from '../graph/operators/optimizer.ts';
 import { MOMENT_DTYPES, TRAINING_DTYPES } from '../memory/layout/kinds.ts';
 import type { Files } from '../runtime/host.ts';
-import { messageOf } from '../util/errors.ts';
+import { HoldfastError, messageOf } from '../util/errors.ts';
 import { describeRange, inRange, type Range, realNumber, wholeNumber } from '../util/range.ts';
 
 /** A parser for numbers of a range. */
@@ -113,7 +113,16 @@ export function pathName(text: string): string {
 export const argument = (name: string): string =>
   /^[\w@%+=:,./-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`;
 
-/** Whether a file can be put there is found out before the work that makes it. Errors: HoldfastError naming it. */
-export async function checkWritable(files: Files, path: string): Promise<void> {
+/**
+ * Whether a file can be put there is found out before the work that makes it. `own`: what begins so was written by the same flag, and another one
+ * takes its place. Errors: HoldfastError naming it, and for any other file that is there.
+ */
+export async function checkWritable(files: Files, path: string, own?: string): Promise<void> {
+  const { kind, bytes } = (await files.stat(path)) ?? { bytes: 0 };
+  if (kind === 'file' && bytes > 0) {
+    const head = await files.readRange(path, 0, Math.min(bytes, own?.length ?? 0));
+    if (own === undefined || new TextDecoder().decode(head) !== own)
+      throw new HoldfastError(`${path}: is there already; name a file that is not, or move that one away`);
+  }
   await (await files.writeStream(path)).abort();
 }

@@ -26,7 +26,8 @@ export function refuseForClassifier<F extends string>(flags: readonly F[], given
 /** Texts, and how they are told. */
 interface Asked {
   readonly labels: Labels;
-  readonly texts: readonly string[];
+  /** One each, or the two of a pair. */
+  readonly texts: readonly (readonly string[])[];
   readonly memory: MemoryOptions;
   /** What computes. */
   readonly adapter: string;
@@ -59,16 +60,17 @@ export async function openTelling(
   return onDevice(host, chosen, async (device) => {
     const options = { choices: await loadChoices(host, device), memory, ...(adapter !== undefined && { adapter }) };
     const opened = await Classifier.open(device, model, weights, options);
-    const tell = async (text: string) => {
-      const probabilities = await opened.tellText(tokenizer, text);
+    const tell = async ([text = '', pair]: readonly string[]) => {
+      const probabilities = await opened.tellText(tokenizer, text, pair);
       if (!json) {
-        const of = texts.length > 1 ? `: ${shortened(text)}` : '';
+        const asked = pair === undefined ? shortened(text) : `${shortened(text)} | ${shortened(pair)}`;
+        const of = texts.length > 1 ? `: ${asked}` : '';
         return `${likeliestClasses(labels, probabilities)}${of}\n`;
       }
       const names = Object.entries(labels.id2label);
       const byName = Object.fromEntries(names.map(([id, name]) => [name, at(probabilities, Number(id))]));
       const told = labels.id2label[probabilities.indexOf(Math.max(...probabilities))];
-      return `${JSON.stringify({ prompt: text, class: told, probabilities: byName })}\n`;
+      return `${JSON.stringify({ prompt: text, ...(pair !== undefined && { pair }), class: told, probabilities: byName })}\n`;
     };
     const write = async () => {
       for (const text of texts) host.terminal.write(await tell(text));

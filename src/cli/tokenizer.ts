@@ -5,7 +5,7 @@ import { Command, Option } from 'commander';
 import { LEAST_VOCABULARY, MOST_VOCABULARY } from '../data/bpe.ts';
 import { openText } from '../data/corpus.ts';
 import { recordContents } from '../data/records/contents.ts';
-import { holdRecords, type RecordFile, recordFilesOf } from '../data/records/record-files.ts';
+import { checkUTF8, holdRecords, type RecordFile, recordFilesOf } from '../data/records/record-files.ts';
 import { recordsToTrain, textToTrain } from '../data/records/splits.ts';
 import { type BpeProgress, trainBpe, writeTokenizer } from '../data/train-bpe.ts';
 import { checkNewFolder } from '../formats/new-folder.ts';
@@ -77,6 +77,7 @@ async function sourceIn(host: Host, data: readonly string[]): Promise<Source> {
   // Nothing is validated.
   const chosen = await (isOfRecords ? recordsToTrain : textToTrain)(host.files, data, { validationShare: 0 });
   const { sources, notes } = chosen;
+  if (!isOfRecords) await checkUTF8(host.files, data);
   if (!isOfRecords) return { kind: 'text', source: await openText(host, { data: sources, seed: 0 }), notes };
   const found: RecordFile[] = [];
   for await (const file of recordFilesOf(host.files, sources)) found.push(file);

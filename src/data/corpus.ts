@@ -12,6 +12,7 @@ import { HoldfastError, messageOf, shortened } from '../util/errors.ts';
 import { heldBytes } from '../util/held.ts';
 import { check, list, number, object, optional, text } from '../util/json.ts';
 import { realNumber, wholeNumber } from '../util/range.ts';
+import { isTextTable, OTHER_FORM } from './records/file-names.ts';
 import { type TaskName, taskOf } from './tasks.ts';
 
 /** Text to learn from, as bytes. */
@@ -203,7 +204,8 @@ async function partOf(
   const fix = isRest ? `with the pipes before it, ${formatBytes(MOST_STREAM_BYTES)} in all; ${STREAM_FIX}` : STREAM_FIX;
   if (kind === 'input') return { content: await host.readStandardInput(most, fix) };
   if (isFound) {
-    const isText = kind === 'file' && !(await isBinary(host.files, path, bytes));
+    const isRead = kind === 'file' && (isTextTable(path) || !OTHER_FORM.test(path));
+    const isText = isRead && !(await isBinary(host.files, path, bytes));
     return isText ? { path, bytes } : undefined;
   }
   if (kind === 'file' && bytes > 0) return { path, bytes };

@@ -8,6 +8,9 @@ import type { Host } from '../runtime/host.ts';
 import { having } from '../util/arguments.ts';
 import { check, list, object, text } from '../util/json.ts';
 
+/** What a timeline begins with, by which a file is known to be one. */
+export const TIMELINE_BEGINS = '{"traceEvents":[';
+
 /** Writes a recorded step to a file, for chrome://tracing and ui.perfetto.dev: for `lastStep` of RunEvents. */
 export async function writeTimeline(
   host: Host,

@@ -18,6 +18,9 @@ export interface SweepLine {
   readonly measured?: number | undefined;
 }
 
+/** What a picture begins with, by which a file is known to be one. */
+export const SWEEP_BEGINS = '<svg xmlns="http://www.w3.org/2000/svg" class="sweep" ';
+
 const WIDTH = 880;
 const HEIGHT = 480;
 const FRAME = { left: 76, right: 856, top: 84, bottom: 404 };

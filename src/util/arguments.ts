@@ -12,6 +12,9 @@ export const having = <T extends object>(what: string, ...members: readonly (key
     what,
   );
 
+/** The signal of an AbortController, not the controller itself: that would end nothing, and not say so. */
+export const abortSignal = having<AbortSignal>('an AbortSignal', 'aborted', 'addEventListener');
+
 /** A function. */
 export const callable = v.custom<(...given: never[]) => unknown>((value) => typeof value === 'function', 'a function');
 

@@ -153,6 +153,45 @@ describe('a published checkpoint', () => {
       const { loss } = JSON.parse(await done(here, ['eval', 'm', '--data', 'r.jsonl', '--json'])) as { loss: number };
       expect(Math.abs(loss - rows.reduce((sum, row, i) => sum + lossOf(row, i).loss, 0) / 3)).toBeLessThan(2e-6);
     }
+    const unlabelled = lines(...pairs.map(([premise, hypothesis]) => ({ premise, hypothesis })));
+    const here = new MemoryFiles({
+      ...files,
+      'p.jsonl': unlabelled,
+      't.jsonl': lines({ text: 'the cat' }),
+      'n.jsonl': '{"a": 1}\n',
+    });
+    const out = await done(here, ['generate', 'm', '--prompts', 'p.jsonl', '--json']);
+    const told = out
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as Told);
+    expect(told).toHaveLength(3);
+    for (const [i, { probabilities, ...asked }] of told.entries()) {
+      const [prompt, pair] = pairs[i] ?? [];
+      expect(asked).toMatchObject({ prompt, pair });
+      for (const [label, name] of ['bad', 'good', 'odd'].entries())
+        expect(Math.abs(probabilities[name]! - Math.exp(-lossOf(rows[i]!, label).loss))).toBeLessThan(2e-6);
+    }
+    const [first = '', second = ''] = pairs[0] ?? [];
+    const one = ['generate', 'm', '--prompt', first];
+    expect(await done(here, [...one, '--pair', second, '--json'])).toBe(`${out.split('\n', 1)[0]}\n`);
+    expect(await done(here, ['generate', 'm', '--prompts', 'p.jsonl'])).toContain(' %: the cat | cats\n');
+    expect(await done(here, ['generate', 'm', '--prompts', 't.jsonl'])).toBe(await done(here, one));
+    const bytes = new TextEncoder().encode('the cat\n');
+    const piped = await inProcess(here, ['generate', 'm', '--prompts', '-'], [], {
+      readStandardInput: async () => bytes,
+    });
+    expect(piped.out).toBe(await done(here, one));
+    for (const [args, problem] of [
+      [
+        ['--pair', 'a'],
+        '--pair: is the second text of two; give the first with --prompt, or both as JSONL: --prompts FILE.jsonl',
+      ],
+      [['--prompts', 'n.jsonl'], 'n.jsonl:1 is an object without a text; it must have label, and text and text_pair'],
+    ] as const) {
+      const { status, said } = await inProcess(here, ['generate', 'm', ...args]);
+      expect([status, said.startsWith(`holdfast: ${problem}`)], said).toEqual([2, true]);
+    }
   });
 
   test('is trained on with its own head, and written as it was found: names, classes, and by a step of no size every bit', async () => {

@@ -81,6 +81,28 @@ describe('train', () => {
   });
 });
 
+test.each([
+  ['t/train.txt', 'd/valid.jsonl', 'is records, and the data is text; name text to validate on'],
+  ['d/train.jsonl', 't/valid.txt', 'is text, and the data is records; name records to validate on'],
+])('%s is not validated on %s: what is learned is of one kind', async (data, validation, says) => {
+  const { status, said } = await inProcess(files, ['train', '--data', data, '--validation', validation]);
+  expect([status, said]).toEqual([2, `holdfast: --validation ${validation}: ${says}, or leave the flag out\n`]);
+});
+
+test('what a tokenizer would learn as U+FFFD is refused: text in another encoding than UTF-8', async () => {
+  const latin = Uint8Array.from(Buffer.from('Die Straße läuft über die Brücke. '.repeat(20), 'latin1'));
+  const own = new MemoryFiles({ 'a.txt': latin, 'b.txt': 'Die Straße läuft über die Brücke. '.repeat(20) });
+  const says =
+    'holdfast: a.txt: is not in UTF-8, which a tokenizer reads; write that: iconv -f WINDOWS-1252 -t UTF-8 "a.txt" > ' +
+    '"a-utf-8.txt", or as what it is; or train in bytes: --tokenizer bytes\n';
+  const make = (data: string) => ['tokenizer', 'train', '--vocab-size', '270', '--data', data, '--out', `bpe-${data}`];
+  expect(await inProcess(own, make('a.txt'))).toMatchObject({ status: 2, said: says });
+  expect((await inProcess(own, make('b.txt'))).status).toBe(0);
+  const train = (...args: string[]) => inProcess(own, ['train', ...SHORT, '--data', 'a.txt', ...args]);
+  expect(await train('--tokenizer', 'bpe-b.txt')).toMatchObject({ status: 2, said: says });
+  expect((await train('--out', 'of-bytes')).status).toBe(0);
+});
+
 describe('eval', () => {
   beforeAll(async () => void (await trained('base', '--data', 'd')));
 

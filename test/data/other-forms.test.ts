@@ -4,6 +4,7 @@
 import { createHash } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
 import { describe, expect, it, test } from 'vitest';
+import { loadCorpus } from '../../src/data/corpus.ts';
 import { labelledRecords } from '../../src/data/records/labelled.ts';
 import { recordsOf } from '../../src/data/records/lines.ts';
 import { readDocuments } from '../../src/data/records/read-records.ts';
@@ -119,6 +120,11 @@ describe('in another form', () => {
     't/a.csv': 'text\nxy\n',
     't/a.txt': 'a text',
     't/b.txt.gz': packed('another'),
+    'o/a.txt': 'a text',
+    'o/a.pdf': '%PDF-1.7 a text with signs between its words',
+    'o/a.tar.gz': packed('another'),
+    'o/a.zip': 'PK',
+    'o/b.DOCX': 'PK',
     'x/it’s.tsv': 'text\n',
     'x/a.jsonl': '{"text": "xy"}\n',
   });
@@ -148,8 +154,36 @@ describe('in another form', () => {
       "write JSONL: python3 -c \"from datasets import load_dataset as l; l('parquet', data_files='d/b.par",
     ],
     ['t/b.txt.gz', 'unpack it: gzip -dk "t/b.txt.gz"'],
+    ['o/a.tar.gz', 'unpack it: tar -xf "o/a.tar.gz"'],
+    ['o/a.zip', 'unpack it: unzip "o/a.zip"'],
+    ['o/a.pdf', 'write its text: pdftotext "o/a.pdf" "o/a.txt"'],
+    ['o/b.DOCX', 'write its text: pandoc "o/b.DOCX" -t plain -o "o/b.txt"'],
   ])('%s, named itself, is refused', async (source, fix) => {
     expect(await refusal(holdRecords(host, [source]))).toContain(`${source}: such files are not read; ${fix}`);
+  });
+
+  it('beside text: what is no text by its name is passed over, whatever is in it', async () => {
+    const { names, skipped } = await loadCorpus(host, ['o']);
+    expect([names, skipped]).toEqual([['o/a.txt'], 4]);
+    const { notes } = await textToTrain(host.files, ['o']);
+    expect(notes).toEqual([
+      expect.stringMatching(/^o\/a\.pdf, o\/a\.tar\.gz, o\/a\.zip, .*not read; write its text: pdftotext/),
+    ]);
+  });
+
+  test.each([
+    ['a.txt', '\ufeffA text of Windows.'],
+    ['b.jsonl', '\ufeff{"text": "xy", "label": "a"}\n'],
+  ])('text in UTF-16, %s, is refused with the command that makes UTF-8 of it', async (name, text) => {
+    const little = Uint8Array.from(Buffer.from(text, 'utf16le'));
+    const big = Uint8Array.from(Buffer.from(text, 'utf16le').swap16());
+    const [base, ending] = name.split('.');
+    for (const bytes of [little, big]) {
+      const host = hostOf({ [name]: bytes });
+      const wanted = `${name}: is in UTF-16, and text is read in UTF-8; write that: iconv -f UTF-16 -t UTF-8 "${name}" > "${base}-utf-8.${ending}"`;
+      expect(await refusal(holdRecords(host, [name]))).toBe(wanted);
+    }
+    expect(await holdRecords(hostOf({ [name]: text }), [name])).toBe(name === 'b.jsonl');
   });
 
   test('a table of text that is named is text', async () => {

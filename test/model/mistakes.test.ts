@@ -213,6 +213,8 @@ describe('what is asked for is none', () => {
     [{ optimizer: { epsilon: Number.NaN } }, /optimizer.epsilon is NaN; it must be a number, 0 or more/],
     [{ optimizerDevice: 'tpu' }, /optimizerDevice is "tpu"; it must be one of "gpu"/],
     [{ activationDtype: 'f8' }, /activationDtype is "f8"; it must be one of "f32"/],
+    [{ signal: new AbortController() }, /^the trainer options: signal is an object; it must be an AbortSignal$/],
+    [{ signal: AbortSignal.abort() }, /^stopped before the trainer was made, and the first step; start again$/],
     [{ update: 'never' }, /update is "never"; it must be one of "at-end"/],
     ...memories.map(([memory, says]): [object, RegExp] => [{ memory }, says]),
   ])('of a trainer: %j', async (changes, says) => {

@@ -48,6 +48,7 @@ test.each<[object, RegExp]>([
   [{ until: -5 }, /^the options of a run: until is -5; it must be/],
   [{ until: '5' }, /^the options of a run: until is "5"; it must be/],
   [{ resume: 'yes' }, /^the options of a run: resume is "yes"; it must be true or false$/],
+  [{ signal: new AbortController() }, /^the options of a run: signal is an object; it must be an AbortSignal$/],
   [{ untill: 5 }, /^the options of a run: no option untill; there are until, /],
   [{ memory: { gpus: 1e6 } }, /^the memory options: no option gpus; there are gpu, /],
   [{ memory: { gpu: -1 } }, /^the memory options: gpu is -1; it must be/],

@@ -5,7 +5,7 @@ import { type ExchangeAxis, gridPlacesOf } from '../../engine/ranks/grid.ts';
 import { hardwareNames, knownMachine, parseHardware } from '../../engine/simulate/hardware.ts';
 import { type ExchangeWay, type Machine, usableMemory } from '../../engine/simulate/machine.ts';
 import type { SimulatedStep, Waited } from '../../engine/simulate/step.ts';
-import { renderSweep } from '../../report/sweep.ts';
+import { renderSweep, SWEEP_BEGINS } from '../../report/sweep.ts';
 import type { Host } from '../../runtime/host.ts';
 import { MOST_SETTINGS_BYTES, readWhole } from '../../runtime/read-whole.ts';
 import { type Prediction, Predictor } from '../../train/plan/prediction.ts';
@@ -42,7 +42,7 @@ const MANY_LAUNCHES = 0.3;
 
 /** Predicts for the machines that the flags name; only a picture has room for several. `what` names the model. */
 export async function planOnMachines(host: Host, what: string, scenario: Scenario, flags: MachineFlags): Promise<void> {
-  if (flags.sweep !== undefined) await checkWritable(host.files, flags.sweep);
+  if (flags.sweep !== undefined) await checkWritable(host.files, flags.sweep, SWEEP_BEGINS);
   const machines = await Promise.all(
     flags.hardware.map(async (name) => changed(await machineNamed(host, name), flags)),
   );

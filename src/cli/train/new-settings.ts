@@ -5,7 +5,7 @@ import { imageFacts } from '../../data/images.ts';
 import { tokenizerFrom } from '../../data/open-tokenizer.ts';
 import { findChatTemplate, type TemplateSources } from '../../data/records/find-template.ts';
 import type { RecordSettings } from '../../data/records/read-records.ts';
-import { holdRecords } from '../../data/records/record-files.ts';
+import { checkUTF8, holdRecords } from '../../data/records/record-files.ts';
 import { recordsToTrain, textToTrain } from '../../data/records/splits.ts';
 import { isSynthetic } from '../../data/synthetic.ts';
 import { DEFAULT_TOKENIZER, identityOf } from '../../data/tokenizer.ts';
@@ -206,15 +206,19 @@ async function imagesFromFlags(host: Host, { data, patch }: TrainFlags, plans: b
 /** How records are learned from; undefined where the data is text. A plan needs no data to be told that it is records, and no template. */
 async function recordsFromFlags(
   host: Host,
-  { data, trainOn, pack, chatTemplate: name }: TrainFlags,
+  flags: TrainFlags,
   given: IsGiven,
   own: Pick<TemplateSources, 'tokenizer' | 'model'>,
   purpose: Purpose,
 ): Promise<RecordSettings | undefined> {
+  const { data, trainOn, pack, chatTemplate: name } = flags;
   const flag = (['trainOn', 'pack', 'chatTemplate'] as const).find(given);
   const plans = purpose === 'planning';
   if (plans && data.length === 0) return flag && { trainOn, pack };
-  if (!(await holdRecords(host, data))) {
+  const areRecords = await holdRecords(host, data);
+  await checkValidation(host, flags, areRecords);
+  if (!areRecords) {
+    if (own.tokenizer) await checkUTF8(host.files, data);
     if (flag)
       throw new HoldfastError(`--${dashed(flag)}: is for JSON records, and the data is text; leave the flag out`);
     return undefined;
@@ -227,6 +231,16 @@ async function recordsFromFlags(
       ? await findChatTemplate(host.files, { ...own, name: FALLBACK_TEMPLATE, date })
       : undefined);
   return { trainOn, pack, ...(template && { template }) };
+}
+
+/** Errors: HoldfastError for a file to validate on that is text where records are learned, or the other way round, and for one in another form. */
+async function checkValidation(host: Host, flags: TrainFlags, areRecords: boolean): Promise<void> {
+  const { validationFile } = validationFromFlags(flags);
+  if (validationFile === undefined || (await holdRecords(host, [validationFile])) === areRecords) return;
+  const [data, validation] = areRecords ? ['records', 'text'] : ['text', 'records'];
+  throw new HoldfastError(
+    `--validation ${validationFile}: is ${validation}, and the data is ${data}; name ${data} to validate on, or leave the flag out`,
+  );
 }
 
 /** Errors: HoldfastError for neither a share nor a path. */

@@ -2,6 +2,7 @@
 // first step for what would otherwise be noticed behind the last.
 
 import { checkpointsOf, incompleteIn } from '../../formats/checkpoint.ts';
+import { TIMELINE_BEGINS } from '../../report/run-timeline.ts';
 import { type FolderClaim, type Host, join } from '../../runtime/host.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import { checkWritable } from '../options.ts';
@@ -36,5 +37,5 @@ export async function checkOut({ files }: Host, out: string, { resume, timeline 
   }
   const incomplete = resume ? undefined : await incompleteIn(files, out);
   if (incomplete) throw new HoldfastError(`${incomplete}; put that back and add --resume, or choose another --out`);
-  if (timeline !== undefined) await checkWritable(files, timeline);
+  if (timeline !== undefined) await checkWritable(files, timeline, TIMELINE_BEGINS);
 }

@@ -14,8 +14,9 @@ export interface PlaceInFolder {
 export const RECORDS = /\.(?:jsonl|ndjson)(?:\.gz)?$/i;
 /** Of files that may be records, or any other value. */
 export const JSON_FILE = /\.json(?:\.gz)?$/i;
-/** Of files that are not read as what they are: tables, and what is packed; of these, records and JSON are read. */
-export const OTHER_FORM = /\.(?:parquet|arrow|feather|csv|tsv|(?<!\.(?:jsonl|ndjson|json)\.)gz|bz2|xz|zst)$/i;
+/** Of files that are not read as what they are: tables, documents with more than text in them, and what is packed; of these, records and JSON are read. */
+export const OTHER_FORM =
+  /\.(?:parquet|arrow|feather|csv|tsv|pdf|docx|odt|epub|zip|tar|tgz|(?<!\.(?:jsonl|ndjson|json)\.)gz|bz2|xz|zst)$/i;
 /** Whether a table is text, too. */
 export const isTextTable = (name: string): boolean => /\.[ct]sv$/i.test(name);
 const HIDDEN = /^\./;

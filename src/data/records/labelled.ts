@@ -52,6 +52,32 @@ export async function refuseUnlabelled(host: ReadingHost, sources: readonly stri
   }
 }
 
+/** Tells the texts of records, of which the first says what the fields are called. Errors: HoldfastError naming the place of what has none. */
+function textsReader(): (value: unknown, at: string) => readonly [first: string, second?: string] {
+  let fields: TextFields | undefined;
+  return (value, at) => {
+    fields ??= fieldsIn(value);
+    if (!fields) throw new HoldfastError(`${at} is ${show(value)} without a text; it must have ${KNOWN_FIELDS}`);
+    const [first, second] = fields;
+    const entries = { [first]: text, ...(second !== undefined && { [second]: text }) };
+    const texts: Record<string, string> = check(object(entries), value, at);
+    const one = texts[first] ?? '';
+    return second === undefined ? [one] : [one, texts[second] ?? ''];
+  };
+}
+
+/**
+ * The text of each record of a file, or the two of a pair, whether it has a label or not. Errors: HoldfastError naming the place of a record
+ * that has none, and for no records.
+ */
+export async function recordTexts({ files }: ReadingHost, path: string): Promise<(readonly string[])[]> {
+  const textsOf = textsReader();
+  const found: (readonly string[])[] = [];
+  for await (const { at, value } of recordsOf(files, path)) found.push(textsOf(value, at) as readonly string[]);
+  if (found.length > 0) return found;
+  throw new HoldfastError(`${path}: no records; name a file of them`);
+}
+
 /** The records of all files. Errors: HoldfastError naming the file, the line and the field of what cannot be used. */
 export async function* labelledRecords(
   host: ReadingHost,
@@ -59,24 +85,17 @@ export async function* labelledRecords(
   options: LineOptions = {},
 ): AsyncGenerator<LabelledRecord> {
   let kind: string | undefined;
-  let fields: TextFields | undefined;
+  const textsOf = textsReader();
   for await (const { path } of recordFilesOf(host.files, sources)) {
     for await (const { at, value } of recordsOf(host.files, path, options)) {
-      const own = fieldsIn(value);
-      fields ??= own;
-      if (!fields) {
-        throw new HoldfastError(`${at} is ${show(value)} without a text; it must have ${KNOWN_FIELDS}`);
-      }
-      const [first, second] = fields;
-      const entries = { [first]: text, ...(second !== undefined && { [second]: text }) };
-      const texts: Record<string, string> = check(object(entries), value, at);
+      const [first, second] = textsOf(value, at);
       const { label: is } = check(object({ [LABEL]: label }), value, at) as { label: Label };
       kind ??= typeof is;
       if (typeof is !== kind) {
         const [others, own] = kind === 'string' ? ['names', 'a number'] : ['numbers', 'a name'];
         throw new HoldfastError(`${at}: label is ${show(is)}, ${own}; those before it are ${others}`);
       }
-      yield { at, first: texts[first] ?? '', second: second === undefined ? undefined : texts[second], label: is };
+      yield { at, first, second, label: is };
     }
   }
   if (kind === undefined) throw new HoldfastError(`${shortened(sources.join(', '))}: no records; name a file of them`);

@@ -1,5 +1,6 @@
-// Files that hold data in a form that is not read, told by their names: tables, and what is packed otherwise than records may be. What
-// to do about them is said where they are named themselves, or lie among what is read.
+// Files that hold data in a form that is not read, told by their names: tables, documents with more than text in them, and what is
+// packed otherwise than records may be; and text in UTF-16. What to do about them is said where they are named themselves, or lie among
+// what is read.
 
 import type { Files } from '../../runtime/host.ts';
 import { firstFew, shortened } from '../../util/errors.ts';
@@ -23,14 +24,30 @@ const LOADERS: Readonly<Record<string, string>> = {
 /** Columns of questions with their answers, also by names that no record has: those JSONL is refused by. */
 const ASKS = /^(?:prompt|question|instruction|input|query)$/i;
 const ANSWERS = /^(?:completion|answer|response|output)$/i;
-const UNPACK: Readonly<Record<string, string>> = { gz: 'gzip -dk', bz2: 'bzip2 -dk', xz: 'xz -dk', zst: 'zstd -d' };
+const UNPACK: Readonly<Record<string, string>> = {
+  ...{ gz: 'gzip -dk', bz2: 'bzip2 -dk', xz: 'xz -dk', zst: 'zstd -d' },
+  ...{ zip: 'unzip', tar: 'tar -xf', tgz: 'tar -xf' },
+};
+/** Several files in one, packed behind that or not. */
+const ARCHIVE = /\.tar\.\w+$/i;
+const PANDOC = 'pandoc "IN" -t plain -o "OUT"';
+/** Documents, and what writes the text that is in them. */
+const TO_TEXT: Readonly<Record<string, string>> = {
+  pdf: 'pdftotext "IN" "OUT"',
+  docx: PANDOC,
+  odt: PANDOC,
+  epub: PANDOC,
+};
 
 /** What to do about a file of another form. */
 function fixFor(path: string): string {
   const ending = path.replace(/^.*\./s, '').toLowerCase();
   const loader = LOADERS[ending];
-  if (loader === undefined) return unpackingOf(path, UNPACK[ending] ?? '');
   const name = inCommand(path);
+  const toText = TO_TEXT[ending];
+  const named = (word: string) => (word === 'IN' ? name : `${name.replace(/\.\w+$/, '')}.txt`);
+  if (toText !== undefined) return `write its text: ${toText.replace(/IN|OUT/g, named)}`;
+  if (loader === undefined) return unpackingOf(path, ARCHIVE.test(path) ? 'tar -xf' : (UNPACK[ending] ?? ''));
   return `write JSONL: python3 -c "from datasets import load_dataset as l; l(${loader}, data_files='${name}', split='train').to_json('${name.replace(/\.\w+$/, '')}.jsonl')"`;
 }
 
@@ -48,6 +65,25 @@ export async function problemOfForm(
   if (columns.length < 2 || !areOfRecords(columns)) return undefined;
   const own = shortened(JSON.stringify(columns.join(', ')));
   return `a table of records, with the columns ${own}, is not read; ${fixFor(path)}`;
+}
+
+/**
+ * What is wrong with the encoding of a file that is named itself, by its byte order mark: text in UTF-16, as Windows writes it, would be
+ * learned with a NUL beside each letter. `read`: as of problemOfForm.
+ */
+export async function problemOfEncoding(
+  path: string,
+  read: (bytes: number) => Promise<Uint8Array>,
+): Promise<string | undefined> {
+  const [first, second] = await read(2);
+  if (!((first === 0xff && second === 0xfe) || (first === 0xfe && second === 0xff))) return undefined;
+  return `is in UTF-16, and text is read in UTF-8; write that: ${toUTF8(path, 'UTF-16')}`;
+}
+
+/** A command that writes the text of a file in UTF-8, beside it. */
+export function toUTF8(path: string, from: string): string {
+  const name = inCommand(path);
+  return `iconv -f ${from} -t UTF-8 "${name}" > "${name.replace(/(\.\w+)?$/, '-utf-8$1')}"`;
 }
 
 function areOfRecords(columns: readonly string[]): boolean {

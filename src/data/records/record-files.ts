@@ -11,7 +11,7 @@ import { checkSources, filesOf, type SourceFile } from '../corpus.ts';
 import { JSON_FILE, liesBeside, OTHER_FORM, RECORDS } from './file-names.ts';
 import { isPacked } from './gzip.ts';
 import { beginsLikeRecords, type FoundRecord, firstRecord } from './lines.ts';
-import { problemOfForm } from './other-forms.ts';
+import { problemOfEncoding, problemOfForm, toUTF8 } from './other-forms.ts';
 import { exampleOf, recordShape } from './shapes.ts';
 
 /** A file that records are read from. */
@@ -129,10 +129,34 @@ async function refuseInside(files: Pick<Files, 'read'>, { path, name, isFound, b
     );
 }
 
-/** Errors: HoldfastError for a file of another form, such as a table of records. */
+/** Errors: HoldfastError for a file of another form, such as a table of records, and for text in UTF-16. */
 async function checkForm(files: Pick<Files, 'readRange'>, { path, bytes }: SourceFile): Promise<void> {
-  const problem = await problemOfForm(path, (most) => files.readRange(path, 0, Math.min(bytes, most)));
+  const read = (most: number) => files.readRange(path, 0, Math.min(bytes, most));
+  const problem = (await problemOfForm(path, read)) ?? (await problemOfEncoding(path, read));
   if (problem !== undefined) throw new HoldfastError(`${path}: ${problem}`);
+}
+
+/** What is looked at of a text, and the share of its characters from which on it is damaged, or none. */
+const LOOKED_AT = 2 ** 16;
+const DAMAGED = 1e-3;
+
+/**
+ * Errors: HoldfastError for a text, named itself, that is not in UTF-8: in tokens other than bytes what cannot be decoded would be
+ * learned as U+FFFD.
+ */
+export async function checkUTF8(
+  files: Pick<Files, 'stat' | 'list' | 'readRange'>,
+  sources: readonly string[],
+): Promise<void> {
+  for await (const { path, isFound, kind, bytes } of ownFilesOf(files, sources)) {
+    if (isFound || kind !== 'file') continue;
+    // The last character may go on behind what is looked at.
+    const text = new TextDecoder().decode(await files.readRange(path, 0, Math.min(bytes, LOOKED_AT)), { stream: true });
+    if (text.split('\ufffd').length - 1 > DAMAGED * text.length)
+      throw new HoldfastError(
+        `${path}: is not in UTF-8, which a tokenizer reads; write that: ${toUTF8(path, 'WINDOWS-1252')}, or as what it is; or train in bytes: --tokenizer bytes`,
+      );
+  }
 }
 
 /** What JSON says; undefined for what is none. */

@@ -8,7 +8,7 @@
 import { withTemplate } from '../../data/records/find-template.ts';
 import { saveCheckpoint, type Writers } from '../../formats/checkpoint.ts';
 import { DEFAULT_ADAPTER } from '../../nn/lora.ts';
-import { assert } from '../../util/errors.ts';
+import { assert, HoldfastError } from '../../util/errors.ts';
 import { restricted } from '../../values/tensor-source.ts';
 import { type RunLog, trainerStateFile } from './huggingface-state.ts';
 import { writersOf } from './ranks.ts';
@@ -62,7 +62,10 @@ export class RunCheckpoints {
     return { step: trainer.step, batches: dataset.state(), sampling: sampling.state() };
   }
 
-  /** Saves the run as it is, or, behind skipped steps, as it was at the place before them; its folder. */
+  /**
+   * Saves the run as it is, or, behind skipped steps, as it was at the place before them; its folder. Errors: HoldfastError of what could not
+   * be written, and what is saved.
+   */
   async save(place?: RunPlace): Promise<string> {
     const { host, settings, out, tokenizer } = this.#setting;
     const { trainer } = this.#beginning;
@@ -84,7 +87,10 @@ export class RunCheckpoints {
       ...(tokenizer.files && { tokenizer: withTemplate(tokenizer.files, settings.records?.template) }),
     };
     const best = this.#log.state.best_model_checkpoint ?? undefined;
-    const write = (writers?: Writers) => saveCheckpoint(host.files, out, step, now, { best, writers });
+    const write = (writers?: Writers) =>
+      saveCheckpoint(host.files, out, step, now, { best, writers }).catch((error) =>
+        Promise.reject(this.#unsaved(error, step)),
+      );
     const ranks = this.#ranks;
     // An adapter is one file: rank 0 writes it, the others bring what only they have.
     this.#last =
@@ -93,6 +99,14 @@ export class RunCheckpoints {
         : ((await trainer.collect(write)) ?? '');
     this.#lastStep = step;
     return this.#last;
+  }
+
+  /** An error of files, such as a full disk, with what is left of the run; that of a lost device is told as what it is. */
+  #unsaved(error: unknown, step: number): unknown {
+    const isOfFiles = error instanceof HoldfastError && error.constructor === HoldfastError;
+    if (!isOfFiles || this.#beginning.trainer.device.status !== 'works') return error;
+    const rest = this.last ? `resume from ${this.last} once that is mended` : 'nothing of the run is saved yet';
+    return new HoldfastError(`${error.message}; step ${step} was not saved: ${rest}`, { cause: error });
   }
 
   /** What a checkpoint says of the run beside its weights and moments; see `save`. */

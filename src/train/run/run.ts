@@ -8,6 +8,7 @@ import { checkpointsOf, loadTokenizer } from '../../formats/checkpoint.ts';
 import type { Device } from '../../gpu/device.ts';
 import { checkHost } from '../../runtime/check-host.ts';
 import type { Host } from '../../runtime/host.ts';
+import { abortSignal } from '../../util/arguments.ts';
 import { finishing, HoldfastError, messageOf } from '../../util/errors.ts';
 import { anything, check, closed, list, number, object, optional, text as textSchema, truth } from '../../util/json.ts';
 import { wholeNumber } from '../../util/range.ts';
@@ -23,7 +24,7 @@ import { type RunText, readText, tokenizerFor } from './run-text.ts';
 const runOptions = closed<RunOptions>({
   resume: optional(truth),
   until: optional(number(wholeNumber(1))),
-  signal: optional(object({})),
+  signal: optional(abortSignal),
   events: optional(object({})),
   callbacks: optional(list(object({}))),
   memory: anything,

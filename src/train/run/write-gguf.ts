@@ -5,7 +5,8 @@ import { templateRunner } from '../../data/records/template-runner.ts';
 import { exportGGUF, type GGUFSummary } from '../../formats/gguf/export.ts';
 import { TENSOR_TYPE_NAMES, type TensorType } from '../../formats/gguf/tensor-types.ts';
 import type { Files } from '../../runtime/host.ts';
-import { check, closed, object, oneOf, optional, text, truth } from '../../util/json.ts';
+import { abortSignal } from '../../util/arguments.ts';
+import { check, closed, oneOf, optional, text, truth } from '../../util/json.ts';
 import { byteTemplateIn, mergedModel, withModel } from './open-model.ts';
 
 /** How a GGUF file is written. */
@@ -24,7 +25,7 @@ const writing = closed<GGUFWriting>({
   type: optional(oneOf(TENSOR_TYPE_NAMES)),
   modelfile: optional(truth),
   base: optional(text),
-  signal: optional(object({})),
+  signal: optional(abortSignal),
 });
 
 /**

@@ -12,8 +12,8 @@ import {
 } from '../../graph/operators/optimizer.ts';
 import type { Model } from '../../nn/model.ts';
 import type { Threads } from '../../runtime/host.ts';
-import { withoutUndefined } from '../../util/arguments.ts';
-import { HoldfastError } from '../../util/errors.ts';
+import { abortSignal, withoutUndefined } from '../../util/arguments.ts';
+import { HoldfastError, Stopped } from '../../util/errors.ts';
 import { anything, check, closed, number, object, oneOf, optional, truth } from '../../util/json.ts';
 import { type Range, realNumber, wholeNumber } from '../../util/range.ts';
 import { trainedTensors } from './optimizer-split.ts';
@@ -134,7 +134,7 @@ const trainerOptions = closed<TrainerOptions>({
   memory: anything,
   ranks: optional(object({})),
   threads: optional(object({})),
-  signal: optional(object({})),
+  signal: optional(abortSignal),
   generates: optional(truth),
 });
 
@@ -160,10 +160,14 @@ export function filledIn({
   return { ...filled, optimizer: { ...ADAMW_DEFAULTS, ...withoutUndefined(optimizer ?? {}) } };
 }
 
-/** Errors: HoldfastError naming an option that is out of its range, and for what does not go with this model, or with each other. */
+/**
+ * Errors: HoldfastError naming an option that is out of its range, and for what does not go with this model, or with each other;
+ * Stopped where the signal says so.
+ */
 export function checkOptions(model: Model, options: TrainerOptions): void {
   check(trainerOptions, options, 'the trainer options');
-  const { schedule, batch, seq, ranks, optimizerDevice, optimizerSplit, update, memory } = options;
+  const { schedule, batch, seq, ranks, optimizerDevice, optimizerSplit, update, memory, signal } = options;
+  if (signal?.aborted) throw new Stopped('stopped before the trainer was made, and the first step; start again');
   const isInBackward = update === 'in-backward';
   checkSchedule(schedule);
   checkBatch(model, batch, seq);

@@ -155,6 +155,7 @@ function checkRead(command: Command, isGiven: (name: string) => boolean): void {
     refuse('--compare', COMPARED_ALONE, (name) => ['compare', 'optimizerState', 'dtype', 'json'].includes(name));
   else if (isGiven('hardware')) refuse('--hardware', 'predicts a step, and has no such parts', allBut('print'));
   if (isGiven('sweep')) refuse('--sweep', 'draws all budgets', allBut('gpuMemory'));
+  if (isGiven('json')) refuse('--json', 'has figures, and no listings', allBut('print'));
 }
 
 /** What `--compare --activations` does not read. */

@@ -211,6 +211,7 @@ describe('holdfast plan --hardware', () => {
     for (const [flags, named] of [
       [[...on, '--sweep', 'x.svg', '--gpu-memory', '1MB'], '--gpu-memory: --sweep draws all budgets'],
       [[...on, '--print', 'plan'], '--print: --hardware predicts a step'],
+      [['--json', '--print', 'layout'], '--print: --json has figures, and no listings'],
       [['--compare', '--layers', '2'], '--layers: --compare compares eviction policies'],
       [['--compare', '--gpu-memory', '1MB'], '--gpu-memory: --compare'],
       [['--compare', ...on], '--hardware: --compare'],

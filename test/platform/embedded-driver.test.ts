@@ -19,7 +19,9 @@ test.runIf(process.platform === 'linux' && process.arch === 'x64')(
       expect(error).toBeInstanceOf(HoldfastError);
       expect(error).toHaveProperty(
         'message',
-        expect.stringMatching(/^cannot make the folder \/proc\/holdfast.*: \/proc takes none$/),
+        expect.stringMatching(
+          /^cannot make the folder \/proc\/holdfast.*: \/proc takes none; set XDG_CACHE_HOME to a folder where the software adapter can be unpacked$/,
+        ),
       );
     } finally {
       if (before === undefined) delete process.env['XDG_CACHE_HOME'];

@@ -10,7 +10,7 @@ import process from 'node:process';
 import { pipeline } from 'node:stream/promises';
 import { isMainThread } from 'node:worker_threads';
 import { createBrotliDecompress } from 'node:zlib';
-import { HoldfastError } from '../../util/errors.ts';
+import { HoldfastError, messageOf } from '../../util/errors.ts';
 import { fileError } from './file-errors.ts';
 import { files } from './files.ts';
 import { cacheFolder } from './places.ts';
@@ -89,7 +89,12 @@ async function unpackSwiftShader(): Promise<string> {
   }
   const target = path.join(cacheFolder(), `swiftshader-${version}`);
   if (await files.stat(target)) return target;
-  const partial = await files.makePartial(target);
+  const partial = await files.makePartial(target).catch((error) => {
+    throw new HoldfastError(
+      `${messageOf(error)}; set XDG_CACHE_HOME to a folder where the software adapter can be unpacked`,
+      { cause: error },
+    );
+  });
   const tar = await import('tar-fs');
   try {
     // Ends all of them where one fails.

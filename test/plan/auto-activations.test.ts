@@ -173,3 +173,17 @@ it('goes in fewer and larger slices as soon as they fit', () => {
   expect(more).toBeLessThan(0.5 * least);
   expect(most).toBeLessThan(0.6 * more);
 });
+
+it('goes on from what keeps all activations where that is the best to begin with', () => {
+  const model = makeModel(
+    configOfShape({ family: 'gpt2', layers: 12, width: 768, heads: 12, context: 1024, vocabulary: 50257 }),
+  );
+  const traced = traceStep(model, 1, 256);
+  const machine = machineOf(DEFAULT_LIMITS);
+  const [auto, stream] = (['auto', 'stream'] as const).map((activations) => {
+    const fit = fitMemory(trainingWorkload(model, traced, 1, undefined, { activations }), DEFAULT_LIMITS, 300e6);
+    const { step } = fit.passes;
+    return simulate(fit, step, schedule(step.trace, fit.slots, 'planned', step.extra), machine).seconds;
+  });
+  expect(auto).toBeLessThan(stream ?? 0);
+});

@@ -26,7 +26,7 @@ import type { ActivationChoice, Workload } from './workload.ts';
 /** Dispatches of a pass of which a plan takes so little time that more is tried. */
 const SMALL = 150;
 /** What is fitted and priced to begin with, where it is small and where it is not. */
-const BEGINNINGS = { small: 6, large: 3 } as const;
+const BEGINNINGS = { small: 6, large: 1 } as const;
 /** So many of what promises to be better may not be, one after the other. */
 const MOST_WORSE = { small: 5, large: 2 } as const;
 /** Sparing ways that are tried, and what they must promise of a step's time. */

@@ -38,7 +38,7 @@ const SHARES = EVERY_CASE ? [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1] : [0
 
 /** Seconds of a plan over its bound, of the cells of a model and a kind of link: the median and the most that were measured. */
 const REACHED = {
-  'two blocks': { serial: [1.05, 1.65], duplex: [1.37, 2.35] },
+  'two blocks': { serial: [1.05, 1.3], duplex: [1.37, 2.35] },
   'twelve blocks': { serial: [1.07, 1.27], duplex: [1.5, 2.46] },
 } as const;
 

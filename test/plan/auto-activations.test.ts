@@ -5,7 +5,8 @@
 
 import type { Highs } from 'highs';
 import { beforeAll, expect, it } from 'vitest';
-import { fitMemory } from '../../src/engine/compile/fit.ts';
+import { findWithin, fitMemory } from '../../src/engine/compile/fit.ts';
+import type { Fit } from '../../src/engine/compile/fitted.ts';
 import { smallestBudget } from '../../src/engine/compile/least.ts';
 import { schedule } from '../../src/engine/compile/schedule.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
@@ -18,7 +19,7 @@ import { loadSolver } from '../../src/memory/plan/bound.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { compareActivations, OWN } from '../../src/train/plan/activation-comparison.ts';
 import { traceStep } from '../../src/train/step/step-programs.ts';
-import { trainingWorkload } from '../../src/train/step/training-workload.ts';
+import { type TrainingPasses, trainingWorkload } from '../../src/train/step/training-workload.ts';
 import { EVERY_CASE } from '../host.ts';
 
 /** Budgets, as shares of what lies between the smallest one and everything. */
@@ -186,4 +187,31 @@ it('goes on from what keeps all activations where that is the best to begin with
     return simulate(fit, step, schedule(step.trace, fit.slots, 'planned', step.extra), machine).seconds;
   });
   expect(auto).toBeLessThan(stream ?? 0);
+});
+
+it('keeps as much as has room where no chunk is to move', () => {
+  const model = makeModel(
+    configOfShape({ family: 'gpt2', layers: 4, width: 1024, heads: 8, context: 512, vocabulary: 8000 }),
+  );
+  const machine: Machine = { ...machineOf(DEFAULT_LIMITS), peakFlops: 60e12, memoryBytesPerSecond: 900e9 };
+  const [limits, options] = [machineLimits(machine), { recovery: 'checkpoint' } as const];
+  const workload = trainingWorkload(model, traceStep(model, 4, 512), 1);
+  const { activations } = workload;
+  const all = fitMemory(workload, limits, undefined).peak;
+  const secondsOf = (fit: Fit<TrainingPasses>) => {
+    const { step } = fit.passes;
+    return simulate(fit, step, schedule(step.trace, fit.slots, 'planned', step.extra), machine).seconds;
+  };
+  const kept = (['attention', 'light', 'keep'] as const).flatMap((late, i, modes) =>
+    [1, 2, 3, 4].map((count) => [0, 1, 2, 3].map((block) => (block < count ? (modes[i - 1] ?? late) : late))),
+  );
+  for (const share of [0.6, 0.75, 0.9]) {
+    const budget = Math.ceil(share * all);
+    const auto = fitMemory(workload, limits, budget, options);
+    const find = findWithin(workload, limits, budget, options);
+    for (const modes of kept) {
+      const fixed = activations && find.fit(activations.with(modes), { map: auto.map });
+      if (fixed) expect(secondsOf(auto), `${modes} in ${budget} bytes`).toBeLessThan(1.01 * secondsOf(fixed));
+    }
+  }
 });

@@ -52,6 +52,8 @@ const WORTH_LARGER_CHUNKS = 0.02;
 const WORTH_FEWER_PIECES = 0.01;
 /** The share of a step that must be waited for in it for one more of staging to be tried, and twice as much. */
 const WORTH_STAGING = { more: 0.05, twice: 0.1 } as const;
+/** What moves nothing is looked for so often between what moves something and what moves nothing. */
+const MOST_SETTLED = 3;
 /** How often its staging is changed. */
 const MOST_STAGED = 4;
 
@@ -274,9 +276,36 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
   *#doLess({ way, found }: Considered<P, F>, estimates: Estimates<P>): Generator<Priced<F>, void> {
     const [first, ...others] = this.#contenders;
     if (!first || first.way.name === way.name) return;
-    for (const other of [first, ...others.toSorted((a, b) => a.seconds - b.seconds)])
-      yield* this.#consider(other.way, { map: found.map });
+    const nearest = others.toSorted((a, b) => a.seconds - b.seconds);
+    for (const other of [first, ...nearest]) yield* this.#consider(other.way, { map: found.map });
+    const moving = [...nearest, first].find(({ traffic }) => traffic > 0);
+    if (moving) yield* this.#settle(moving, estimates);
     yield* this.#rechunk({ ...first, ...staged(this.#find, first) }, estimates);
+  }
+
+  /**
+   * Between one that moves chunks and the best, which moves none: each byte for which there is no room goes down and up, and modes that
+   * leave as many may do with what there is.
+   */
+  *#settle({ way, traffic }: Considered<P, F>, estimates: Estimates<P>): Generator<Priced<F>, void> {
+    if (!way.mixture) return;
+    const { bytes } = estimates.of(way.mixture);
+    let lack = traffic / 2;
+    for (let tries = 0; tries < MOST_SETTLED; tries++) {
+      const best = this.#best;
+      if (!best?.way.mixture) return;
+      const { still } = estimates.of(best.way.mixture);
+      const most = (1 - WORTH_A_CHANGE) * still;
+      const [next] = estimates
+        .inOrder()
+        .filter((one) => one.bytes <= bytes - lack && one.still < most)
+        .toSorted((a, b) => a.still - b.still || a.bytes - b.bytes);
+      if (!next) return;
+      const { map, staging } = best.found;
+      yield* this.#consider(this.#wayOf(next.mixture), { map, staging });
+      if (this.#best !== best && this.#best?.traffic === 0) return;
+      lack = Math.max(lack, bytes - next.bytes) * 1.25;
+    }
   }
 
   /** Sparing ways, the most promising first; those are estimated that may take less than the best. */

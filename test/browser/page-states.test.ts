@@ -211,7 +211,7 @@ test('Write keeps the focus while it writes, stops that, and a conversation is n
     listener = onText;
     return answer.promise;
   };
-  const sides = { voiceOf: async () => ({ chats: true, adapter: false }), chat };
+  const sides = { voiceOf: async () => ({ writes: true, chats: true, adapter: false }), chat };
   const writing = new Writing(() => sides as unknown as Holdfast['trainer']);
   const states = () => {
     const { textContent, ariaDisabled } = byId('write');

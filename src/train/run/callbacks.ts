@@ -3,7 +3,7 @@
 //
 // Invariant: each callback gets events in the order in which they happened; where one takes time, the run waits.
 
-import { check, figure, list, number, object, optional } from '../../util/json.ts';
+import { check, figure, handlers, list, number, object, optional } from '../../util/json.ts';
 import type { HuggingFaceState, LogEntry } from './huggingface-state.ts';
 import { EARLY_STOPPING_RANGES } from './run-settings.ts';
 
@@ -40,6 +40,12 @@ export interface TrainerCallback {
   /** A checkpoint is whole, in that folder. */
   onSave?(state: HuggingFaceState, control: TrainerControl, path: string): Heard;
 }
+
+/** Of a callback. Errors, of `check`: for a function by another name than an event's, which would never be told. */
+export const trainerCallback = handlers<TrainerCallback>({
+  ...{ onTrainBegin: true, onTrainEnd: true, onEpochBegin: true, onEpochEnd: true, onStepBegin: true, onStepEnd: true },
+  ...{ onLog: true, onEvaluate: true, onSave: true },
+});
 
 type Event = keyof TrainerCallback;
 type Details<E extends Event> =

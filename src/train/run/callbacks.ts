@@ -19,7 +19,7 @@ export interface TrainerControl {
 
 type Heard = void | Promise<void>;
 
-/** The handlers of a run's events. `state` is the run's own: to be read, not to be changed. */
+/** The handlers of a run's events. `state` is the run's own: to be read, not to be changed. One that throws ends the run: see RunEvents. */
 export interface TrainerCallback {
   /** Before the first step; also where the run goes on, or back to a checkpoint. */
   onTrainBegin?(state: HuggingFaceState, control: TrainerControl): Heard;
@@ -48,7 +48,8 @@ export const trainerCallback = handlers<TrainerCallback>({
 });
 
 type Event = keyof TrainerCallback;
-type Details<E extends Event> =
+/** What a handler is told besides the state. */
+export type CallbackDetails<E extends Event> =
   Parameters<Required<TrainerCallback>[E]> extends [unknown, unknown, ...infer D] ? D : [];
 
 /** `Callbacks`: those of one run, and what they have requested. */
@@ -67,10 +68,10 @@ export class Callbacks {
   }
 
   /** Calls their handlers, one after the other. */
-  async emit<E extends Event>(event: E, state: HuggingFaceState, ...details: Details<E>): Promise<void> {
+  async emit<E extends Event>(event: E, state: HuggingFaceState, ...details: CallbackDetails<E>): Promise<void> {
     for (const callback of this.#all) {
       const handler = callback[event] as
-        | ((state: HuggingFaceState, control: TrainerControl, ...details: Details<E>) => Heard)
+        | ((state: HuggingFaceState, control: TrainerControl, ...details: CallbackDetails<E>) => Heard)
         | undefined;
       await handler?.call(callback, state, this.control, ...details);
     }

@@ -58,8 +58,9 @@ const MOST_LOSSES = 3;
 
 /**
  * Trains into the folder `out`, which no other process may write to meanwhile. With `resume`, goes on from its latest
- * checkpoint. Stopped by `until` or `signal` it is saved, to be resumed. Errors: HoldfastError naming a setting that is none, and
- * without `resume` for a folder that holds a run, before anything is made; whatever was saved stays whole.
+ * checkpoint. Stopped by `until` or `signal`, or by an error of the program's own handlers, it is saved, to be resumed. Errors:
+ * HoldfastError naming a setting that is none, and without `resume` for a folder that holds a run, before anything is made; that of a
+ * handler; whatever was saved stays whole.
  */
 export async function trainRun(
   host: Host,

@@ -130,6 +130,7 @@ function wanted(): { settings: RunSettings; seq: number; found?: ClassesFound } 
   const settings = { ...model.settings(), ...(task && { task }) };
   const { seq } = settings;
   const found = classesFor(settings);
+  data.classesFound(found !== undefined);
   return { settings, seq, ...(found && { found }) };
 }
 

@@ -88,6 +88,14 @@ test('a BERT learns to tell texts apart, with a new head; its model does so else
   await page.locator('#own-facts', { hasText: 'BERT 2 × 12 · 16 tokens of its own' }).waitFor();
   await page.setInputFiles('#files', path.join(folder, 'broken.jsonl'));
   await page.locator('#classes-note.problem', { hasText: ':2: label is missing; it must be a name' }).waitFor();
+  write({
+    'pairs.jsonl': lines(
+      { sentence1: 'a', sentence2: 'b', label: 'x' },
+      { sentence1: 'b', sentence2: 'a', label: 'y' },
+    ),
+  });
+  await page.setInputFiles('#files', path.join(folder, 'pairs.jsonl'));
+  await page.locator('#text-note:not(.problem)', { hasText: /^pairs\.jsonl: \d+ B, records with labels$/ }).waitFor();
   await page.setInputFiles('#files', path.join(folder, 'reviews.jsonl'));
   await page.locator('#classes-note', { hasText: '2 classes: long, short; a new head learns to tell them' }).waitFor();
   await page.getByRole('radio', { name: /^All of it/ }).check();

@@ -61,6 +61,9 @@ export class DataPanel {
   version = 0;
   /** Of the text that is there. */
   #shape: ShapeName | undefined;
+  /** What there is of a person's own, in words, once it was looked at. */
+  #what = '';
+  #hasClasses = false;
   #looks = 0;
   /** Resolves when it is known of the text that is there whether it is records. */
   looked: Promise<void> = Promise.resolve();
@@ -247,6 +250,8 @@ export class DataPanel {
     const what = kind === 'own' && bytes > 0 ? own + (isPart ? ` (not ${this.#leftOut})` : '') : '';
     setText(this.#note, what);
     this.#shape = undefined;
+    this.#what = '';
+    this.#hasClasses = false;
     this.#records.hidden = true;
     this.#changed();
     if (what !== '' && this.#images.length === 0) this.looked = this.#look(what);
@@ -260,9 +265,32 @@ export class DataPanel {
     if (look !== this.#looks || this.kind !== 'own') return;
     this.#shape = shape;
     this.#records.hidden = shape === undefined || shape === 'text';
-    if (shape !== undefined) setText(this.#note, `${what}, ${SHAPES[shape]}`);
-    else if (this.#areRecords) this.problem(`${what}. ${NO_RECORD}`);
+    this.#what = what;
+    this.#sayShape();
     this.#changed();
+  }
+
+  /** Whether the model was found to learn classes of it: pairs of texts with a label are of no other use. */
+  classesFound(found: boolean): void {
+    if (found === this.#hasClasses) return;
+    const said = this.#sayingShape;
+    this.#hasClasses = found;
+    // What was said since, of other files, stays.
+    if (this.#what !== '' && this.#note.textContent === said) this.#sayShape();
+  }
+
+  /** What the text is, or what is wrong with it. */
+  get #sayingShape(): string {
+    const shape = this.#shape;
+    if (shape !== undefined) return `${this.#what}, ${SHAPES[shape]}`;
+    if (!this.#areRecords) return this.#what;
+    return this.#hasClasses ? `${this.#what}, records with labels` : `${this.#what}. ${NO_RECORD}`;
+  }
+
+  #sayShape(): void {
+    setText(this.#note, this.#sayingShape);
+    const isNone = this.#shape === undefined && this.#areRecords && !this.#hasClasses;
+    this.#note.classList.toggle('problem', isNone);
   }
 }
 

@@ -26,6 +26,7 @@ import { Notes, sayEvent } from './notes.ts';
 import { showObstacle } from './obstacles.ts';
 import { OwnModel } from './own-model.ts';
 import { byId, setText } from './page.ts';
+import { Panels } from './panels.ts';
 import { RunButtons } from './run-buttons.ts';
 import { RunList } from './runs.ts';
 import { Seeing } from './seeing.ts';
@@ -59,6 +60,7 @@ const estimate = new FormEstimate({ model, own, memory }, () => ({ holdfast, tra
 const writing = new Writing(() => holdfast?.trainer);
 const seeing = new Seeing(() => holdfast?.trainer);
 const telling = new Telling(() => holdfast?.trainer);
+const panels = new Panels(() => holdfast?.trainer, seeing, telling);
 const runs = new RunList(() => (holdfast as Holdfast).trainer, {
   look: (run) => look(run),
   goOn: (run) => begins(() => goOn(run)),
@@ -128,6 +130,7 @@ function wanted(): { settings: RunSettings; seq: number; found?: ClassesFound } 
   const settings = { ...model.settings(), ...(task && { task }) };
   const { seq } = settings;
   const found = classesFor(settings);
+  data.classesFound(found !== undefined);
   return { settings, seq, ...(found && { found }) };
 }
 
@@ -274,10 +277,7 @@ function phaseChanged(): void {
   const status = STATUS[phase];
   if (status) notes.say(status);
   curves.show(training.curves, compared);
-  const config = run?.settings?.config;
-  byId('writing', HTMLElement).hidden = config !== undefined && !FAMILIES[config.model_type].writes;
-  seeing.show(run, open);
-  telling.show(run, open);
+  panels.show(run, open);
   live.show(training);
   runs.show(run?.id, open);
   writing.show(run, training.curves);

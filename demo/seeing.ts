@@ -1,7 +1,7 @@
 // `Seeing`: a picture for a model that tells images apart: drawn, pasted or chosen, and under it what the run that is
 // shown takes it for.
 
-import { type ClassGuess, FAMILIES, type Holdfast, messageOf, type RunInfo } from '../src/browser/index.ts';
+import { type ClassGuess, type Holdfast, messageOf, type RunInfo } from '../src/browser/index.ts';
 import { showGuesses } from './guesses.ts';
 import { byId, setText } from './page.ts';
 
@@ -53,10 +53,9 @@ export class Seeing {
     });
   }
 
-  /** The run that is asked, of the picture that is there; hidden where it looks at no images, and not asked while it trains. */
+  /** The run that is asked, of the picture that is there; undefined: hidden, none looks at images. It is not asked while it trains. */
   show(run: RunInfo | undefined, training: boolean): void {
-    const config = run?.settings?.config;
-    this.#panel.hidden = !config || !FAMILIES[config.model_type].images;
+    this.#panel.hidden = run === undefined;
     if (run?.id === this.#run?.id && run?.savedStep === this.#run?.savedStep && training === this.#training) return;
     this.#run = run;
     this.#training = training;

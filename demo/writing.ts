@@ -32,7 +32,7 @@ export class Writing {
   readonly #anew = byId('chat-anew', HTMLButtonElement);
   readonly #chat = new Chat(this.#chatBox);
   /** How the run that is shown can be written with. */
-  #voice: Voice = { chats: false, adapter: false };
+  #voice: Voice = { writes: true, chats: false, adapter: false };
   readonly #nothing = this.#sample.cloneNode(true).childNodes;
   #run: string | undefined;
   /** What its texts begin with, where the person says nothing else. */
@@ -161,7 +161,7 @@ export class Writing {
 
   /** Hears how a run can be written with; one that learned to answer is talked to. */
   async #listen(run: string | undefined): Promise<void> {
-    const nothing: Voice = { chats: false, adapter: false };
+    const nothing: Voice = { writes: true, chats: false, adapter: false };
     const found =
       run === undefined
         ? nothing

@@ -1,13 +1,10 @@
 // Files in memory, and a host around them, for tests of what reads and writes through src/runtime/host.ts.
 // Folders exist where something lies in them, or once made. Not a simulation of failures.
 
-import { createSHA256, type IHasher } from 'hash-wasm';
+import { sha256 } from '../src/runtime/browser/sha256.ts';
 import type { BlockFile, FileStat, Files, Host, OpenFile, Sha256, WriteStream } from '../src/runtime/host.ts';
 import { HoldfastError } from '../src/util/errors.ts';
 import { entry } from './entry.ts';
-
-/** Each is a WebAssembly instance with a memory of its own, which takes longer to make than most files to hash. */
-const idle: IHasher[] = [];
 
 export class MemoryFiles implements Files {
   readonly contents = new Map<string, Uint8Array<ArrayBuffer>>();
@@ -82,18 +79,8 @@ export class MemoryFiles implements Files {
   }
 
   /** In Node and in browsers. */
-  async sha256(): Promise<Sha256> {
-    const hash = idle.pop() ?? (await createSHA256());
-    hash.init();
-    let found: string | undefined;
-    const hex = () => {
-      if (found === undefined) {
-        found = hash.digest('hex');
-        idle.push(hash);
-      }
-      return found;
-    };
-    return { update: (bytes) => void hash.update(bytes), hex };
+  sha256(): Promise<Sha256> {
+    return sha256();
   }
 
   async syncFolder(_path: string) {}

@@ -10,7 +10,6 @@ import { join } from '../runtime/host.ts';
 import { type SavedState, savedState } from '../train/run/saved-state.ts';
 import type { ActiveRun } from './active-run.ts';
 import { baseHere, type KeptModel } from './adapter-base.ts';
-import { templateOf } from './conversations.ts';
 import { exportFile } from './export.ts';
 import type { Exports } from './exports.ts';
 import { filesIn, importCheckpoint } from './import.ts';
@@ -21,6 +20,7 @@ import { readMemory } from './record.ts';
 import { copyOut, fileName, forkInto, latestOf, zipOf } from './run-files.ts';
 import { takeBackData } from './run-records.ts';
 import type { Runs } from './runs.ts';
+import { voiceIn } from './voice.ts';
 
 /** What a folder that was written to says of the run in it. */
 type Stored = Pick<RunRecord, 'name' | 'savedStep' | 'settings' | 'loss'>;
@@ -120,11 +120,7 @@ export class KeptRuns {
   /** See TrainerService.voiceOf. */
   async voiceOf(id: string): Promise<Voice> {
     const record = await this.#runs.whole(id);
-    const voice = async () => {
-      const adapter = record.settings?.lora !== undefined || (await this.#adapterBeside(id)) !== undefined;
-      const template = await templateOf(this.#host.files, record, this.#runs.folder(id));
-      return { chats: template !== undefined, adapter };
-    };
+    const voice = () => voiceIn(this.#host, record, this.#runs.folder(id));
     return this.#active()?.id === id ? voice() : this.#runs.reading(id, voice);
   }
 

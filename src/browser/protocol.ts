@@ -284,12 +284,18 @@ export type ModelExport =
   /** The model, an adapter made a part of it, as llama.cpp loads it: one file. `type`: of its matrices, F16 where it says nothing. */
   | { readonly form: 'gguf'; readonly type?: TensorType };
 
-/** How a run can be written with. */
+/** How a run can be asked: written with, or for classes. */
 export interface Voice {
+  /** Whether its model goes on with a text: then `sample` and `next` answer. */
+  readonly writes: boolean;
   /** Whether it has a chat template: then `chat` answers. */
   readonly chats: boolean;
   /** Whether it has an adapter, which can be left out. */
   readonly adapter: boolean;
+  /** What its model tells the classes of, by `classify`; absent: it tells none. */
+  readonly tells?: 'images' | 'texts';
+  /** Of texts: whether it learned pairs of them; absent where what it learned from is not here to say. */
+  readonly pairs?: boolean;
 }
 
 /** How much is written, and how. */
@@ -318,7 +324,10 @@ export interface SampleRequest extends WritingRequest {
 /** A picture to look at: pixels, such as `context.getImageData` gives of a canvas, or a PNG file. What is seen through is left out. */
 export type Picture = Pixels | Blob;
 
-/** A class that a picture or a text may be of. */
+/** Two texts of which a model tells one class, in the order of its data. */
+export type TextPair = readonly [first: string, second: string];
+
+/** A class that a picture, a text or a pair of texts may be of. */
 export interface ClassGuess extends Pick<Candidate, 'probability'> {
   /** As the model calls it. */
   readonly name: string;

@@ -120,7 +120,7 @@ const ARGUMENTS = {
   next: { ...id, 'the prompt': text, 'the number of tokens': optional(number(wholeNumber(1))) },
   chat: { ...id, 'the request': closed<ChatRequest>({ ...writing, messages: list(message) }), ...onText },
   voiceOf: id,
-  classify: id,
+  classify: { ...id, 'the pair of texts': listOr(list(text, 2), anything) },
   inspectModel: { 'the model': v.lazy((given) => (typeof given === 'string' ? text : modelFiles)) },
   isAdapterZip: { 'the zip': file },
   importModel: { 'the model': modelFiles, ...name, 'the function for progress': optional(callable) },

@@ -43,6 +43,7 @@ import type {
   StepPicture,
   StoredWeights,
   TextListener,
+  TextPair,
   TrainingText,
   Voice,
 } from './protocol.ts';
@@ -271,16 +272,17 @@ export class TrainerService {
     return this.#open.write(id, (writer) => writer.chat(request, onText));
   }
 
-  /** How a run can be written with, as far as its files say. Errors: HoldfastError where it is open in another tab. */
+  /** How a run can be asked, as far as its files say. Errors: HoldfastError where it is open in another tab. */
   voiceOf(id: string): Promise<Voice> {
     return this.#kept.voiceOf(id);
   }
 
   /**
-   * The classes of a picture or a text, by a run that learned to tell such apart: the likeliest first. Errors: HoldfastError while a run
-   * is open here, for a run that tells no classes apart, and for the other of the two.
+   * The classes of a picture, a text or a pair of texts, by a run that learned to tell such apart: the likeliest first. What of them a
+   * run takes `voiceOf` says. Errors: HoldfastError while a run is open here, for a run that tells no classes apart, and for a picture
+   * where it reads texts, or the other way round.
    */
-  async classify(id: string, given: Picture | string): Promise<ClassGuess[]> {
+  async classify(id: string, given: Picture | string | TextPair): Promise<ClassGuess[]> {
     return this.#open.tell(id, (teller) => teller.tell(given));
   }
 

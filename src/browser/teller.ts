@@ -16,10 +16,12 @@ import { imagesFor } from '../train/run/class-data.ts';
 import { at } from '../util/at.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { TensorSource } from '../values/tensor-source.ts';
-import type { ClassGuess, Picture } from './protocol.ts';
+import type { ClassGuess, Picture, TextPair } from './protocol.ts';
 
 /** Called so in messages. */
 const NAME = 'the picture';
+
+const isPair = (given: Picture | TextPair): given is TextPair => Array.isArray(given);
 
 /** What is done with what is told. */
 export interface TellerInputs {
@@ -64,10 +66,10 @@ export class Teller {
   }
 
   /**
-   * The likeliest classes of a picture, or a text, first. Errors: HoldfastError for what is no picture, or one of another kind than
+   * The likeliest classes of a picture, a text or a pair of texts, first. Errors: HoldfastError for what is no picture, or one of another kind than
    * the model's, and for the other of the two.
    */
-  async tell(given: Picture | string): Promise<ClassGuess[]> {
+  async tell(given: Picture | string | TextPair): Promise<ClassGuess[]> {
     if (this.#closing) throw new HoldfastError('the weights are about to change; ask again');
     const told = this.#tell(given);
     const ended: Promise<unknown> = told.catch(() => {}).then(() => this.#underWay.delete(ended));
@@ -82,16 +84,17 @@ export class Teller {
     await this.#classifier.close();
   }
 
-  async #tell(given: Picture | string): Promise<ClassGuess[]> {
-    const probabilities = await (typeof given === 'string' ? this.#tellText(given) : this.#tellPicture(given));
+  async #tell(given: Picture | string | TextPair): Promise<ClassGuess[]> {
+    const texts = typeof given === 'string' ? [given] : isPair(given) ? given : undefined;
+    const probabilities = await (texts ? this.#tellTexts(texts) : this.#tellPicture(given as Picture));
     return this.#names
       .map((name, i) => ({ name, probability: at(probabilities, i) }))
       .sort((a, b) => b.probability - a.probability);
   }
 
-  async #tellText(text: string): Promise<Float64Array> {
+  async #tellTexts([first = '', second]: readonly string[]): Promise<Float64Array> {
     if (this.#wanted) throw new HoldfastError('this model looks at images; give it a picture');
-    return this.#classifier.tellText(this.#tokenizer, text);
+    return this.#classifier.tellText(this.#tokenizer, first, second);
   }
 
   async #tellPicture(picture: Picture): Promise<Float64Array> {

@@ -286,8 +286,7 @@ async function recordData(
   const all = Array.from({ length: documents.count }, (_, i) => i);
   const pieces = new Pieces(documents, all, { seq, pack: true, longer });
   const rows = pieces.rows();
-  if (rows.length === 0)
-    throw new HoldfastError(`nothing that is learned lies within ${seq} tokens of a record; give a larger --context`);
+  pieces.checkLearned('the records');
   const cut = describeCut(pieces, { seq, longer, leftOut });
   return {
     identity,

@@ -7,6 +7,7 @@ import { advisedSampling } from '../data/huggingface/generation-config.ts';
 import { tokenizerOf } from '../data/open-tokenizer.ts';
 import { RECORDS } from '../data/records/file-names.ts';
 import { recordTexts } from '../data/records/labelled.ts';
+import { problemOfBytes } from '../data/records/stream-forms.ts';
 import { promptIds, type Tokenizer } from '../data/tokenizer.ts';
 import { loadChoices } from '../engine/compile/choices.ts';
 import { checkWriter, labelsIn } from '../formats/families/index.ts';
@@ -17,7 +18,7 @@ import { Conversation } from '../train/inference/conversation.ts';
 import { Generator } from '../train/inference/generator.ts';
 import { checkSampling, type SamplingOptions } from '../train/inference/sampling.ts';
 import { writeText } from '../train/inference/writing.ts';
-import { finishing, HoldfastError, oneLine } from '../util/errors.ts';
+import { finishing, HoldfastError, oneLine, shortened } from '../util/errors.ts';
 import { Random } from '../util/random.ts';
 import { wholeNumber } from '../util/range.ts';
 import { chat } from './chat.ts';
@@ -221,6 +222,9 @@ async function promptsIn(host: Host, path: string): Promise<string[]> {
     path === '-'
       ? await host.readStandardInput(MOST_PROMPTS_BYTES, fix)
       : await readWhole(host.files, path, MOST_PROMPTS_BYTES, { fix, pipes: true });
+  const problem = RECORDS.test(path) ? undefined : problemOfBytes(bytes);
+  if (problem !== undefined)
+    throw new HoldfastError(`--prompts: ${path === '-' ? 'standard input' : shortened(path)}: ${problem}`);
   const text = new TextDecoder().decode(bytes);
   const lines = text.replace(/\r?\n$/, '').split(/\r?\n/);
   if (text !== '') return lines;

@@ -13,6 +13,7 @@ import { heldBytes } from '../util/held.ts';
 import { check, list, number, object, optional, text } from '../util/json.ts';
 import { realNumber, wholeNumber } from '../util/range.ts';
 import { isTextTable, OTHER_FORM } from './records/file-names.ts';
+import { problemOfStream } from './records/stream-forms.ts';
 import { type TaskName, taskOf } from './tasks.ts';
 
 /** Text to learn from, as bytes. */
@@ -140,8 +141,9 @@ export function checkSources(host: Host, sources: readonly string[]): void {
 
 /**
  * Each source is a file, a folder (all its files, sub-folders included, by name) or "-" for standard input.
- * A file named itself is read whatever it holds, and so is a pipe, which a shell makes of `<(command)`. In a folder,
- * binary files, pipes, devices, sockets and links to nothing or to a folder above themselves are skipped and counted.
+ * A file named itself is read whatever it holds, and so is a pipe, which a shell makes of `<(command)`, but for what is no text by
+ * its first bytes, and records. In a folder, binary files, pipes, devices, sockets and links to nothing or to a folder above themselves
+ * are skipped and counted.
  */
 export async function loadCorpus(host: Host, sources: readonly string[]): Promise<Corpus> {
   checkSources(host, sources);
@@ -202,14 +204,21 @@ async function partOf(
 ): Promise<Source | undefined> {
   const isRest = most < MOST_STREAM_BYTES;
   const fix = isRest ? `with the pipes before it, ${formatBytes(MOST_STREAM_BYTES)} in all; ${STREAM_FIX}` : STREAM_FIX;
-  if (kind === 'input') return { content: await host.readStandardInput(most, fix) };
+  if (kind === 'input') return ofStream('standard input', await host.readStandardInput(most, fix));
   if (isFound) {
     const isRead = kind === 'file' && (isTextTable(path) || !OTHER_FORM.test(path));
     const isText = isRead && !(await isBinary(host.files, path, bytes));
     return isText ? { path, bytes } : undefined;
   }
   if (kind === 'file' && bytes > 0) return { path, bytes };
-  return { content: await readWhole(host.files, path, most, { fix, pipes: true }) };
+  return ofStream(path, await readWhole(host.files, path, most, { fix, pipes: true }));
+}
+
+/** Errors: HoldfastError for what is not text in UTF-8 by its first bytes, and for records. */
+function ofStream(name: string, content: Uint8Array): Source {
+  const problem = problemOfStream(content);
+  if (problem !== undefined) throw new HoldfastError(`${shortened(name)}: ${problem}`);
+  return { content };
 }
 
 /** The first so many bytes of a file. */

@@ -130,15 +130,8 @@ export async function documentDataset(
         Uint32Array.from({ length: validation.documents.count }, (_, i) => i),
       )
     : piecesOf(train, order.subarray(0, heldBack));
-  for (const [part, { count }] of [
-    ['training', trained],
-    ['validation', validated],
-  ] as const) {
-    if (count > 0) continue;
-    throw new HoldfastError(
-      `${part} documents: of all, nothing that is learned lies within ${seq} tokens; use longer sequences`,
-    );
-  }
+  trained.checkLearned('the records to train on');
+  validated.checkLearned('the records to validate on');
   const rows = new ShuffledRows(trained, seed);
   return {
     identity: train.identity,
@@ -189,7 +182,7 @@ export function describeCut(
       longer === 'split' ? 'split' : `cut off behind them (${counted(tokensCut, 'token', number(tokensCut))})`;
     lines.push(`${number(long)} longer than ${number(seq)} tokens, ${rule}`);
   }
-  const nothing = leftOut + emptied;
-  if (nothing > 0) lines.push(`${number(nothing)} left out, with nothing to learn`);
+  if (leftOut > 0) lines.push(`${number(leftOut)} left out, with nothing to learn`);
+  if (emptied > 0) lines.push(`${number(emptied)} left out, whose answers begin behind that`);
   return lines;
 }

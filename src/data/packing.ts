@@ -38,6 +38,8 @@ interface Piece {
   readonly documentEnd: number;
 }
 
+const number = (value: number) => value.toLocaleString('en');
+
 /** Rows that are filled at the same time: each piece goes where it leaves the least room. */
 const OPEN_ROWS = 64;
 
@@ -54,10 +56,12 @@ export class Pieces {
   readonly tokensCut: number;
   /** Documents of which nothing that is learned is left. */
   readonly emptied: number;
+  /** Tokens of a row with which the first of those would have something; Infinity where there is none. */
+  readonly leastSeq: number;
 
   constructor(documents: Documents, chosen: Iterable<number>, options: RowOptions) {
     const { seq } = options;
-    let [longer, tokensCut, emptied] = [0, 0, 0];
+    let [longer, tokensCut, emptied, leastSeq] = [0, 0, 0, Number.POSITIVE_INFINITY];
     let firstOfAll: number | undefined;
     for (const document of chosen) {
       const [begin, end] = documents.range(document);
@@ -75,17 +79,29 @@ export class Pieces {
       if (first < kept) {
         this.#pieces.push({ begin, end: kept, documentEnd: kept });
         firstOfAll ??= first;
-      } else emptied++;
+      } else {
+        emptied++;
+        leastSeq = Math.min(leastSeq, first - begin + 1);
+      }
     }
     this.#documents = documents;
     this.#options = options;
     this.#firstLearned = firstOfAll ?? 0;
-    [this.longer, this.tokensCut, this.emptied] = [longer, tokensCut, emptied];
+    [this.longer, this.tokensCut, this.emptied, this.leastSeq] = [longer, tokensCut, emptied, leastSeq];
   }
 
   /** How many. */
   get count(): number {
     return this.#pieces.length;
+  }
+
+  /** Errors: HoldfastError where there is none, with what rows must have; `what` the documents are, in its message. */
+  checkLearned(what: string): void {
+    if (this.count > 0) return;
+    const { seq } = this.#options;
+    throw new HoldfastError(
+      `${what}: each answer begins behind the ${number(seq)} tokens of a row, the first of them at token ${number(this.leastSeq)}; give a --context of ${this.leastSeq} at least, or shorten what is in front of the answers`,
+    );
   }
 
   /** Tokens of the pieces. */

@@ -77,8 +77,10 @@ export const object = <const E extends v.ObjectEntries>(entries: E) =>
 /** What is looked into elsewhere. */
 export const anything: Schema<unknown> = optional(v.unknown());
 
-/** What a name that is none is told by, among the other issues. */
+/** What a name that is none is told by, among the other issues, and what it is told as. */
 const NO_SUCH_OPTION = 'raw_check';
+const noSuch = (what: string, name: string, names: readonly string[]): string =>
+  `no ${what} ${shortened(name)}; ${namesLike(name, names)}`;
 
 /**
  * Options, every one by its name. Another name that something is given by is refused: one that is misspelt would be as if
@@ -91,11 +93,41 @@ export const closed = <T extends object>(entries: { readonly [K in keyof T]-?: S
       if (!dataset.typed) return;
       const isNone = (name: string) => !Object.hasOwn(entries, name) && dataset.value[name] !== undefined;
       const name = Object.keys(dataset.value).find(isNone);
-      if (name !== undefined)
-        addIssue({ message: `no option ${shortened(name)}; ${namesLike(name, Object.keys(entries))}` });
+      if (name !== undefined) addIssue({ message: noSuch('option', name, Object.keys(entries)) });
     }),
     object(entries as v.ObjectEntries),
   ) as unknown as Schema<T>;
+
+/**
+ * Handlers of events, each by its name. A function by another name would never be called, and is refused; in an object of a class, which
+ * may have methods of its own, where it is called as handlers are (`on…`), or no handler is there at all.
+ */
+export const handlers = <T extends object>(names: { readonly [K in keyof T]-?: true }): Schema<T> =>
+  v.pipe(
+    fields,
+    v.rawCheck(({ dataset, addIssue }) => {
+      if (!dataset.typed) return;
+      const { value } = dataset;
+      const known = Object.keys(names);
+      const wrong = known.find((name) => value[name] !== undefined && typeof value[name] !== 'function');
+      if (wrong !== undefined)
+        return addIssue({ message: `the handler ${wrong} is ${show(value[wrong])}; it must be a function` });
+      const others = functionsOf(value).filter((name) => !Object.hasOwn(names, name));
+      const handlesNone = known.every((name) => value[name] === undefined);
+      const isStrict = handlesNone || [Object.prototype, null].includes(Object.getPrototypeOf(value));
+      const stranger = others.find((name) => isStrict || /^on[A-Z_]/.test(name));
+      if (stranger !== undefined) addIssue({ message: noSuch('handler', stranger, known) });
+    }),
+  ) as unknown as Schema<T>;
+
+/** The names of an object's functions, those of its class among them. */
+function functionsOf(value: object): string[] {
+  const names: string[] = [];
+  for (let at: object | null = value; at !== null && at !== Object.prototype; at = Object.getPrototypeOf(at))
+    for (const [name, { value: found }] of Object.entries(Object.getOwnPropertyDescriptors(at)))
+      if (typeof found === 'function' && name !== 'constructor') names.push(name);
+  return names;
+}
 
 function allowedBy(schema: object | undefined): string {
   if (!schema) return 'there';

@@ -88,6 +88,14 @@ test('a BERT learns to tell texts apart, with a new head; its model does so else
   await page.locator('#own-facts', { hasText: 'BERT 2 × 12 · 16 tokens of its own' }).waitFor();
   await page.setInputFiles('#files', path.join(folder, 'broken.jsonl'));
   await page.locator('#classes-note.problem', { hasText: ':2: label is missing; it must be a name' }).waitFor();
+  write({
+    'pairs.jsonl': lines(
+      { sentence1: 'a', sentence2: 'b', label: 'x' },
+      { sentence1: 'b', sentence2: 'a', label: 'y' },
+    ),
+  });
+  await page.setInputFiles('#files', path.join(folder, 'pairs.jsonl'));
+  await page.locator('#text-note:not(.problem)', { hasText: /^pairs\.jsonl: \d+ B, records with labels$/ }).waitFor();
   await page.setInputFiles('#files', path.join(folder, 'reviews.jsonl'));
   await page.locator('#classes-note', { hasText: '2 classes: long, short; a new head learns to tell them' }).waitFor();
   await page.getByRole('radio', { name: /^All of it/ }).check();
@@ -109,9 +117,26 @@ test('a BERT learns to tell texts apart, with a new head; its model does so else
   await expect.poll(() => page.textContent('#classes')).toMatch(/^long\d+\.\d %short[\d.]+ %$/);
   for (const width of [360, 1280]) expect(await overflow(page, width), `${width} pixels`).toBeLessThanOrEqual(0);
   await taken(page, 'told');
-  const shown = (await page.textContent('#classes'))?.replace(/^(\S+?)([\d.]+ %)(\S+?)([\d.]+ %)$/, '$1 $2, $3 $4\n');
-  expect((await holdfast(['generate', 'told', '--prompt', 'the cafe'], { cwd: folder })).stdout).toBe(shown);
+  const shown = async () =>
+    (await page.textContent('#classes'))?.replace(/^(\S+?)([\d.]+ %)(\S+?)([\d.]+ %)$/, '$1 $2, $3 $4\n');
+  const asked = ['generate', 'told', '--prompt', 'the cafe'];
+  expect((await holdfast(asked, { cwd: folder })).stdout).toBe(await shown());
   expect(await measured('told', 'reviews.jsonl')).toContain('accuracy 100.00 % (120 of 120 texts)');
+  // Its weights alone are a classifier still; whether they learned pairs nothing says.
+  await page.setInputFiles(
+    '#import',
+    ['config.json', 'model.safetensors', 'tokenizer.json'].map((name) => path.join(folder, 'told', name)),
+  );
+  await says(page, /^Imported “imported”/);
+  await (await row(page)).getByRole('button', { name: 'imported', exact: true }).click();
+  await page.locator('#telling-note', { hasText: 'A model that learned pairs needs the second one, too.' }).waitFor();
+  expect(await page.locator('#writing').isVisible()).toBe(false);
+  await page.fill('#telling-text', 'the cafe');
+  await page.fill('#telling-pair', 'the cat .');
+  for (const width of [360, 1280]) expect(await overflow(page, width), `${width} pixels`).toBeLessThanOrEqual(0);
+  await page.getByRole('button', { name: 'Tell' }).click();
+  await page.locator('#classes li').first().waitFor();
+  expect((await holdfast([...asked, '--pair', 'the cat .'], { cwd: folder })).stdout).toBe(await shown());
   await page.context().close();
 });
 

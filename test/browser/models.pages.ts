@@ -157,7 +157,7 @@ describe('the service', () => {
       },
       [id, base] as const,
     );
-    expect(asked.voice).toEqual({ chats: true, adapter: true });
+    expect(asked.voice).toEqual({ writes: true, chats: true, adapter: true });
     expect(asked.without).toBe(asked.base);
     expect(asked.with).not.toBe(asked.without);
     expect(asked.removed).toBe('“animals” needs its weights; remove that first, or keep both');

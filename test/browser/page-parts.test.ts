@@ -8,6 +8,7 @@ import { type ComparedRun, Curves } from '../../demo/curves.ts';
 import markup from '../../demo/index.html?raw';
 import { Live } from '../../demo/live.ts';
 import { MemoryPanel } from '../../demo/memory-panel.ts';
+import { Panels } from '../../demo/panels.ts';
 import { RunList, type RunListEvents } from '../../demo/runs.ts';
 import { Seeing } from '../../demo/seeing.ts';
 import { Telling } from '../../demo/telling.ts';
@@ -49,6 +50,9 @@ function worker(known: Readonly<Record<string, unknown>> = {}) {
   ) as Trainer;
   return { trainer, of: (name: string) => asked.filter((question) => question.name === name) };
 }
+
+/** Of a model that tells texts apart. */
+const TELLS = { writes: false, chats: false, adapter: false, tells: 'texts', pairs: false };
 
 /** All that follows from what was answered. */
 const settled = () => new Promise((resolve) => setTimeout(resolve));
@@ -95,7 +99,7 @@ test('a prompt of any length stays within a narrow page', () => {
 });
 
 test('a text of one run says nothing above another’s, and is written no further', async () => {
-  const { trainer, of } = worker({ voiceOf: { chats: false, adapter: true } });
+  const { trainer, of } = worker({ voiceOf: { writes: true, chats: false, adapter: true } });
   const writing = new Writing(() => trainer);
   writing.show(run('a'), new RunCurves());
   await settled();
@@ -112,7 +116,7 @@ test('a text of one run says nothing above another’s, and is written no furthe
 });
 
 test('a question to two sides that is left is not put to the second', async () => {
-  const { trainer, of } = worker({ voiceOf: { chats: true, adapter: true } });
+  const { trainer, of } = worker({ voiceOf: { writes: true, chats: true, adapter: true } });
   const writing = new Writing(() => trainer);
   writing.show(run('a'), new RunCurves());
   await settled();
@@ -131,9 +135,8 @@ test('a question to two sides that is left is not put to the second', async () =
 test('a picture that was cleared is not told, and what went wrong with another is not said of it', async () => {
   const { trainer, of } = worker();
   const seeing = new Seeing(() => trainer);
-  const vit = { settings: { config: { model_type: 'vit' } } as RunSettings };
   const hint = byId('seeing-note').textContent;
-  seeing.show(run('a', vit), false);
+  seeing.show(run('a'), false);
   press('picture-invert');
   expect(of('classify')).toHaveLength(1);
   press('picture-clear');
@@ -144,18 +147,17 @@ test('a picture that was cleared is not told, and what went wrong with another i
 });
 
 test('a text that was changed is not told by what was asked before, and none is asked of a run that trains', async () => {
-  const { trainer, of } = worker();
+  const { trainer, of } = worker({ voiceOf: TELLS });
   const telling = new Telling(() => trainer);
-  const classifier = { model_type: 'bert', id2label: { 0: 'a', 1: 'b' }, label2id: { a: 0, b: 1 }, vocab_size: 9 };
-  const bert = { settings: { config: classifier } as unknown as RunSettings };
   const text = byId('telling-text') as HTMLTextAreaElement;
   const note = () => byId('telling-note').textContent;
-  telling.show(run('a', bert), true);
+  telling.show(run('a'), true);
+  await settled();
   expect(byId('telling').hidden).toBe(false);
   text.value = 'one';
   press('tell');
   expect([of('classify').length, note()]).toEqual([0, 'It trains: stop it, or wait until it is done, and ask again.']);
-  telling.show(run('a', bert), false);
+  telling.show(run('a'), false);
   const hint = note();
   press('tell');
   expect(of('classify')).toHaveLength(1);
@@ -164,8 +166,61 @@ test('a text that was changed is not told by what was asked before, and none is 
   of('classify')[0]?.answer.resolve([{ name: 'a', probability: 1 }]);
   await settled();
   expect([note(), byId('classes').childElementCount]).toEqual([hint, 0]);
-  telling.show(run('b'), false);
+  telling.show(undefined, false);
   expect(byId('telling').hidden).toBe(true);
+});
+
+test('a run that learned pairs is asked for two texts, one that did not for one, and where nothing says so either will do', async () => {
+  const texts = [byId('telling-text'), byId('telling-pair')] as HTMLTextAreaElement[];
+  const { trainer, of } = worker();
+  const telling = new Telling(() => trainer);
+  const asked = async (pairs: boolean | undefined, second: string) => {
+    const before = of('classify').length;
+    telling.show(run(`${of('voiceOf').length}`), false);
+    of('voiceOf')
+      .at(-1)
+      ?.answer.resolve({ ...TELLS, pairs });
+    await settled();
+    for (const [i, text] of texts.entries()) text.value = ['one', second][i] ?? '';
+    press('tell');
+    const { given, answer } = of('classify')[before] ?? {};
+    answer?.reject(new Error('nothing'));
+    const note = byId('telling-note').textContent;
+    await settled();
+    return [given?.[1], byId('telling-pair-label').hidden, note];
+  };
+  expect(await asked(false, 'two')).toEqual(['one', true, expect.stringMatching(/^Write a text/)]);
+  expect(await asked(true, 'two')).toEqual([['one', 'two'], false, expect.stringMatching(/^Write two texts/)]);
+  expect(await asked(true, ' ')).toEqual([undefined, false, 'It learned pairs of texts: write the second one, too.']);
+  expect(await asked(undefined, '')).toEqual(['one', false, expect.stringMatching(/needs the second one, too\.$/)]);
+  expect(await asked(undefined, 'two')).toEqual([['one', 'two'], false, expect.any(String)]);
+  telling.show(undefined, false);
+});
+
+test('of weights that were brought alone the panel is there that their model has use for', async () => {
+  const { trainer, of } = worker();
+  const shown = { seeing: new Seeing(() => trainer), telling: new Telling(() => trainer) };
+  const panels = new Panels(() => trainer, shown.seeing, shown.telling);
+  const hidden = () => ['writing', 'seeing', 'telling'].filter((id) => byId(id).hidden);
+  panels.show(undefined, false);
+  expect(hidden()).toEqual(['seeing', 'telling']);
+  panels.show(run('a'), false);
+  of('voiceOf')[0]?.answer.resolve(TELLS);
+  await settled();
+  expect(hidden()).toEqual(['writing', 'seeing']);
+  panels.show(run('b'), false);
+  panels.show(run('c', { settings: { config: { model_type: 'gpt2' } } as RunSettings }), false);
+  of('voiceOf')
+    .at(-1)
+    ?.answer.resolve({ ...TELLS, tells: 'images' });
+  await settled();
+  expect(hidden()).toEqual(['seeing', 'telling']);
+  panels.show(run('b'), false);
+  of('voiceOf')
+    .at(-1)
+    ?.answer.resolve({ ...TELLS, tells: 'images' });
+  await settled();
+  expect(hidden()).toEqual(['writing', 'telling']);
 });
 
 test('the choice of what leaves the GPU goes by its name in the field', () => {

@@ -189,6 +189,32 @@ test('a table of records is refused in the words of the command line, and named 
   expect(await take({ 'r.csv': table })).toMatch(/^r\.csv: a table of records/);
 });
 
+test('pairs with labels are no damaged records once a model learns their classes, and what is said of another file stays', async () => {
+  const data = new DataPanel(
+    async () => undefined,
+    () => {},
+  );
+  const take = async (name: string, content: string) => {
+    await data.take([{ path: name, file: new File([content], name) }]);
+    await data.looked;
+  };
+  const note = byId('text-note');
+  const said = () => [note.textContent, note.classList.contains('problem')];
+  const problem = [
+    'p.jsonl: 3 B. Its first record is damaged, or of no shape that is known: mend it, or choose other files.',
+    true,
+  ];
+  await take('p.jsonl', '{}\n');
+  expect(said()).toEqual(problem);
+  data.classesFound(true);
+  expect(said()).toEqual(['p.jsonl: 3 B, records with labels', false]);
+  data.classesFound(false);
+  expect(said()).toEqual(problem);
+  await take('r.jsonl.gz', '\x1f');
+  data.classesFound(true);
+  expect(said()).toEqual([expect.stringMatching(/^r\.jsonl\.gz: such files are not read here/), true]);
+});
+
 test('what a text begins with suits what the run has learned, and what a person has typed stays', () => {
   const trainer = new Proxy({}, { get: () => () => new Promise(() => {}) }) as Holdfast['trainer'];
   const writing = new Writing(() => trainer);
@@ -211,7 +237,7 @@ test('Write keeps the focus while it writes, stops that, and a conversation is n
     listener = onText;
     return answer.promise;
   };
-  const sides = { voiceOf: async () => ({ chats: true, adapter: false }), chat };
+  const sides = { voiceOf: async () => ({ writes: true, chats: true, adapter: false }), chat };
   const writing = new Writing(() => sides as unknown as Holdfast['trainer']);
   const states = () => {
     const { textContent, ariaDisabled } = byId('write');

@@ -75,6 +75,7 @@ const CALLS: Readonly<Record<string, Call>> = {
   },
   classesIn: { args: [settings, text], call: method('classesIn') },
   classify: { args: [id, { ...pixels }], call: method('classify') },
+  'classify, pair': { args: [id, ['a', 'b']], call: method('classify') },
   compareActivations: { args: [settings, memory], call: method('compareActivations') },
   comparePolicies: { args: [settings, memory], call: method('comparePolicies') },
   environment: { args: [], call: () => trainer.environment() },

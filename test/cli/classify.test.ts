@@ -182,6 +182,13 @@ describe('a published checkpoint', () => {
       readStandardInput: async () => bytes,
     });
     expect(piped.out).toBe(await done(here, one));
+    const wide = await inProcess(here, ['generate', 'm', '--prompts', '-'], [], {
+      readStandardInput: async () => new Uint8Array([0xff, 0xfe, 0x61, 0]),
+    });
+    expect([wide.status, wide.said]).toEqual([
+      2,
+      expect.stringMatching(/^holdfast: --prompts: standard input: is in UTF-16, /),
+    ]);
     for (const [args, problem] of [
       [
         ['--pair', 'a'],

@@ -157,7 +157,7 @@ test('of records longer than the context, it is said what was cut off and which 
   const { status, out, said } = await inProcess(files, ['eval', 'base', '--json', '--data', 'long.jsonl']);
   expect([status, said]).toEqual([
     0,
-    'data: of the records 2 longer than 11 tokens, cut off behind them (17 tokens); 1 left out, with nothing to learn\n',
+    'data: of the records 2 longer than 11 tokens, cut off behind them (17 tokens); 1 left out, whose answers begin behind that\n',
   ]);
   // Of 11 tokens the first two are the prompt's.
   expect(JSON.parse(out)).toMatchObject({ tokens: 2 + 9, records: 3, longer: 2, tokensCut: 17, leftOut: 1 });

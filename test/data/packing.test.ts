@@ -190,12 +190,21 @@ describe('says and refuses', () => {
     expect(split).toBe('2 records (text) in 1 file, 23 tokens; 1 longer than 8 tokens, split');
   });
 
+  it('with rows of as many tokens as a refusal asks for there is something to learn', async () => {
+    const train = read([20, 20], 'cut', (id) => id % 20 > 10);
+    const options = { ...OPTIONS, seq: 11 };
+    expect((await documentDataset({ train, validation: train }, options, true)).rowsOf(0)).toBe(2);
+    await expect(documentDataset({ train, validation: train }, { ...options, seq: 10 }, true)).rejects.toThrow(
+      'the 10 tokens of a row, the first of them at token 11;',
+    );
+  });
+
   it.each<[string, () => Promise<unknown>, string]>([
     ['one document alone', () => documentDataset({ train: NONE }, OPTIONS, true), 'the data is one document'],
     [
       'answers that begin behind the end of a row',
       () => documentDataset({ train: read([20, 20], 'cut', (id) => id % 20 > 10), validation: NONE }, OPTIONS, true),
-      'training documents: of all, nothing that is learned lies within 8 tokens',
+      'the records to train on: each answer begins behind the 8 tokens of a row, the first of them at token 11; give a --context of 11 at least, or shorten',
     ],
     [
       'a place behind the end of an epoch',

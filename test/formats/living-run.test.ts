@@ -253,6 +253,15 @@ test('a model is exported as it was opened, whatever its run saves meanwhile', a
   expect(await files.read('out/preprocessor_config.json')).toEqual(written);
 });
 
+test('weights that are read after the function they were lent to say what they were lent for', async () => {
+  const files = new MemoryFiles({});
+  await save(files, 2);
+  const weights = await withWeights(files, 'run', async (opened) => opened.weights);
+  await expect(valuesIn(weights)).rejects.toThrow(
+    'cannot read run/checkpoint-2/model.safetensors: it was open until the function that it was lent to was over (withModel); read in that',
+  );
+});
+
 test('files that cannot be closed: each is closed, and the first error is the one that is told', async () => {
   const files = new MemoryFiles();
   await save(files, 1);

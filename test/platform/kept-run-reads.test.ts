@@ -62,7 +62,7 @@ const READS: Record<string, (kept: KeptRuns) => Promise<unknown>> = {
   inspectModel: (kept) => kept.inspect(ID),
 };
 const FOUND: Record<string, unknown> = {
-  ...{ report: REPORT, voiceOf: { chats: false, adapter: false } },
+  ...{ report: REPORT, voiceOf: { writes: true, chats: false, adapter: false } },
   history: [{ step: 6, text: 'a text\u0000 of "its" own' }],
   inspectModel: expect.objectContaining({ name: 'mine', from: `runs/${ID}`, config: SETTINGS.config }),
 };

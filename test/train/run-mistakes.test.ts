@@ -5,8 +5,10 @@ import { expect, test } from 'vitest';
 import { resumedRecord } from '../../src/browser/run-records.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import type { BrowserHost } from '../../src/runtime/browser.ts';
+import { trainerCallback } from '../../src/train/run/callbacks.ts';
 import { trainRun } from '../../src/train/run/run.ts';
 import { defaultSettings, keptSettings, type RunSettings } from '../../src/train/run/run-settings.ts';
+import { check } from '../../src/util/json.ts';
 import { expectMistake } from '../expect-mistake.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { RUN, SETTINGS, STEPS, savedRun } from '../saved-run.ts';
@@ -50,12 +52,69 @@ test.each<[object, RegExp]>([
   [{ resume: 'yes' }, /^the options of a run: resume is "yes"; it must be true or false$/],
   [{ signal: new AbortController() }, /^the options of a run: signal is an object; it must be an AbortSignal$/],
   [{ untill: 5 }, /^the options of a run: no option untill; there are until, /],
+  [
+    { callbacks: [{}, { onStpeEnd() {} }] },
+    /^the options of a run: callbacks\[1\]: no handler onStpeEnd; there are onStepEnd, .* and 3 more$/,
+  ],
+  [
+    { callbacks: [{ onLog() {}, on_step_end() {} }] },
+    /^the options of a run: callbacks\[0\]: no handler on_step_end; /,
+  ],
+  [
+    { callbacks: [{ onLog: 5 }] },
+    /^the options of a run: callbacks\[0\]: the handler onLog is 5; it must be a function$/,
+  ],
+  [{ events: { onStep() {} } }, /^the options of a run: events: no handler onStep; there are lastStep, step, /],
+  [{ events: { step() {}, finished() {} } }, /^the options of a run: events: no handler finished; there are /],
+  [
+    { intermission: { wanted: false } },
+    /^the options of a run: intermission is an object; it must be an Intermission, /,
+  ],
+  [{ observer: { record() {} } }, /^the options of a run: observer is an object; it must be an Observer, /],
   [{ memory: { gpus: 1e6 } }, /^the memory options: no option gpus; there are gpu, /],
   [{ memory: { gpu: -1 } }, /^the memory options: gpu is -1; it must be/],
 ])('and so are options: %j', async (options, says) => {
   const files = new MemoryFiles({});
   await expectMistake(() => trainRun(memoryHost(files), none, defaultSettings(), 'run', options), says);
   expect(await files.stat('run')).toBeUndefined();
+});
+
+test.each<[string, object, RegExp?]>([
+  [
+    'own methods beside handlers',
+    new (class {
+      onStepEnd() {
+        this.draw();
+      }
+      draw() {}
+    })(),
+  ],
+  ['own figures in a plain one', { steps: 0, onStepEnd() {} }],
+  [
+    'a handler that is none',
+    new (class {
+      onStepEnd() {}
+      onStepsEnd() {}
+    })(),
+    /no handler onStepsEnd; there are onStepEnd, /,
+  ],
+  [
+    'no handler at all',
+    new (class {
+      stepEnd() {}
+    })(),
+    /no handler stepEnd; there are onStepEnd, /,
+  ],
+])('a callback of a class may have what is its own, and no handler that would not be called: %s', (_, given, says) => {
+  const problem = (() => {
+    try {
+      check(trainerCallback, given, 'a callback');
+    } catch (error) {
+      return (error as Error).message;
+    }
+    return '';
+  })();
+  expect(problem).toMatch(says ?? /^$/);
 });
 
 test('what another version knows is no mistake in settings that were kept', () => {

@@ -39,6 +39,13 @@ export async function holdLabelled(host: ReadingHost, sources: readonly string[]
   return false;
 }
 
+/** Whether the sources begin with a record of two texts. */
+export async function holdPairs(host: ReadingHost, sources: readonly string[]): Promise<boolean> {
+  for await (const { path } of recordFilesOf(host.files, sources))
+    return fieldsIn((await firstRecord(host.files, path))?.value)?.length === 2;
+  return false;
+}
+
 /** Of what learns nothing else from records. Errors: HoldfastError for sources that begin with one that has no text and label by known names. */
 export async function refuseUnlabelled(host: ReadingHost, sources: readonly string[]): Promise<void> {
   for await (const { path, name, isFound, kind } of ownFilesOf(host.files, sources)) {

@@ -112,7 +112,11 @@ async function hold(files: Files, folder: string): Promise<{ held: FolderReader;
   const open = new Map<string, OpenFile>();
   /** What is no file, or, undefined, not there: it is named where it is asked for. */
   const others = new Map<string, FileStat | undefined>();
-  const release = () => finishing(async () => {}, ...[...open.values()].map((file) => () => file.close()));
+  let isOver = false;
+  const release = () => {
+    isOver = true;
+    return finishing(async () => {}, ...[...open.values()].map((file) => () => file.close()));
+  };
   const openAll = async () => {
     for (const name of await namesToHold(files, folder)) {
       const path = join(folder, name);
@@ -132,6 +136,10 @@ async function hold(files: Files, folder: string): Promise<{ held: FolderReader;
     return others.has(path) ? others.get(path) : files.stat(path);
   };
   const at = async (path: string) => {
+    if (isOver)
+      throw new HoldfastError(
+        `cannot read ${path}: it was open until the function that it was lent to was over (withModel); read in that what is needed`,
+      );
     const file = open.get(path);
     if (file) return file;
     const found = (await stat(path))?.kind;

@@ -3,12 +3,12 @@
 //
 // Invariant: a file is written beside its target, flushed and moved over it: it has its old content or its new one.
 
-import { createSHA256 } from 'hash-wasm';
 import { HoldfastError } from '../../util/errors.ts';
 import type { FileStat, Files, OpenFile, ResumedFile, Sha256, WriteStream } from '../host.ts';
 import type { DiskLink } from './disk-link.ts';
 import { find, openFolder, renameFolder, splitPath } from './opfs.ts';
 import { storageError } from './room.ts';
+import { sha256 } from './sha256.ts';
 
 const PARTIAL = /\.partial-[0-9a-f-]{36}$/;
 
@@ -146,9 +146,8 @@ export class OpfsFiles implements Files {
   /** The browser's own table holds the names: nothing here can sync it. */
   async syncFolder(): Promise<void> {}
 
-  async sha256(): Promise<Sha256> {
-    const hash = await createSHA256();
-    return { update: (bytes) => void hash.update(bytes), hex: () => hash.digest('hex') };
+  sha256(): Promise<Sha256> {
+    return sha256();
   }
 
   rename(from: string, to: string): Promise<void> {

@@ -3,7 +3,7 @@
 //
 // Invariant: each callback gets events in the order in which they happened; where one takes time, the run waits.
 
-import { check, figure, list, number, object, optional } from '../../util/json.ts';
+import { check, figure, handlers, list, number, object, optional } from '../../util/json.ts';
 import type { HuggingFaceState, LogEntry } from './huggingface-state.ts';
 import { EARLY_STOPPING_RANGES } from './run-settings.ts';
 
@@ -19,7 +19,7 @@ export interface TrainerControl {
 
 type Heard = void | Promise<void>;
 
-/** The handlers of a run's events. `state` is the run's own: to be read, not to be changed. */
+/** The handlers of a run's events. `state` is the run's own: to be read, not to be changed. One that throws ends the run: see RunEvents. */
 export interface TrainerCallback {
   /** Before the first step; also where the run goes on, or back to a checkpoint. */
   onTrainBegin?(state: HuggingFaceState, control: TrainerControl): Heard;
@@ -41,8 +41,15 @@ export interface TrainerCallback {
   onSave?(state: HuggingFaceState, control: TrainerControl, path: string): Heard;
 }
 
+/** Of a callback. Errors, of `check`: for a function by another name than an event's, which would never be told. */
+export const trainerCallback = handlers<TrainerCallback>({
+  ...{ onTrainBegin: true, onTrainEnd: true, onEpochBegin: true, onEpochEnd: true, onStepBegin: true, onStepEnd: true },
+  ...{ onLog: true, onEvaluate: true, onSave: true },
+});
+
 type Event = keyof TrainerCallback;
-type Details<E extends Event> =
+/** What a handler is told besides the state. */
+export type CallbackDetails<E extends Event> =
   Parameters<Required<TrainerCallback>[E]> extends [unknown, unknown, ...infer D] ? D : [];
 
 /** `Callbacks`: those of one run, and what they have requested. */
@@ -61,10 +68,10 @@ export class Callbacks {
   }
 
   /** Calls their handlers, one after the other. */
-  async emit<E extends Event>(event: E, state: HuggingFaceState, ...details: Details<E>): Promise<void> {
+  async emit<E extends Event>(event: E, state: HuggingFaceState, ...details: CallbackDetails<E>): Promise<void> {
     for (const callback of this.#all) {
       const handler = callback[event] as
-        | ((state: HuggingFaceState, control: TrainerControl, ...details: Details<E>) => Heard)
+        | ((state: HuggingFaceState, control: TrainerControl, ...details: CallbackDetails<E>) => Heard)
         | undefined;
       await handler?.call(callback, state, this.control, ...details);
     }

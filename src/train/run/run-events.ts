@@ -15,7 +15,10 @@ import type { RankRecord } from './rank-record.ts';
 import type { RunText } from './run-text.ts';
 import type { SavedState } from './saved-state.ts';
 
-/** What happens in a run, told as it happens. */
+/**
+ * What happens in a run, told as it happens. A handler that throws, or a callback, an intermission or an observer, ends the run as a
+ * signal does: behind the step under way it is saved, and `trainRun` rejects with that error.
+ */
 export interface RunEvents {
   /** So many bytes of the text are tokens; not told where that takes no time. */
   tokenizing?(done: number, total: number): void;

@@ -6,31 +6,27 @@
 // weights and the checkpoints of the whole run are those of a run in one part, bit for bit.
 
 import { taskOf } from '../../data/tasks.ts';
-import { offloadedBytes } from '../../engine/compile/pass-figures.ts';
 import type { Recording } from '../../engine/observe/recording.ts';
-import { limitsOf } from '../../engine/run/arrangement.ts';
 import type { Device } from '../../gpu/device.ts';
 import { parameterCount } from '../../nn/model.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import type { SamplingOptions } from '../inference/sampling.ts';
 import { accuracyOn } from '../inference/solving.ts';
 import { writeText } from '../inference/writing.ts';
-import { sweepBudgets } from '../plan/sweep.ts';
-import { whatIf } from '../plan/what-if.ts';
 import { writeTogether } from '../step/rank-part.ts';
 import { STEPS_AHEAD } from '../step/stepper.ts';
 import type { StepMetrics, Trainer } from '../step/trainer.ts';
-import { Callbacks, EarlyStopping } from './callbacks.ts';
+import type { CallbackDetails, TrainerCallback } from './callbacks.ts';
 import { Epochs } from './epochs.ts';
 import { RunLog } from './huggingface-state.ts';
 import { keepLearnedRates, keepTime } from './kept-time.ts';
-import { memoryBound } from './memory-bound.ts';
-import { type MemoryRecord, memoryRecord } from './memory-record.ts';
+import { Listeners } from './listeners.ts';
+import { memoryOfRun, type Spent } from './memory-of-run.ts';
 import { type RankRecord, rankRecord } from './rank-record.ts';
 import { microBatchesOf } from './ranks.ts';
 import { type Beginning, begin, type RunSetting, settled } from './run-beginning.ts';
 import { RunCheckpoints, type RunPlace } from './run-checkpoints.ts';
-import type { RunEvents, RunOptions, RunSummary } from './run-events.ts';
+import type { RunOptions, RunSummary } from './run-events.ts';
 import { isSkipped, type Validation } from './saved-state.ts';
 import { StepClock } from './step-clock.ts';
 
@@ -39,12 +35,6 @@ const PROBLEMS = 64;
 const SAMPLE: SamplingOptions = { temperature: 0.7, topP: 0.95 };
 /** Skipped steps in a row that end a run. */
 const MOST_SKIPPED = 10;
-/** For the optimum over whole chunks, where the plan is not at the bound: a tenth of the run, a minute at most. */
-const exactSeconds = (spentMs: number): number => Math.min(60, Math.max(10, spentMs / 10_000));
-
-/** For a step's time within other budgets: a tenth of the run, a second at most, and the plan that is under way by then. */
-const sweepMs = (spentMs: number): number => Math.min(1000, spentMs / 10);
-
 /** Trains on this device until the run's end, or as long as it may. `made` gets the trainer, which the caller destroys. */
 export async function trainPart(
   setting: RunSetting,
@@ -60,9 +50,8 @@ export async function trainPart(
 class RunPart {
   readonly #setting: RunSetting;
   readonly #options: RunOptions;
-  readonly #events: RunEvents;
   readonly #beginning: Beginning;
-  readonly #callbacks: Callbacks;
+  readonly #listeners: Listeners;
   readonly #epochs: Epochs;
   readonly #log: RunLog;
   readonly #checkpoints: RunCheckpoints;
@@ -89,19 +78,15 @@ class RunPart {
 
   constructor(setting: RunSetting, options: RunOptions, beginning: Beginning) {
     const { settings, out } = setting;
-    const { earlyStoppingPatience: patience, earlyStoppingThreshold: threshold, batch, seq } = settings;
+    const { batch, seq } = settings;
     const { dataset, history } = beginning;
-    const { ranks, callbacks = [] } = options;
+    const { ranks } = options;
     this.#setting = setting;
     this.#options = options;
     this.#beginning = beginning;
     this.#first = { step: history.steps.length, fit: beginning.trainer.session.fit };
     this.#isFirst = ranks === undefined || ranks.rank === 0;
-    this.#events = (this.#isFirst && options.events) || {};
-    this.#callbacks = new Callbacks([
-      ...(patience === undefined ? [] : [new EarlyStopping(patience, threshold)]),
-      ...callbacks,
-    ]);
+    this.#listeners = new Listeners(options, settings, this.#isFirst, () => this.#trainer.device.status === 'works');
     this.#epochs = new Epochs(dataset, batch * microBatchesOf(settings));
     this.#log = new RunLog(settings, this.#epochs, out, history, beginning.checkpoints);
     this.#clock = new StepClock(batch * seq * microBatchesOf(settings));
@@ -126,7 +111,7 @@ class RunPart {
     const { dataset } = this.#beginning;
     const trainer = this.#trainer;
     if (this.#isFirst) await host.files.makeFolder(out);
-    this.#events.ready?.({
+    this.#listeners.ready({
       model: trainer.model,
       corpus: text.corpus,
       tokenizer,
@@ -138,14 +123,25 @@ class RunPart {
     });
     const end = Math.min(until, settings.steps);
     try {
-      await this.#callbacks.emit('onTrainBegin', this.#log.state);
+      await this.#emit('onTrainBegin');
+      // With no step to lose.
+      this.#listeners.raise();
       this.#clock.start();
       await this.#steps(end);
       await this.#settle();
-      return await this.#conclude(end);
+      const summary = await this.#conclude(end);
+      this.#listeners.end();
+      return summary;
+    } catch (error) {
+      this.#listeners.end(error);
+      throw error;
     } finally {
       await Promise.allSettled(this.#underWay);
     }
+  }
+
+  #emit<E extends keyof TrainerCallback>(event: E, ...details: CallbackDetails<E>): Promise<void> {
+    return this.#listeners.emit(event, this.#log.state, ...details);
   }
 
   /** Steps up to that one, and between them what is due. */
@@ -153,20 +149,20 @@ class RunPart {
     const { settings } = this.#setting;
     const { intermission } = this.#options;
     const trainer = this.#trainer;
-    const callbacks = this.#callbacks;
+    const { asked } = this.#listeners;
     // What is asked for behind a step comes before the next one.
     const ahead = this.#handlesEachStep ? 0 : STEPS_AHEAD;
-    while (trainer.step < end && !callbacks.control.shouldTrainingStop && (await this.#goesOn())) {
+    while (trainer.step < end && !asked.control.shouldTrainingStop && (await this.#goesOn())) {
       if (intermission?.wanted) {
         await this.#settle();
-        await intermission.run();
+        await this.#listeners.intermit();
         this.#clock.start();
         if (!(await this.#goesOn())) break;
       }
       await this.#start(end);
       if (this.#underWay.length > ahead) await this.#underWay.shift();
-      this.#isSaveOwed = callbacks.take('shouldSave') || this.#isDue(settings.saveEvery) || this.#isSaveOwed;
-      const validates = callbacks.take('shouldEvaluate') || this.#isDue(settings.evalEvery);
+      this.#isSaveOwed = asked.take('shouldSave') || this.#isDue(settings.saveEvery) || this.#isSaveOwed;
+      const validates = asked.take('shouldEvaluate') || this.#isDue(settings.evalEvery);
       if (!validates && !this.#isDue(settings.sampleEvery) && !this.#isSaveOwed) continue;
       await this.#settle();
       if (validates) await this.#validate();
@@ -188,19 +184,21 @@ class RunPart {
   }
 
   get #handlesEachStep(): boolean {
-    return this.#callbacks.handles('onStepEnd', 'onLog', 'onEpochEnd');
+    return this.#listeners.asked.handles('onStepEnd', 'onLog', 'onEpochEnd');
   }
 
   async #goesOn(): Promise<boolean> {
     const { ranks, signal } = this.#options;
-    const asked = signal?.aborted ?? false;
+    const asked = (signal?.aborted ?? false) || this.#listeners.failed;
     this.#isAborted = ranks ? await ranks.control.any('whether to stop', asked) : asked;
     return !this.#isAborted;
   }
 
   /** All steps that were started are done, and the clock stands. */
   async #settle(): Promise<void> {
-    await Promise.all(this.#underWay.splice(0));
+    // Where one of them fails, the others are waited for at the end.
+    await Promise.all(this.#underWay);
+    this.#underWay.length = 0;
     await this.#trainer.settle();
     this.#clock.stop();
   }
@@ -211,16 +209,16 @@ class RunPart {
     const { dataset } = this.#beginning;
     const trainer = this.#trainer;
     const { step } = trainer;
-    const isSeen = memory.gpu !== undefined || this.#events.lastStep !== undefined || ranks !== undefined;
+    const isSeen = memory.gpu !== undefined || this.#listeners.hearsLastStep || ranks !== undefined;
     const isReported = step === end - 1 && isSeen;
     const isObserved = observer?.wanted ?? false;
     const recorded = (recording: Recording, arrived: Promise<void>) => {
       if (isReported) this.#lastStep = recording;
-      if (isObserved) observer?.recorded(step, recording, arrived);
+      if (isObserved) this.#listeners.observe(step, recording, arrived);
     };
     this.#places.push(this.#checkpoints.place);
-    if (this.#epochs.beginsWith(step)) await this.#callbacks.emit('onEpochBegin', this.#log.state);
-    await this.#callbacks.emit('onStepBegin', this.#log.state);
+    if (this.#epochs.beginsWith(step)) await this.#emit('onEpochBegin');
+    await this.#emit('onStepBegin');
     const micro = await Promise.all(Array.from({ length: microBatchesOf(settings) }, () => dataset.next()));
     const done = this.#finish(trainer.start(micro, isReported || isObserved ? { recorded } : {}));
     this.#underWay.push(done);
@@ -233,14 +231,14 @@ class RunPart {
     const { skipped, ...figures } = await pending;
     const tokensPerSecond = this.#clock.tick();
     this.#beginning.history.steps.push({ ...figures, tokensPerSecond });
-    this.#events.step?.({ ...figures, skipped, tokensPerSecond });
+    this.#listeners.tell('step', { ...figures, skipped, tokensPerSecond });
     this.#countSkipped(skipped);
     if (!skipped) this.#places = this.#places.filter((place) => place.step > figures.step);
     const entry = this.#log.stepped({ ...figures, tokensPerSecond });
     if (this.#handlesEachStep) {
-      await this.#callbacks.emit('onStepEnd', this.#log.state);
-      if (entry) await this.#callbacks.emit('onLog', this.#log.state, entry);
-      if (this.#epochs.endsWith(figures.step)) await this.#callbacks.emit('onEpochEnd', this.#log.state);
+      await this.#emit('onStepEnd');
+      if (entry) await this.#emit('onLog', entry);
+      if (this.#epochs.endsWith(figures.step)) await this.#emit('onEpochEnd');
     }
     if (this.#skippedInARow >= MOST_SKIPPED) {
       const more = this.#setting.settings.activationDtype === 'f16' ? ', or keep activations in bf16' : '';
@@ -263,10 +261,10 @@ class RunPart {
     const accuracy = this.#problems && generator ? await accuracyOn(this.#problems, generator, tokenizer) : told;
     const found = { step, loss, ...(accuracy !== undefined && { accuracy }) };
     history.validations.push(found);
-    this.#events.validation?.(step, loss, accuracy);
+    this.#listeners.tell('validation', step, loss, accuracy);
     const { entry, isBest } = this.#log.evaluated(found);
     this.#isBestOwed = isBest && settings.keepBest === true;
-    await this.#callbacks.emit('onEvaluate', this.#log.state, entry);
+    await this.#emit('onEvaluate', entry);
     return found;
   }
 
@@ -284,7 +282,7 @@ class RunPart {
     let written = problem?.prompt ?? (dataset.prompt ? tokenizer.decode(dataset.prompt) : '');
     for await (const piece of writeText(generator, tokenizer, prompt, options, sampling)) written += piece;
     history.samples.push({ step, text: written });
-    this.#events.sample?.(step, written);
+    this.#listeners.tell('sample', step, written);
   }
 
   /** With no step under way. Behind skipped steps it is the run before them that is saved, where it is not yet. */
@@ -292,8 +290,8 @@ class RunPart {
     const [place] = this.#places;
     if (place && this.#checkpoints.has(place.step)) return;
     const folder = await this.#checkpoints.save(place);
-    this.#events.saved?.(folder);
-    await this.#callbacks.emit('onSave', this.#log.state, folder);
+    this.#listeners.tell('saved', folder);
+    await this.#emit('onSave', folder);
   }
 
   /** What is done when no step follows: validation, a last sample, a checkpoint, the summary. */
@@ -301,7 +299,7 @@ class RunPart {
     const { settings } = this.#setting;
     const { history } = this.#beginning;
     const trainer = this.#trainer;
-    const stopped = this.#callbacks.control.shouldTrainingStop && !this.#isAborted;
+    const stopped = this.#listeners.asked.control.shouldTrainingStop && !this.#isAborted;
     const interrupted = trainer.step < end && !stopped;
     // What an early end shows besides is no part of the run: it is saved without, as it would go on by itself.
     const isEarly = trainer.step < settings.steps;
@@ -315,13 +313,15 @@ class RunPart {
     if (writes && history.samples.at(-1)?.step !== trainer.step) await this.#sample();
     if (!isEarly) await this.#save();
     const { ranks } = this.#options;
+    // The others wait for what is shared.
+    if (!ranks) this.#listeners.raise();
     const shared = ranks && (await rankRecord(ranks, trainer, this.#lastStep));
     const others = (shared?.each ?? []).flatMap(({ rank, step }) => (step && rank > 0 ? [step] : []));
-    if (this.#lastStep) await this.#events.lastStep?.(this.#lastStep, others);
+    if (this.#lastStep) await this.#listeners.waitFor('lastStep', this.#lastStep, others);
     const summary = await this.#summary(validated, interrupted, stopped, shared);
     await this.#keepTime();
-    await this.#events.over?.(summary, await this.#checkpoints.state());
-    await this.#callbacks.emit('onTrainEnd', this.#log.state);
+    await this.#listeners.waitFor('over', summary, await this.#checkpoints.state());
+    await this.#emit('onTrainEnd');
     return summary;
   }
 
@@ -333,6 +333,11 @@ class RunPart {
     if (this.#options.ranks || this.#trainer.session.fit !== fit) return;
     const speeds = this.#beginning.history.steps.slice(step).map(({ tokensPerSecond }) => tokensPerSecond);
     await keepTime(host, this.#trainer, settings, speeds);
+  }
+
+  #spent(): Spent {
+    const [lastStep, secondsPerStep] = [this.#lastStep, this.#clock.secondsPerStep];
+    return { milliseconds: performance.now() - this.#began, lastStep, secondsPerStep, isAlone: !this.#options.ranks };
   }
 
   async #summary(
@@ -363,36 +368,8 @@ class RunPart {
       ...(best_model_checkpoint !== null && {
         best: { step: best_global_step ?? 0, loss: best_metric ?? Number.NaN, checkpoint: best_model_checkpoint },
       }),
-      ...(memory.gpu === undefined || !this.#isFirst ? {} : { memory: await this.#memory() }),
+      ...(memory.gpu !== undefined && this.#isFirst && { memory: await memoryOfRun(trainer, this.#spent()) }),
       ...(ranks && { ranks }),
     };
-  }
-
-  async #memory(): Promise<MemoryRecord> {
-    const { session, device } = this.#trainer;
-    const { step } = session.fit.passes;
-    const spent = performance.now() - this.#began;
-    const bound = await memoryBound(session, exactSeconds(spent));
-    const limits = limitsOf(device, session.memory);
-    const isAlone = !this.#options.ranks;
-    return memoryRecord({
-      report: session.report(),
-      gpuPeak: device.allocator.peak,
-      fit: session.fit,
-      planned: session.scheduleOf(step).moved,
-      offloaded: offloadedBytes(step),
-      recordings: this.#lastStep ? [this.#lastStep] : [],
-      bound,
-      ...(isAlone && { whatIf: whatIf(session.fit, limits, session.memory), sweep: this.#sweep(spent) }),
-    });
-  }
-
-  #sweep(spentMs: number): MemoryRecord['sweep'] {
-    const { session, device } = this.#trainer;
-    const end = performance.now() + sweepMs(spentMs);
-    const isOver = () => performance.now() > end;
-    const found = sweepBudgets(session.fit, limitsOf(device, session.memory), session.memory, isOver);
-    const measured = this.#clock.secondsPerStep;
-    return found && { ...found, ...(measured !== undefined && { measured }) };
   }
 }

@@ -8,28 +8,45 @@ import { checkpointsOf, loadTokenizer } from '../../formats/checkpoint.ts';
 import type { Device } from '../../gpu/device.ts';
 import { checkHost } from '../../runtime/check-host.ts';
 import type { Host } from '../../runtime/host.ts';
-import { abortSignal } from '../../util/arguments.ts';
+import { abortSignal, having } from '../../util/arguments.ts';
 import { finishing, HoldfastError, messageOf } from '../../util/errors.ts';
-import { anything, check, closed, list, number, object, optional, text as textSchema, truth } from '../../util/json.ts';
+import {
+  anything,
+  check,
+  closed,
+  handlers,
+  list,
+  number,
+  object,
+  optional,
+  text as textSchema,
+  truth,
+} from '../../util/json.ts';
 import { wholeNumber } from '../../util/range.ts';
 import type { Trainer } from '../step/trainer.ts';
+import { trainerCallback } from './callbacks.ts';
 import { checkSettings, checkStepsDone } from './check-settings.ts';
 import { checkAlike, runFacts, settingsOn } from './ranks.ts';
 import { settled } from './run-beginning.ts';
-import type { RunOptions, RunSummary } from './run-events.ts';
+import type { Intermission, Observer, RunEvents, RunOptions, RunSummary } from './run-events.ts';
 import { trainPart } from './run-part.ts';
 import { type RunSettings, readSettings } from './run-settings.ts';
 import { type RunText, readText, tokenizerFor } from './run-text.ts';
+
+const runEvents = handlers<RunEvents>({
+  ...{ tokenizing: true, ready: true, step: true, validation: true, sample: true, saved: true, lost: true },
+  ...{ lastStep: true, over: true },
+});
 
 const runOptions = closed<RunOptions>({
   resume: optional(truth),
   until: optional(number(wholeNumber(1))),
   signal: optional(abortSignal),
-  events: optional(object({})),
-  callbacks: optional(list(object({}))),
+  events: optional(runEvents),
+  callbacks: optional(list(trainerCallback)),
   memory: anything,
-  intermission: optional(object({})),
-  observer: optional(object({})),
+  intermission: optional(having<Intermission>('an Intermission, with wanted and run', 'wanted', 'run')),
+  observer: optional(having<Observer>('an Observer, with wanted and recorded', 'wanted', 'recorded')),
   tokenizer: optional(object({})),
   claim: optional(object({})),
   text: optional(object({})),
@@ -41,8 +58,9 @@ const MOST_LOSSES = 3;
 
 /**
  * Trains into the folder `out`, which no other process may write to meanwhile. With `resume`, goes on from its latest
- * checkpoint. Stopped by `until` or `signal` it is saved, to be resumed. Errors: HoldfastError naming a setting that is none, and
- * without `resume` for a folder that holds a run, before anything is made; whatever was saved stays whole.
+ * checkpoint. Stopped by `until` or `signal`, or by an error of the program's own handlers, it is saved, to be resumed. Errors:
+ * HoldfastError naming a setting that is none, and without `resume` for a folder that holds a run, before anything is made; that of a
+ * handler; whatever was saved stays whole.
  */
 export async function trainRun(
   host: Host,

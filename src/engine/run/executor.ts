@@ -18,7 +18,7 @@ import { type Keep, KeepQueue } from '../compile/keep-queue.ts';
 import { movesAt } from '../compile/moves.ts';
 import type { HostOperation } from '../compile/operations.ts';
 import type { Pass } from '../compile/pass.ts';
-import { changesAt, leavesAt, type PassSchedule } from '../compile/schedule.ts';
+import { changesAt, leavesAt, type PassSchedule, strangersToLeave } from '../compile/schedule.ts';
 import { type CopyPlace, Recorder } from '../observe/recording.ts';
 import type { Ranks } from '../ranks/ranks.ts';
 import type { Bindings } from './binding.ts';
@@ -128,14 +128,11 @@ export class Executor {
     this.updated = undefined;
     this.#round = this.#nextRounds.get(schedule) ?? 0;
     this.#nextRounds.set(schedule, (this.#round + 1) % schedule.plan.steps);
-    const expected = at(schedule.starts, this.#round);
     const residents = this.#slots.residents();
     this.#recorder?.begin(pass, this.#slots.always, this.#link.capacity, residents, this.#below);
-    const strangers = residents.filter((chunk) => !expected.has(chunk));
-    const room = schedule.spareSlots + this.#slots.always - schedule.slots;
-    // The plan does not count with them. Those that must be copied down first stay.
-    strangers.sort((a, b) => Number(this.copies.isDirty(b)) - Number(this.copies.isDirty(a)) || a - b);
-    for (const chunk of strangers.slice(room)) await this.#evict(chunk);
+    const isDirty = (chunk: number) => this.copies.isDirty(chunk);
+    const leaving = strangersToLeave(schedule, this.#round, residents, this.#slots.always, isDirty);
+    for (const chunk of leaving) await this.#evict(chunk);
     this.#reads.begin(schedule, this.#round);
   }
 

@@ -194,6 +194,18 @@ export function hostSecondsOn({ title, hostMemory }: Machine, { uses }: HostOper
   return (owned * bytes) / (hostMemory.bytesPerSecond * hostMemory.reached);
 }
 
+/** Seconds of each operation, on the GPU or on the host; `arithmetic`: times that it takes on the GPU. */
+export const secondsOfEach = (
+  machine: Machine,
+  operations: readonly Operation[],
+  { owned = 1, arithmetic = 1 }: { readonly owned?: number; readonly arithmetic?: number } = {},
+): Float64Array =>
+  Float64Array.from(operations, (operation) =>
+    operation.op === 'host'
+      ? hostSecondsOn(machine, operation, owned)
+      : arithmetic * secondsOn(machine, operation, owned),
+  );
+
 /** The least seconds of a dispatch: of its arithmetic, or of its operands, each once, whichever are more. */
 export function boundSeconds(
   { peakFlops, memoryBytesPerSecond }: Pick<Machine, 'peakFlops' | 'memoryBytesPerSecond'>,

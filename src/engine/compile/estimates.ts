@@ -102,7 +102,7 @@ export interface Estimated {
   readonly seconds: number;
   /** Seconds if all chunks stayed. */
   readonly still: number;
-  /** And if nothing were waited for, either. */
+  /** Seconds if all chunks stayed and nothing were waited for. */
   readonly least: number;
   readonly bytes: number;
 }

@@ -24,7 +24,7 @@ const HOST_ELEMENTS = 2 ** 21;
 /** Bytes of GPU memory that measuring takes at once: both sides of the copy, and what a trial counts by. */
 export const MEASURING_BYTES = bytesMoved(copy, COPY_PROBLEM) + 2 ** 16;
 
-/** And of the link alone: what is copied, and a buffer for each way. */
+/** Bytes that measuring the link alone takes: what is copied, and a buffer for each way. */
 export const LINK_MEASURING_BYTES = 3 * LINK_BYTES;
 
 /**

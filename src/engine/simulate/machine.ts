@@ -226,7 +226,7 @@ type Dispatched = Extract<Operation | Instruction, { op: 'dispatch' }>;
 /** A pass is reckoned with several times while its fit is chosen. */
 const workOfDispatch = new WeakMap<Dispatched, { readonly flops: number; readonly bytes: number }>();
 
-/** Of those seconds, what dispatches take whatever they compute. */
+/** Seconds that the dispatches of a pass take whatever they compute. */
 export const launchSecondsOf = ({ launchSeconds }: Machine, operations: readonly Operation[], owned = 1): number =>
   operations.reduce(
     (sum, operation) => sum + (operation.op === 'dispatch' ? (operation.each ? owned : 1) * launchSeconds : 0),

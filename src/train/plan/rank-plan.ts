@@ -119,7 +119,7 @@ interface Fitted {
   readonly copy: number;
 }
 
-/** That chooses the chunks of all. */
+/** The rank that chooses the chunks of all. */
 const FIRST: Fitted = { stage: 0, copy: 0 };
 
 /** Each of several ranks' own part of a step, and its fits; what they have in common is worked out once. */

@@ -89,7 +89,7 @@ class Cuts {
     return this.#tensors.length;
   }
 
-  /** Of all tensors. */
+  /** Elements of all tensors. */
   get elements(): number {
     return at(this.#ends, this.all);
   }

@@ -2,7 +2,7 @@
 // the small runs of most tests; where the choice by time itself is tested, and in processes of their own, they run.
 
 import { vi } from 'vitest';
-import { Trial } from '../src/engine/compile/choices.ts';
+import { Trial } from '../src/engine/compile/trial.ts';
 
 const isSlow = (name: string): boolean => name === 'quads' || name.startsWith('tiled');
 

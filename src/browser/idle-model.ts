@@ -27,7 +27,7 @@ export class IdleModel {
   readonly #host: BrowserHost;
   readonly #runs: Runs;
   readonly #device: () => Promise<Device>;
-  /** And the folder of its weights. */
+  /** The model that is open, and the folder of its weights. */
   #model: { readonly source: string; readonly opened: Promise<Opened> } | undefined;
 
   constructor(host: BrowserHost, runs: Runs, device: () => Promise<Device>) {

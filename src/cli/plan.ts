@@ -21,7 +21,7 @@ import { LISTINGS, type Listing } from './plan/listings.ts';
 import { planOnMachines } from './plan/machine.ts';
 import { planOnRanks } from './plan/ranks.ts';
 import { planBasis } from './plan/rates.ts';
-import { addGridOptions, checkGrid, checkRankFlags, DEFAULT_STAGE } from './rank-flags.ts';
+import { addGridOptions, checkGrid, checkRankFlags, DEFAULT_STAGE, ofSeveralRanks } from './rank-flags.ts';
 import { addRunOptions } from './train/flags.ts';
 import { checkUpdate } from './update-flags.ts';
 
@@ -176,15 +176,10 @@ function checkTiers(command: Command, isGiven: (name: string) => boolean): void 
 
 /** Errors: HoldfastError for what several ranks do not go with, and for what needs them. */
 function checkRanks(flags: PlanFlags, given: (name: 'recovery') => boolean): void {
-  const { ranks, zero, tensorParallel, pipelineParallel, sequenceParallel, compare, print } = flags;
+  const { ranks, compare, print } = flags;
   if (ranks === undefined) {
-    const asked = Object.entries({
-      '--zero': zero,
-      '--tensor-parallel': tensorParallel,
-      '--pipeline-parallel': pipelineParallel,
-      '--sequence-parallel': sequenceParallel,
-    }).find(([, value]) => value !== undefined);
-    if (asked) throw new HoldfastError(`${asked.join(' ')}: is for several ranks; give --ranks, too`);
+    const asked = ofSeveralRanks(flags);
+    if (asked) throw new HoldfastError(`${asked}: is for several ranks; give --ranks, too`);
     return;
   }
   checkGrid(flags, ranks);

@@ -72,6 +72,22 @@ export type SharedFlags = RankFlags &
     resume?: boolean;
   };
 
+/** A flag that is given and that only several ranks take, with its value; undefined where there is none. */
+export const ofSeveralRanks = ({
+  zero,
+  tensorParallel,
+  pipelineParallel,
+  sequenceParallel,
+}: RankFlags): string | undefined =>
+  Object.entries({
+    '--zero': zero,
+    '--tensor-parallel': tensorParallel,
+    '--pipeline-parallel': pipelineParallel,
+    '--sequence-parallel': sequenceParallel,
+  })
+    .find(([, value]) => value !== undefined)
+    ?.join(' ');
+
 /**
  * Runs `work` with the ranks that this process is one of; undefined where it is alone. Errors: as `work`, named for the rank, the
  * first of those that fail; HoldfastError for flags that need several ranks, or do not go with them.
@@ -84,16 +100,10 @@ export async function onRanks(
 ): Promise<void> {
   const messages = await host.joinRanks?.();
   if (!messages || messages.size === 1) {
-    const { zero, tensorParallel, pipelineParallel, sequenceParallel } = flags;
-    const asked = Object.entries({
-      '--zero': zero,
-      '--tensor-parallel': tensorParallel,
-      '--pipeline-parallel': pipelineParallel,
-      '--sequence-parallel': sequenceParallel,
-    }).find(([, value]) => value !== undefined);
+    const asked = ofSeveralRanks(flags);
     if (asked && !messages)
       throw new HoldfastError(
-        `${asked.join(' ')}: is for several ranks; start them with MPI: mpiexec -n 2 node_modules/.bin/holdfast train ...`,
+        `${asked}: is for several ranks; start them with MPI: mpiexec -n 2 node_modules/.bin/holdfast train ...`,
       );
     checkGrid(flags, 1);
     return work(host, undefined);

@@ -45,7 +45,7 @@ export interface Tensor {
 export interface TensorSplit {
   readonly by: 'columns' | 'rows';
   readonly ranks: number;
-  /** Of them, the one whose part it is. */
+  /** The one of these ranks whose part it is. */
   readonly rank: number;
   /** Of what cannot be dealt out evenly: rows at the end of this part that are of no tensor, and stay 0; in the last part alone. */
   readonly unused?: number;

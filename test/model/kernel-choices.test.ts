@@ -1,7 +1,8 @@
 // The choice of a kernel's variant: by trial where it is worth it, as recorded where it was made before.
 
 import { afterEach, expect, test, vi } from 'vitest';
-import { KernelChoices, Trial } from '../../src/engine/compile/choices.ts';
+import { KernelChoices } from '../../src/engine/compile/choices.ts';
+import { Trial } from '../../src/engine/compile/trial.ts';
 import { matmul } from '../../src/kernels/matmul.ts';
 import type { MatmulProblem } from '../../src/kernels/matmul-problem.ts';
 import { Stopped } from '../../src/util/errors.ts';

@@ -2,7 +2,7 @@
 // losses close to those of other variants.
 
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
-import { Trial } from '../../src/engine/compile/choices.ts';
+import { Trial } from '../../src/engine/compile/trial.ts';
 import { type Device, openDevice } from '../../src/gpu/device.ts';
 import { computedIn } from '../../src/nn/model.ts';
 import { ADAPTER, testHost } from '../host.ts';

@@ -35,7 +35,7 @@ it.each(CELLS)('is no slower than any fixed mode: %d of GPU memory, %d of host m
     const fit = fitMemory(workload, limits, budget, { below });
     const { step } = fit.passes;
     const plan = schedule(step.trace, fit.slots, 'planned', step.extra);
-    return [{ activations, seconds: simulate(fit, step, plan, machine, hostBytes).seconds }];
+    return [{ activations, seconds: simulate(fit, step, plan, machine, { hostBytes }).seconds }];
   });
   const [own = { seconds: Number.POSITIVE_INFINITY }, ...others] = seconds;
   expect(others.length).toBeGreaterThan(2);

@@ -2,9 +2,9 @@
 // compute what they claim to.
 
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { Trial } from '../../src/engine/compile/choices.ts';
 import { isDispatch } from '../../src/engine/compile/operations.ts';
 import type { Pass } from '../../src/engine/compile/pass.ts';
+import { Trial } from '../../src/engine/compile/trial.ts';
 import { copy, measurePeak, multiplyAdds } from '../../src/engine/observe/peak.ts';
 import { type Profile, profile } from '../../src/engine/observe/profile.ts';
 import { parseConfig } from '../../src/formats/config.ts';

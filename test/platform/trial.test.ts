@@ -3,7 +3,7 @@
 
 import fc from 'fast-check';
 import { afterEach, expect, test, vi } from 'vitest';
-import { Trial } from '../../src/engine/compile/choices.ts';
+import { Trial } from '../../src/engine/compile/trial.ts';
 import type { Variant } from '../../src/kernels/kernel.ts';
 import { matmul } from '../../src/kernels/matmul.ts';
 import { tanh } from '../../src/kernels/tanh.ts';

@@ -121,7 +121,10 @@ describe.each(EVERY_CASE ? ZERO_STAGES : ([2, 3] as const))('a step with ZeRO %i
         const machine = machineWith(exchange);
         const { fit, pass, plan, ranks } = fitOf(stage, share, machine);
         const host = 0.6 * fit.residents * fit.map.chunkBytes;
-        const { bytes, seconds, computeSeconds, waits } = simulate(fit, pass, plan, machine, host, ranks);
+        const { bytes, seconds, computeSeconds, waits } = simulate(fit, pass, plan, machine, {
+          hostBytes: host,
+          ranks,
+        });
         const exchanged =
           exchange === 'host'
             ? exchangedOverLink(pass.operations, gridPlacesOf({ rank: 0, size: 4 }, {}))
@@ -140,7 +143,7 @@ describe.each(EVERY_CASE ? ZERO_STAGES : ([2, 3] as const))('a step with ZeRO %i
     const { fit, pass, plan, ranks } = fitOf(stage, 1, machineWith('direct'));
     const secondsAt = (exchange: ExchangeWay, bytesPerSecond: number) => {
       const machine = machineWith(exchange, bytesPerSecond);
-      return simulate(fit, pass, plan, machine, undefined, ranks).seconds;
+      return simulate(fit, pass, plan, machine, { ranks }).seconds;
     };
     for (const exchange of ['host', 'direct'] as const) {
       const times = [1e7, 1e9, 1e11].map((rate) => secondsAt(exchange, rate));
@@ -169,7 +172,7 @@ describe.each(EVERY_CASE ? ZERO_STAGES : ([2, 3] as const))('a step with ZeRO %i
       ...machine,
       network: { ...machine.network, inside: { bytesPerSecond: Number.POSITIVE_INFINITY, latencySeconds: 0 } },
     } as Machine;
-    const alone = simulate(fit, pass, plan, free, undefined, ranks);
+    const alone = simulate(fit, pass, plan, free, { ranks });
     expect(alone.waits.network).toBe(0);
     // Slots that are cleared for what other ranks send take a little.
     expect(alone.seconds / computeSeconds(free, pass.operations)).toBeCloseTo(1, 1);
@@ -192,7 +195,7 @@ it('computes while parameters that others have are on their way, through host me
   };
   const arithmetic = computeSeconds(quick(1), pass.operations);
   const machine = quick(busyOn(quick(1)) / arithmetic);
-  const { seconds, computeSeconds: computed } = simulate(fit, pass, plan, machine, undefined, ranks);
+  const { seconds, computeSeconds: computed } = simulate(fit, pass, plan, machine, { ranks });
   const aside = pass.operations.filter((each) => each.op === 'collective' && (isChunkGather(each) || isChunkSum(each)));
   const hidden = computed + busyOn(machine) - seconds;
   const ofThem = aside.reduce(

@@ -60,7 +60,7 @@ function fitOf(share: number, machine: Machine, of: Case = {}) {
 function stepOf(share: number, machine: Machine, of: Case = {}, hostShare?: number): SimulatedStep {
   const { fit, pass, plan } = fitOf(share, machine, of);
   const values = bytesBelow(needBelow(fit));
-  return simulate(fit, pass, plan, machine, hostShare === undefined ? undefined : hostShare * values);
+  return simulate(fit, pass, plan, machine, hostShare === undefined ? {} : { hostBytes: hostShare * values });
 }
 
 function followed(part: SimulatedPart, machine: Machine): SimulatedStep {
@@ -115,7 +115,7 @@ describe('bytes', () => {
     const need = needBelow(fit);
     const shares = sharesOf(need, { host, disk: MACHINE.disk?.bytes ?? 0 });
     const onDisk = (shares && stashHomes(fit.stashes, shares.stashes)?.onDisk) ?? 0;
-    const { bytes } = simulate(fit, pass, plan, MACHINE, host);
+    const { bytes } = simulate(fit, pass, plan, MACHINE, { hostBytes: host });
     expect(onDisk).toBeGreaterThan(0);
     // Between steps all chunks are on the GPU: none of them moves.
     expect([bytes.diskWrite, bytes.diskRead]).toEqual([2 * onDisk, 2 * onDisk]);
@@ -206,7 +206,7 @@ describe('with AdamW on the host', () => {
     const { fit, pass, plan } = fitOf(1, MACHINE, ON_HOST);
     const { map } = fit;
     const [all, most, least] = [map.count, map.count - 2, 6].map(
-      (chunks) => simulate(fit, pass, plan, MACHINE, chunks * map.chunkBytes).bytes,
+      (chunks) => simulate(fit, pass, plan, MACHINE, { hostBytes: chunks * map.chunkBytes }).bytes,
     );
     expect(all).toMatchObject({ diskRead: 0, diskWrite: 0 });
     expect(most?.diskRead).toBeGreaterThan(0);
@@ -215,7 +215,7 @@ describe('with AdamW on the host', () => {
     const moments = 2 * map.trainable.chunks * map.chunkBytes;
     expect(least?.diskRead).toBeGreaterThanOrEqual(moments - 2 * map.chunkBytes);
     expect(least?.diskWrite).toBeGreaterThanOrEqual(moments - 2 * map.chunkBytes);
-    expect(() => simulate(fit, pass, plan, MACHINE, 5 * map.chunkBytes)).toThrow('host memory');
+    expect(() => simulate(fit, pass, plan, MACHINE, { hostBytes: 5 * map.chunkBytes })).toThrow('host memory');
   });
 
   it('no time is made up where nothing is known of the host’s memory', () => {
@@ -258,7 +258,7 @@ describe('seconds', () => {
         const machine = withLink(0.01);
         const { fit, pass, plan } = fitOf(share, machine, { activations });
         const host = 0.5 * bytesBelow(needBelow(fit));
-        const { seconds, bytes } = simulate(fit, pass, plan, machine, host);
+        const { seconds, bytes } = simulate(fit, pass, plan, machine, { hostBytes: host });
         const { link, disk } = machine;
         const least = [
           bytes.up / link.upBytesPerSecond,
@@ -279,7 +279,7 @@ describe('seconds', () => {
       // The same plan: another machine might be given another.
       const { fit, pass, plan } = fitOf(share, MACHINE);
       const host = 0.4 * fit.map.count * fit.map.chunkBytes;
-      const seconds = (machine: Machine) => simulate(fit, pass, plan, machine, host).seconds;
+      const seconds = (machine: Machine) => simulate(fit, pass, plan, machine, { hostBytes: host }).seconds;
       const { disk } = MACHINE;
       const faster = (factor: number): Record<keyof typeof anomaly, Machine> => ({
         link: withLink(factor),

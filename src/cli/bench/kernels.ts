@@ -1,6 +1,6 @@
 // Kernels by shape: what each variant that fits the adapter reaches, of matrix products and of attention.
 
-import { Trial } from '../../engine/compile/choices.ts';
+import { Trial } from '../../engine/compile/trial.ts';
 import type { Peak } from '../../engine/observe/peak.ts';
 import type { Device } from '../../gpu/device.ts';
 import { attention } from '../../kernels/attention.ts';

@@ -12,10 +12,11 @@ import { type Prediction, Predictor } from '../../train/plan/prediction.ts';
 import type { Scenario } from '../../train/plan/prediction-part.ts';
 import { type Scaling, scale } from '../../train/plan/scaling.ts';
 import { rankText } from '../../train/run/ranks.ts';
-import { flagBytes, formatBytes } from '../../util/bytes.ts';
+import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { describeOrder } from '../accumulate-order.ts';
 import { checkWritable } from '../options.ts';
+import { adviceOn, type Budgets, optimizesOnHost, WORTH_SAYING } from './advice.ts';
 import { scalingLines } from './scaling.ts';
 import { SWEPT_BUDGETS, sweepMachines } from './sweep.ts';
 import { count, duration, percent } from './words.ts';
@@ -33,12 +34,6 @@ export interface MachineFlags {
   readonly sweep?: string;
   readonly json?: boolean;
 }
-
-/** Waits that are worth words, as a share of a step, and a change that is worth advice. */
-const WORTH_SAYING = 0.02;
-const WORTH_DOING = 0.95;
-/** Launches that are worth advice, as a share of a step. */
-const MANY_LAUNCHES = 0.3;
 
 /** Predicts for the machines that the flags name; only a picture has room for several. `what` names the model. */
 export async function planOnMachines(host: Host, what: string, scenario: Scenario, flags: MachineFlags): Promise<void> {
@@ -94,9 +89,7 @@ const assumed = (
   { reached, reachedBy, launchSeconds, link, network, hostMemory }: Machine,
   scenario: Scenario,
 ): string =>
-  `${reachedBy ? `measured: what ${Object.keys(reachedBy).length} kernels reach of what the GPU allows them; others` : 'assumed: kernels'} reach ${percent(reached)} of the peak (--reached), ${(launchSeconds * 1e6).toFixed(1)} us a dispatch, copies ${link.copies === 'duplex' ? 'both ways beside arithmetic' : 'and arithmetic take turns'} (--copies)${network ? `, ranks exchange ${EXCHANGED[network.exchange]} (--exchange)` : ''}${hostMemory && isOnHost(scenario) ? `, AdamW on the host ${percent(hostMemory.reached)} of its memory’s ${formatBytes(hostMemory.bytesPerSecond)}/s` : ''}`;
-
-const isOnHost = ({ optimizerDevice }: Pick<Scenario, 'optimizerDevice'>): boolean => optimizerDevice === 'cpu';
+  `${reachedBy ? `measured: what ${Object.keys(reachedBy).length} kernels reach of what the GPU allows them; others` : 'assumed: kernels'} reach ${percent(reached)} of the peak (--reached), ${(launchSeconds * 1e6).toFixed(1)} us a dispatch, copies ${link.copies === 'duplex' ? 'both ways beside arithmetic' : 'and arithmetic take turns'} (--copies)${network ? `, ranks exchange ${EXCHANGED[network.exchange]} (--exchange)` : ''}${hostMemory && optimizesOnHost(scenario) ? `, AdamW on the host ${percent(hostMemory.reached)} of its memory’s ${formatBytes(hostMemory.bytesPerSecond)}/s` : ''}`;
 
 /** As one rank has it. */
 const withoutNetwork = ({ network: _, ...machine }: Machine): Machine => machine;
@@ -135,12 +128,6 @@ export function changed(
 
 type MachineChanges = Pick<MachineFlags, 'reached' | 'copies' | 'exchange' | 'disk' | 'diskLimit'>;
 
-/** Bytes; without a budget for the GPU everything is there. */
-interface Budgets {
-  readonly gpu: number | undefined;
-  readonly host: number;
-}
-
 /** As the flags say, else what the machine has, less a margin: none for the GPU where everything fits. */
 function budgetsOf({ machine, resident }: Predictor, { gpuMemory, hostMemory }: MachineFlags): Budgets {
   const { gpu, host } = usableMemory(machine);
@@ -156,7 +143,7 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
   const isStaged = (scenario.ranks?.pipeline ?? 1) > 1;
   const tries = !isStaged && (!scenario.ranks || blocks === scenario.layers);
   const comfortable = tries ? predictor.comfortable(Number.POSITIVE_INFINITY) : undefined;
-  const all = isOnHost(scenario) ? 'everything but the optimizer' : 'everything';
+  const all = optimizesOnHost(scenario) ? 'everything but the optimizer' : 'everything';
   if (flags.json) {
     const { title } = machine;
     const facts = { machine: title, ...found, hostMemory: budgets.host, smallestBudget: smallest };
@@ -169,12 +156,14 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
   host.terminal.write(
     [
       `${what} on ${machine.title}${ranksOf(scenario)}`,
-      `  ${duration(found.seconds).padStart(8)}  a step, ${count(found.tokensPerSecond)} tokens/s: ${percent(found.efficiency)} of the speed with ${all} on the GPU${isOnHost(scenario) ? ' and nothing to wait for' : ''}, ${percent(found.shareOfPeak)} of its peak`,
+      `  ${duration(found.seconds).padStart(8)}  a step, ${count(found.tokensPerSecond)} tokens/s: ${percent(found.efficiency)} of the speed with ${all} on the GPU${optimizesOnHost(scenario) ? ' and nothing to wait for' : ''}, ${percent(found.shareOfPeak)} of its peak`,
       `            ${computing(found)}${waits(found)}`,
       `            moves ${moved(found, scenario)}`,
       ...(scenario.accumulate > 1 ? [`            ${describeOrder(found.order)}`] : []),
-      ...advice(predictor, budgets, found, scenario, comfortable, machine, tries).map((line) => `            ${line}`),
-      `  ${formatBytes(found.budget).padStart(8)}  of GPU memory${budgets.gpu === undefined ? `, with ${all} in it` : ''}${budgets.gpu === undefined && !isOnHost(scenario) ? '' : `, ${belowOf(found, budgets, predictor.machine)}`}`,
+      ...adviceOn({ predictor, scenario, machine, budgets, found, comfortable, tries }).map(
+        (line) => `            ${line}`,
+      ),
+      `  ${formatBytes(found.budget).padStart(8)}  of GPU memory${budgets.gpu === undefined ? `, with ${all} in it` : ''}${budgets.gpu === undefined && !optimizesOnHost(scenario) ? '' : `, ${belowOf(found, budgets, predictor.machine)}`}`,
       `  ${formatBytes(smallest).padStart(8)}  is the smallest budget that works, without samples (--sample-tokens 0)`,
       ...(tries
         ? [
@@ -200,7 +189,7 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
 function sinceWhat(scenario: Scenario, { resident, fastest }: Predictor): string {
   if (resident.seconds > fastest)
     return ` and all activations kept, which --activations ${scenario.activations} rules out`;
-  return !isOnHost(scenario) && scenario.recovery === 'step' ? ', since each step is kept below it as well' : '';
+  return !optimizesOnHost(scenario) && scenario.recovery === 'step' ? ', since each step is kept below it as well' : '';
 }
 
 /** Where stages differ. */
@@ -255,7 +244,7 @@ function moved({ bytes, network: byAxis }: Prediction, scenario: Scenario): stri
   const by = policy === 'planned' ? '' : ` by ${policy}`;
   // What the host updates is there anyway.
   const kept =
-    recovery > 0 && !isOnHost(scenario) ? `, ${formatBytes(recovery)} of it against the loss of a device` : '';
+    recovery > 0 && !optimizesOnHost(scenario) ? `, ${formatBytes(recovery)} of it against the loss of a device` : '';
   const disk =
     diskRead + diskWrite > 0 ? `, from disk ${formatBytes(diskRead)}, to disk ${formatBytes(diskWrite)}` : '';
   const along = Object.entries(byAxis).filter(([, bytes]) => bytes > 0);
@@ -263,102 +252,4 @@ function moved({ bytes, network: byAxis }: Prediction, scenario: Scenario): stri
   const each = along.length > 1 ? ` (${parts.join(', ')})` : '';
   const sent = network > 0 ? `, sends ${formatBytes(network)} over the network${each}` : '';
   return `${formatBytes(up)} up, ${formatBytes(down)} down${by}${kept}${disk}${sent}`;
-}
-
-/** What would help, tried out: each with what a step would then take. */
-function advice(
-  predictor: Predictor,
-  { gpu, host }: Budgets,
-  found: Prediction,
-  scenario: Scenario,
-  comfortable: number | undefined,
-  machine: Machine,
-  tries: boolean,
-): string[] {
-  const { recovery, activations, ranks } = scenario;
-  const onHost = isOnHost(scenario);
-  const { diskRead, diskWrite, up, down } = found.waits;
-  const disk = (diskRead + diskWrite) / found.seconds;
-  const link = (up + down) / found.seconds;
-  const has = usableMemory(predictor.machine);
-  const lines: string[] = [];
-  const tried = (why: string, what: string, then: () => Prediction) => {
-    if (!tries) return;
-    const seconds = secondsOr(then);
-    if (seconds < WORTH_DOING * found.seconds) lines.push(`${why}: ${what} ${duration(seconds)}`);
-  };
-  if (disk >= WORTH_SAYING && found.onDisk > 0) {
-    const more = `${formatBytes(found.onDisk)} more of host memory`;
-    const what = found.below <= has.host ? `--host-memory ${flagBytes(found.below)}, ${more},` : more;
-    tried(`waiting for disk ${percent(disk)}`, `${what} would make it`, () =>
-      predictor.at(gpu, Number.POSITIVE_INFINITY),
-    );
-  }
-  if (disk + link >= WORTH_SAYING) {
-    const waiting = `waiting for ${disk > link ? 'disk' : 'the link'} ${percent(Math.max(disk, link))}`;
-    if (activations === 'auto' && !found.modes.every((mode) => mode === 'recompute')) {
-      tried(waiting, '--activations recompute would make it', () =>
-        predictor.at(gpu, host, { activations: 'recompute' }),
-      );
-    }
-    if (recovery === 'step' && found.bytes.recovery > 0 && !onHost) {
-      tried('each step is kept below the GPU as well', '--recovery checkpoint would make it', () =>
-        predictor.at(gpu, host, { recovery: 'checkpoint' }),
-      );
-    }
-  }
-  const updating = found.waits.host / found.seconds;
-  if (onHost ? updating >= WORTH_SAYING : machine.hostMemory && link >= WORTH_SAYING) {
-    const device = onHost ? 'gpu' : 'cpu';
-    const why = onHost ? `waiting for AdamW on the host ${percent(updating)}` : `waiting for the link ${percent(link)}`;
-    tried(why, `--optimizer-device ${device} would make it`, () => {
-      const other = new Predictor({ ...scenario, optimizerDevice: device }, machine);
-      return other.at(gpu ?? (other.resident.bytes <= has.gpu ? undefined : has.gpu), host);
-    });
-  }
-  const launching = found.launchSeconds / found.seconds;
-  if (launching >= MANY_LAUNCHES) {
-    const why = `launches of dispatches ${percent(launching)}`;
-    const twice = gpu === undefined ? 0 : Math.min(2 * gpu, predictor.resident.bytes, has.gpu);
-    if (gpu !== undefined && twice > gpu)
-      tried(why, `--gpu-memory ${flagBytes(twice)}, with room for larger chunks and slices, would make it`, () =>
-        predictor.at(twice, host),
-      );
-    lines.push(`${why}: a larger batch has as many for more tokens`);
-  }
-  const network = found.waits.network / found.seconds;
-  if (network >= WORTH_SAYING) {
-    const why = `waiting for the network ${percent(network)}`;
-    lines.push(`${why}: more micro-batches a step (--accumulate) wait less for each token`);
-    if (ranks?.stage === 3) {
-      const others = new Predictor({ ...scenario, ranks: { ...ranks, stage: 2 } }, machine);
-      const within = gpu ?? (others.resident.bytes <= has.gpu ? undefined : has.gpu);
-      tried(why, '--zero 2 would make it', () => others.at(within, host));
-    }
-  }
-  const { pipeline = 1 } = ranks ?? {};
-  const bubble = found.waits.bubble / found.seconds;
-  if (bubble >= WORTH_SAYING) {
-    const { accumulate } = scenario;
-    const least = percent((pipeline - 1) / (accumulate + pipeline - 1));
-    lines.push(
-      `waiting for other stages ${percent(bubble)}, of ${pipeline} with ${accumulate} micro-batches at least ${least}: give more (--accumulate)`,
-    );
-  }
-  if (link >= WORTH_SAYING) {
-    const isThere = comfortable !== undefined && gpu !== undefined && comfortable > gpu && comfortable <= has.gpu;
-    const more = isThere ? `--gpu-memory ${flagBytes(comfortable)} would end it; ` : '';
-    lines.push(`waiting for the link ${percent(link)}: ${more}a larger batch waits less for each token`);
-  }
-  return lines;
-}
-
-/** What does not fit helps nothing. */
-function secondsOr(then: () => Prediction): number {
-  try {
-    return then().seconds;
-  } catch (error) {
-    if (error instanceof HoldfastError) return Number.POSITIVE_INFINITY;
-    throw error;
-  }
 }

@@ -20,6 +20,7 @@ import {
 import type { ModelConfig } from '../../formats/config.ts';
 import { DEFAULT_IMAGES, type ImageShape } from '../../formats/families/family.ts';
 import { FAMILIES, FAMILY_NAMES, type FamilyName, labelsIn, shapeOf } from '../../formats/families/index.ts';
+import type { ImagePreparation } from '../../formats/preprocessor.ts';
 import { DEFAULT_SHAPE } from '../../formats/shape.ts';
 import { findTokenizer } from '../../formats/tokenizer-files.ts';
 import { completeLora } from '../../nn/lora.ts';
@@ -67,73 +68,17 @@ export async function newSettings(
   given: IsGiven,
   purpose: Purpose,
 ): Promise<NewSettings> {
-  const fineTunes = purpose === 'fine-tuning';
+  const found = await modelFromFlags(host, flags, purpose);
+  checkFlagsOfModel(flags, given, found, purpose);
+  const { family, model, from, config, newHead, tokenizer, adapter, images } = found;
   const plans = purpose === 'planning';
-  const hasData = flags.data.length > 0;
-  const family = fineTunes ? undefined : FAMILY_NAMES.find((name) => name === flags.model);
-  if (family) await tellOfFolder(host, family);
-  else if (!fineTunes) await checkIsThere(host, flags.model);
-  const { vocabSize = DEFAULT_SHAPE.vocabulary } = flags;
-  const named =
-    flags.tokenizer === undefined || flags.tokenizer === BYTES
-      ? undefined
-      : await findTokenizer(host.files, flags.tokenizer);
-  const model = family ? undefined : await (plans ? localConfig : localModel)(host, flags.model);
-  const sizeOf = async () => (named ? (await tokenizerFrom(named)).vocabulary : vocabSize);
-  const {
-    config: foundConfig,
-    from,
-    tokenizer: own,
-    dropout,
-    storedAs,
-  }: FoundModel = model === undefined
-    ? {
-        config: configFromFlags({
-          ...{ ...flags, model: family ?? DEFAULT_SHAPE.family, vocabSize: await sizeOf() },
-          ...(family && FAMILIES[family].images && { images: await imagesFromFlags(host, flags, plans) }),
-        }),
-      }
-    : await findModel(host.files, model);
-  const tokenizer = flags.tokenizer === BYTES ? undefined : (named ?? own);
-  // A new model of images was made for their classes.
-  const adapter = model === undefined ? undefined : await adapterToGoOn(host, flags, foundConfig);
-  const images = from === undefined ? undefined : await loadPreparation(host.files, from, foundConfig);
-  const isMade = family && FAMILIES[family].images;
-  const headed = isMade ? foundConfig : withHeadOf(foundConfig, adapter);
-  const { config, newHead } =
-    isMade || (plans && !hasData)
-      ? { config: headed, newHead: headed !== foundConfig }
-      : await headFor(host, foundConfig, flags.data, { adapter, images });
-  const { context } = shapeOf(config);
-  if (!family) {
-    const shape = (['layers', 'width', 'heads', 'kvHeads', 'vocabSize'] as const).find(given);
-    if (shape)
-      throw new HoldfastError(`--${dashed(shape)}: the model in ${flags.model} has its own; leave the flag out`);
-    if (given('context') && flags.context > context) {
-      throw new HoldfastError(
-        `--context ${flags.context}: the model in ${flags.model} has at most ${context} positions`,
-      );
-    }
-  }
-  const seesImages = shapeOf(config).vocabulary === 0;
-  checkInputFlags(seesImages, given);
-  if (seesImages && given('vocabSize'))
-    throw new HoldfastError('--vocab-size: images have no tokens; leave the flag out');
-  if (fineTunes && from === undefined)
-    throw new HoldfastError(
-      `${flags.model}: has no weights to fine-tune; name a folder that has, or train it: holdfast train --model ${argument(flags.model)}`,
-    );
+  const seesImages = hasNoTokens(config);
   const isText = !seesImages && !isSynthetic(flags.data) && !labelsIn(config);
-  const ofRecords = (['trainOn', 'pack', 'chatTemplate'] as const).find(given);
-  if (labelsIn(config) && ofRecords)
-    throw new HoldfastError(
-      `--${dashed(ofRecords)}: is of what a model writes, and this one tells classes apart; leave the flag out`,
-    );
   const sources = { tokenizer, model: from ?? model };
   const records = isText ? await recordsFromFlags(host, flags, given, sources, purpose) : undefined;
   const lora = loraSettings(flags, adapter, plans || from !== undefined, headModules(config, newHead));
   const { data, schedule } = flags;
-  const complete = fineTunes ? fineTuningSettings : defaultSettings;
+  const complete = purpose === 'fine-tuning' ? fineTuningSettings : defaultSettings;
   const settings = complete({
     config,
     tokenizer: tokenizer ? identityOf(tokenizer) : DEFAULT_TOKENIZER,
@@ -153,15 +98,102 @@ export async function newSettings(
     ...(flags.update === 'in-backward' && { update: flags.update }),
     ...bestFromFlags(flags),
   });
+  if (plans) return { settings, storedAs: found.storedAs, notes: [] };
   const isOfRecords = records !== undefined || (!seesImages && labelsIn(config) !== undefined);
   const ofText = isText ? textToTrain : undefined;
-  if (plans) return { settings, storedAs, notes: [] };
   const uses = (await (isOfRecords ? recordsToTrain : ofText)?.(host.files, data, settings))?.notes ?? [];
   const notes = [
-    ...(dropout ? [`dropout: none; the model’s config.json has ${dropout.join(', ')}`] : []),
+    ...(found.dropout ? [`dropout: none; the model’s config.json has ${found.dropout.join(', ')}`] : []),
     ...uses.map((use) => `data: ${use}`),
   ];
   return { settings, notes };
+}
+
+/** The model that flags name, and what belongs to it. */
+interface NamedModel extends Omit<FoundModel, 'tokenizer'> {
+  /** Of a new one. */
+  readonly family: FamilyName | undefined;
+  /** The path of one in files. */
+  readonly model: string | undefined;
+  /** Whether its head is drawn anew, for the classes of the data. */
+  readonly newHead: boolean;
+  readonly tokenizer: FoundModel['tokenizer'] | undefined;
+  /** The adapter to go on from. */
+  readonly adapter: DescribedAdapter | undefined;
+  readonly images: ImagePreparation | undefined;
+}
+
+/** A new model of a family, or one in files, with the tokenizer that the flags name and the head that the data asks for. */
+async function modelFromFlags(host: Host, flags: TrainFlags, purpose: Purpose): Promise<NamedModel> {
+  const fineTunes = purpose === 'fine-tuning';
+  const plans = purpose === 'planning';
+  const family = fineTunes ? undefined : FAMILY_NAMES.find((name) => name === flags.model);
+  if (family) await tellOfFolder(host, family);
+  else if (!fineTunes) await checkIsThere(host, flags.model);
+  const { vocabSize = DEFAULT_SHAPE.vocabulary } = flags;
+  const named =
+    flags.tokenizer === undefined || flags.tokenizer === BYTES
+      ? undefined
+      : await findTokenizer(host.files, flags.tokenizer);
+  const model = family ? undefined : await (plans ? localConfig : localModel)(host, flags.model);
+  const sizeOf = async () => (named ? (await tokenizerFrom(named)).vocabulary : vocabSize);
+  const isMade = family && FAMILIES[family].images;
+  const found: FoundModel =
+    model === undefined
+      ? {
+          config: configFromFlags({
+            ...{ ...flags, model: family ?? DEFAULT_SHAPE.family, vocabSize: await sizeOf() },
+            ...(isMade && { images: await imagesFromFlags(host, flags, plans) }),
+          }),
+        }
+      : await findModel(host.files, model);
+  const { from } = found;
+  const tokenizer = flags.tokenizer === BYTES ? undefined : (named ?? found.tokenizer);
+  // A new model of images was made for their classes.
+  const adapter = model === undefined ? undefined : await adapterToGoOn(host, flags, found.config);
+  const images = from === undefined ? undefined : await loadPreparation(host.files, from, found.config);
+  const headed = isMade ? found.config : withHeadOf(found.config, adapter);
+  const { config, newHead } =
+    isMade || (plans && flags.data.length === 0)
+      ? { config: headed, newHead: headed !== found.config }
+      : await headFor(host, found.config, flags.data, { adapter, images });
+  return { ...found, ...{ family, model, config, newHead, tokenizer, adapter, images } };
+}
+
+/** Whether it looks at images. */
+const hasNoTokens = (config: ModelConfig): boolean => shapeOf(config).vocabulary === 0;
+
+/** Errors: HoldfastError for a flag that says otherwise than the model, or is of another kind of model, and for one without weights to fine-tune. */
+function checkFlagsOfModel(
+  flags: TrainFlags,
+  given: IsGiven,
+  { family, config, from }: NamedModel,
+  purpose: Purpose,
+): void {
+  const { context } = shapeOf(config);
+  if (!family) {
+    const shape = (['layers', 'width', 'heads', 'kvHeads', 'vocabSize'] as const).find(given);
+    if (shape)
+      throw new HoldfastError(`--${dashed(shape)}: the model in ${flags.model} has its own; leave the flag out`);
+    if (given('context') && flags.context > context) {
+      throw new HoldfastError(
+        `--context ${flags.context}: the model in ${flags.model} has at most ${context} positions`,
+      );
+    }
+  }
+  const seesImages = hasNoTokens(config);
+  checkInputFlags(seesImages, given);
+  if (seesImages && given('vocabSize'))
+    throw new HoldfastError('--vocab-size: images have no tokens; leave the flag out');
+  if (purpose === 'fine-tuning' && from === undefined)
+    throw new HoldfastError(
+      `${flags.model}: has no weights to fine-tune; name a folder that has, or train it: holdfast train --model ${argument(flags.model)}`,
+    );
+  const ofRecords = (['trainOn', 'pack', 'chatTemplate'] as const).find(given);
+  if (labelsIn(config) && ofRecords)
+    throw new HoldfastError(
+      `--${dashed(ofRecords)}: is of what a model writes, and this one tells classes apart; leave the flag out`,
+    );
 }
 
 /** Says that a new model of a family is meant, where a model's folder has its name: one from the hub may. */

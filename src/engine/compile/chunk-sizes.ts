@@ -89,7 +89,7 @@ const isAlike = (a: ChunkMap, b: ChunkMap): boolean =>
 
 /** What chunks in which fewer tensors are cut may have more of padding, as a share of the model data. */
 const PADDING_FOR_PIECES = 0.25;
-/** And how many times as large or as small they may be. */
+/** How many times as large or as small as others chunks in which fewer tensors are cut may be. */
 const MOST_TIMES = 4;
 /** Ways to weigh tiles against padding: a tile's kernels may take longer than what the padding moves. */
 const FEWER_PIECES: readonly LayoutCosts[] = [0.015, 0.05].map((piece) => ({ piece, padding: PADDING_FOR_PIECES }));
@@ -121,7 +121,7 @@ export const largestChunk = (workload: Workload, limits: AdapterLimits): number 
 
 /** What larger chunks may cost of gradients that are held longer, as a share of the model data. */
 const MOST_HELD_LONGER = 0.05;
-/** And of padding: in chunks of half the size, more weights are cut at their borders, and a product is as many more dispatches. */
+/** What larger chunks may cost of padding, as a share of the model data: in smaller ones more weights are cut, and a product is more dispatches. */
 const MOST_PADDING = 0.125;
 
 /**

@@ -41,6 +41,14 @@ export interface PassWork {
   readonly pieces: number;
 }
 
+/** Work whose parts are figured one by one. */
+const workOfParts = (of: (part: keyof PassWork) => number): PassWork => ({
+  busy: of('busy'),
+  dispatches: of('dispatches'),
+  moved: of('moved'),
+  pieces: of('pieces'),
+});
+
 /** The work of a pass, save what chunks move. */
 export function workOf(pass: Pass, rates: Rates): PassWork {
   const { operations } = pass;
@@ -94,7 +102,7 @@ export interface Estimated {
   readonly seconds: number;
   /** Seconds if all chunks stayed. */
   readonly still: number;
-  /** And if nothing were waited for, either. */
+  /** Seconds if all chunks stayed and nothing were waited for. */
   readonly least: number;
   readonly bytes: number;
 }
@@ -195,8 +203,7 @@ export class Estimates<P extends Passes> {
     const blocks = this.#choice.modes.length;
     const whole = new Set<ActivationMode>(Object.values(SLICED));
     const seconds = facts.flatMap((fact) => {
-      const all = (of: keyof PassWork) => base[of] + blocks * fact[of];
-      const work = { busy: all('busy'), dispatches: all('dispatches'), moved: all('moved'), pieces: all('pieces') };
+      const work = workOfParts((part) => base[part] + blocks * fact[part]);
       return whole.has(fact.mode) ? [this.#secondsOf(work, blocks * fact.kept)] : [];
     });
     return SPARING * Math.min(...seconds);
@@ -224,11 +231,7 @@ export class Estimates<P extends Passes> {
     const { base } = this.#known;
     const rest = this.#choice.modes.length - count;
     const live = count * early.kept + rest * late.kept + Math.max(early.workingSet, rest > 0 ? late.workingSet : 0);
-    const mixed = (of: keyof PassWork) => base[of] + count * early[of] + rest * late[of];
-    const work = {
-      ...{ busy: mixed('busy'), dispatches: mixed('dispatches') },
-      ...{ moved: mixed('moved'), pieces: mixed('pieces') },
-    };
+    const work = workOfParts((part) => base[part] + count * early[part] + rest * late[part]);
     const still = secondsOf(work, 0, this.#rates) + this.#secondsOnDisk(work, 0);
     const least = leastSecondsOf(work, 0, this.#rates);
     return { mixture, seconds: this.#secondsOf(work, live), still, least, bytes: live };
@@ -303,13 +306,9 @@ function measure<P extends Passes>(
   });
   const base = measured[0]?.work;
   assert(base, 'a menu has modes');
+  // Beside what there is without it, a block.
   const facts = measured.map(({ work, ...rest }): Facts => {
-    // Beside what there is without it, a block.
-    const more = (of: keyof PassWork) => (work[of] - base[of]) / modes.length;
-    return {
-      ...rest,
-      ...{ busy: more('busy'), dispatches: more('dispatches'), moved: more('moved'), pieces: more('pieces') },
-    };
+    return { ...rest, ...workOfParts((part) => (work[part] - base[part]) / modes.length) };
   });
   return { facts, needed: neededOf(workload, map), base };
 }
@@ -339,6 +338,5 @@ function workOfAll<P extends Passes>(
   const one = ofFirst(1);
   if (rounds === 1) return one;
   const two = ofFirst(2);
-  const all = (of: keyof PassWork) => one[of] + (rounds - 1) * (two[of] - one[of]);
-  return { busy: all('busy'), dispatches: all('dispatches'), moved: all('moved'), pieces: all('pieces') };
+  return workOfParts((part) => one[part] + (rounds - 1) * (two[part] - one[part]));
 }

@@ -49,23 +49,23 @@ export interface FindWay<P extends Passes, F extends Fitted<P>> extends Estimate
   slotSeconds(found: F, choice: ActivationChoice<P>, price: Price): number;
 }
 
-/** What a step takes. */
+/** What a step takes by its plan. */
 export interface Price {
-  /** Infinite where it is no less than was asked for. */
+  /** Infinite where a step takes no less than was asked for. */
   readonly seconds: number;
-  /** Of it, what dispatches take whatever they compute. */
+  /** The part of `seconds` that dispatches take whatever they compute. */
   readonly launchSeconds: number;
-  /** Of it, what is neither computed nor copied where these take turns, and what is not computed where they do not. */
+  /** The part of `seconds` in which nothing is computed, nor copied where arithmetic and copies take turns. */
   readonly waited: number;
   /** Bytes of chunks that its plan moves. */
   readonly traffic: number;
-  /** Its step was followed on the clock, which says what staging is worth: without it more slots always seem to be worth more. */
+  /** Whether the step was followed on the clock, which says what staging is worth: without it more slots always seem to be worth more. */
   readonly isFollowed: boolean;
 }
 
 export interface Priced<F> extends Price {
   readonly found: F;
-  /** Of another fit of the same way. */
+  /** The price of another fit of the same way. */
   readonly priceOf: (found: F, most?: number) => Price;
   /** Everything is kept on the GPU, all the time. */
   readonly isResident?: boolean;

@@ -86,6 +86,15 @@ export function fitInTime<P extends Passes>(
   return firstWithin(workload, findWithin(workload, adapter, budget, options), seconds);
 }
 
+/** What the fits of one search have in common. */
+interface Within<P extends Passes> {
+  readonly limits: AdapterLimits;
+  /** The budget, and what was fitted into it so far. */
+  readonly sized: SizedFits<P>;
+  readonly durable: boolean;
+  readonly below: RoomBelow | undefined;
+}
+
 /** How ways are fitted into a budget and priced. `least`: what fits if nothing else does. */
 export function findWithin<P extends Passes>(
   workload: Workload<P>,
@@ -96,23 +105,23 @@ export function findWithin<P extends Passes>(
 ): FindWay<P, Fit<P>> {
   const limits = limitsWith(adapter, options);
   const durable = isDurable(workload, options.recovery ?? 'step');
-  const sized = new SizedFits<P>(budget);
-  // Where gradients are used up as soon as they are complete, larger chunks of them would be held at once.
+  const within = { limits, sized: new SizedFits<P>(budget), durable, below: options.below };
   const fits = (tried: Workload<P>, wanted: FitWanted = {}) => {
     const { map, moreThan, staging } = wanted;
     if (map) {
-      const found = candidateOn(tried, limits, map, durable);
+      const found = candidateOn(tried, map, within);
       // Their padding has room below, too, or they are not taken.
       const hasRoom = options.below?.holds(needBelow(found)) ?? true;
-      return hasRoom ? fitIn(sized, found, options.below, staging) : undefined;
+      return hasRoom ? fitIn(within, found, staging) : undefined;
     }
+    // Where gradients are used up as soon as they are complete, larger chunks of them would be held at once.
     if (moreThan !== undefined && tried.inBackward) return undefined;
-    return fitOne(tried, limits, sized, durable, { wanted, below: options.below });
+    return fitOne(tried, within, wanted);
   };
   return {
-    ...within<P>(limits, sized, durable, options.below),
+    ...pricesWithin(within),
     wholeMap: () => wholeMapOf(workload, limits),
-    persistentBytes: () => candidateOn(workload, limits, wholeMapOf(workload, limits), durable).nonModel.persistent,
+    persistentBytes: () => candidateOn(workload, wholeMapOf(workload, limits), within).nonModel.persistent,
     fit: fits,
     mapsInFewerPieces: (than) =>
       workload.inBackward || workload.isShared ? [] : mapsInFewerPieces(workload, limits, than),
@@ -120,12 +129,7 @@ export function findWithin<P extends Passes>(
   };
 }
 
-const within = <P extends Passes>(
-  limits: AdapterLimits,
-  sized: SizedFits<P>,
-  durable: boolean,
-  below: RoomBelow | undefined,
-) => {
+function pricesWithin<P extends Passes>({ limits, sized, durable, below }: Within<P>) {
   const prices = new KnownPrices();
   return {
     ...{ budget: sized.budget, durable, rates: limits.rates, below },
@@ -136,7 +140,7 @@ const within = <P extends Passes>(
     withStaging: ({ workload, map, placements }: Fit<P>, staging: StagingSize) =>
       sized.of(measured(workload, map, placements, durable), staging),
   };
-};
+}
 
 /** Workloads that differ in their activations alone have the same. */
 const leanMaps = new WeakMap<object, Map<string, ChunkMap>>();
@@ -163,28 +167,22 @@ function wholeFit<P extends Passes>(workload: Workload<P>, limits: AdapterLimits
   return withSlots(found, passesOf(found), found.residents, leastStaging(found), { pieceBytes });
 }
 
-interface FitOne {
-  readonly wanted: FitWanted;
-  readonly below: RoomBelow | undefined;
-}
-
 /** The best fit of one workload; undefined where it does not fit. */
 function fitOne<P extends Passes>(
   workload: Workload<P>,
-  limits: AdapterLimits,
-  sized: SizedFits<P>,
-  durable: boolean,
-  { wanted: { moreThan = 0, lessThan = Number.POSITIVE_INFINITY, staging }, below }: FitOne,
+  within: Within<P>,
+  { moreThan = 0, lessThan = Number.POSITIVE_INFINITY, staging }: FitWanted,
 ): Fit<P> | undefined {
+  const { limits, sized, durable } = within;
   const { budget } = sized;
   const placements = placeAll(workload, limits);
   if (arenaBytes(placements) > budget) return undefined;
   const sizes = chunkSizes(workload, limits);
-  const isWithin = (bytes: number) => {
+  const isWanted = (bytes: number) => {
     const { chunkBytes } = mapOf(workload, bytes);
     return chunkBytes > moreThan && chunkBytes < lessThan;
   };
-  const candidates = moreThan > 0 || Number.isFinite(lessThan) ? sizes.filter(isWithin) : sizes;
+  const candidates = moreThan > 0 || Number.isFinite(lessThan) ? sizes.filter(isWanted) : sizes;
   const withChunks = (bytes: number) => candidate(workload, placements, bytes, durable);
   const held = workload.parameters.length === 0 ? 0 : budget - withChunks(largestChunk(workload, limits)).other;
   // What goes together, where narrow kinds hold several chunks' worth, is as many times as much.
@@ -199,7 +197,7 @@ function fitOne<P extends Passes>(
   for (const bytes of order) {
     // One chunk in a slot and one of staging each way, of at least half that size: it may be too much by itself.
     if (arenaBytes(placements) + 3 * (bytes / 2) > budget) continue;
-    const found = fitIn(sized, withChunks(bytes), below, staging);
+    const found = fitIn(within, withChunks(bytes), staging);
     if (found) return found;
   }
   return undefined;
@@ -207,26 +205,17 @@ function fitOne<P extends Passes>(
 
 /** A candidate as it fits into a budget; undefined where it does not, or not with that staging. */
 const fitIn = <P extends Passes>(
-  sized: SizedFits<P>,
+  { sized, below }: Within<P>,
   found: FitCandidate<P>,
-  below: RoomBelow | undefined,
   staging: StagingSize | undefined,
 ): Fit<P> | undefined =>
   leastPeak(found) <= sized.budget && fitsBelow(found, below) ? sized.of(found, staging) : undefined;
 
 const candidateOn = <P extends Passes>(
   workload: Workload<P>,
-  limits: AdapterLimits,
   map: ChunkMap,
-  durable: boolean,
+  { limits, durable }: Pick<Within<P>, 'limits' | 'durable'>,
 ): FitCandidate<P> => measured(workload, map, placeAll(workload, limits), durable);
-
-/** A fit on the chunks of `found`, with another workload of its passes. */
-const sameChunks = <P extends Passes>(
-  { map, durable }: Fit<P>,
-  workload: Workload<P>,
-  limits: AdapterLimits,
-): FitCandidate<P> => candidateOn(workload, limits, map, durable);
 
 /** The smallest budget into which these chunks fit, in bytes: staging and everything else included. */
 export const leastBudget = (found: Fit, limits: AdapterLimits, options: FitOptions = {}): number =>
@@ -246,7 +235,7 @@ function leastRefit<P extends Passes>(
 ): LeastRefit<P> {
   const same = measured(found.workload, found.map, found.placements, found.durable);
   const inMode = (workload: Workload<P>): LeastRefit<P> | undefined => {
-    const candidate = sameChunks(found, workload, limits);
+    const candidate = candidateOn(workload, found.map, { limits, durable: found.durable });
     const bytes = leastPeak(candidate);
     return fitsBelow(candidate, below) && bytes <= leastPeak(same) ? { bytes, candidate } : undefined;
   };
@@ -271,20 +260,21 @@ export function refitMemory<P extends Passes>(
         `needs ${least.bytes} bytes (${formatBytes(least.bytes)}); give that much, or start the run with the smaller budget`,
     );
   }
-  const sized = new SizedFits<P>(budget);
+  const { map, durable } = found;
+  const within = { limits, sized: new SizedFits<P>(budget), durable, below: options.below };
   const fits = (
     workload: Workload<P>,
     { moreThan = 0, lessThan = Number.POSITIVE_INFINITY, staging }: FitWanted = {},
   ) => {
-    if (moreThan >= found.map.chunkBytes || lessThan <= found.map.chunkBytes) return undefined;
-    return fitIn(sized, sameChunks(found, workload, limits), options.below, staging);
+    if (moreThan >= map.chunkBytes || lessThan <= map.chunkBytes) return undefined;
+    return fitIn(within, candidateOn(workload, map, within), staging);
   };
   return cheapest(found.workload, {
-    ...within<P>(limits, sized, found.durable, options.below),
-    wholeMap: () => found.map,
+    ...pricesWithin(within),
+    wholeMap: () => map,
     persistentBytes: () => found.nonModel.persistent,
     fit: fits,
     mapsInFewerPieces: () => [],
-    least: () => sized.of(least.candidate),
+    least: () => within.sized.of(least.candidate),
   });
 }

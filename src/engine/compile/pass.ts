@@ -80,6 +80,12 @@ export interface Completion {
   readonly frees: readonly number[];
 }
 
+/** What a step completes behind its decision. */
+export function updatesOf({ update }: Pass): Completion[] {
+  assert(update, 'a step updates');
+  return update.completions.filter(({ moment }) => moment >= update.decided);
+}
+
 /** What is traced before step 1. Gradient tensors are named like their parameters. */
 export interface TracedStep extends MicroBatches {
   /** All of them in its place, where they do not go one after the other. */
@@ -136,7 +142,7 @@ function completionsOf(operations: readonly Operation[], map: ChunkMap): Complet
   const freed = new Map<number, number>();
   const indicesFrom = (first: number, together: number) =>
     map.trainable.used.slice(first, first + together).filter((used) => used > 0).length;
-  /** Of these chunks of an index, those of which no other index needs a value. */
+  /** The chunks of an index of which no other index needs a value any more, among these kinds. */
   const freesOf = (kinds: readonly Kind[], index: number) =>
     kinds.flatMap((kind) => {
       const { chunk } = map.placeOf(kind, index);

@@ -1,11 +1,11 @@
 // Proof of a variant on a device: that units which adapters differ in, and which WGSL does not describe to the bit, compute what the
 // kernel's reference does, of a problem of integers with exact sums. A variant that asks for it is chosen on no device without.
 
-import { GPUBufferUsage } from '../../gpu/constants.ts';
 import type { Device } from '../../gpu/device.ts';
-import { type BufferRange, bindDispatch, encodeDispatch, packUniforms } from '../../gpu/dispatch.ts';
-import { type Arrays, ELEMENT_TYPES, type Kernel, type Variant } from '../../kernels/kernel.ts';
+import type { BufferRange } from '../../gpu/dispatch.ts';
+import type { Arrays, Kernel, Variant } from '../../kernels/kernel.ts';
 import { Random } from '../../util/random.ts';
+import { Scratch } from './scratch.ts';
 
 const known = new WeakMap<Device, Map<object, Promise<boolean>>>();
 
@@ -28,26 +28,17 @@ async function prove<P>(
   variant: Variant<P>,
   { problem, reach }: NonNullable<Variant<P>['provenOn']>,
 ): Promise<boolean> {
-  const { allocator, gpu, pipelines, traits } = device;
+  const { gpu, pipelines, traits } = device;
   const random = new Random(1, 'proof of a variant');
+  const scratch = new Scratch(device, (part) => `proof ${part}`);
   const wanted: Arrays = {};
-  const ranges: Record<string, BufferRange> = {};
-  const made: GPUBuffer[] = [];
-  const create = (label: string, bytes: number, usage: number) => {
-    const buffer = allocator.create(`proof ${label}`, bytes, usage);
-    made.push(buffer);
-    return buffer;
-  };
+  const operands: Record<string, BufferRange> = {};
   try {
-    const operands = Object.entries(kernel.operands(problem));
-    for (const [name, { size, type }] of operands) {
+    for (const [name, { size }] of Object.entries(kernel.operands(problem))) {
       const most = reach[name] ?? 0;
       const values = Float32Array.from({ length: size }, () => random.below(2 * most + 1) - most);
       wanted[name] = Float64Array.from(values);
-      const { STORAGE, COPY_DST, COPY_SRC } = GPUBufferUsage;
-      const buffer = create(name, size * ELEMENT_TYPES[type], STORAGE | COPY_DST | COPY_SRC);
-      gpu.queue.writeBuffer(buffer, 0, values);
-      ranges[name] = { buffer, offset: 0, bytes: buffer.size };
+      operands[name] = scratch.holding(name, values);
     }
     kernel.reference(problem, wanted);
     const dispatch = variant.dispatch(problem, traits);
@@ -57,20 +48,13 @@ async function prove<P>(
     const compiled = pipelines.get(label, dispatch.shader, dispatch.constants).catch(() => undefined);
     const [pipeline] = await Promise.all([compiled, gpu.popErrorScope()]);
     if (!pipeline) return false;
-    const data = packUniforms([{ pipeline, dispatch }]);
-    const uniforms = create('uniforms', data.byteLength, GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST);
-    gpu.queue.writeBuffer(uniforms, 0, data);
-    const encoder = gpu.createCommandEncoder();
-    const pass = encoder.beginComputePass();
-    encodeDispatch(pass, bindDispatch(device, label, pipeline, dispatch.workgroups, ranges, uniforms, 0));
-    pass.end();
-    device.submit(encoder);
-    for (const [name, { buffer, bytes }] of Object.entries(ranges)) {
-      const found = new Float32Array(await device.read(buffer, 0, bytes));
+    scratch.run([scratch.bind(label, pipeline, dispatch, operands)]);
+    for (const [name, range] of Object.entries(operands)) {
+      const found = new Float32Array(await scratch.read(range));
       if (!found.every((value, i) => value === wanted[name]?.[i])) return false;
     }
     return true;
   } finally {
-    for (const buffer of made) allocator.destroy(buffer);
+    scratch.close();
   }
 }

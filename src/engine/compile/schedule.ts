@@ -86,6 +86,23 @@ function newSchedule(trace: Trace, slots: number, policy: Policy, extra: ExtraSl
   };
 }
 
+/**
+ * Of the chunks that are here when a round begins, those that leave: the plan does not count with them, and has no room beside what it
+ * counts with. Those that must be copied down first stay the longest. `always`: slots that there always are.
+ */
+export function strangersToLeave(
+  { starts, spareSlots, slots }: PassSchedule,
+  round: number,
+  here: readonly number[],
+  always: number,
+  isDirty: (chunk: number) => boolean,
+): number[] {
+  const expected = at(starts, round);
+  const strangers = here.filter((chunk) => !expected.has(chunk));
+  strangers.sort((a, b) => Number(isDirty(b)) - Number(isDirty(a)) || a - b);
+  return strangers.slice(spareSlots + always - slots);
+}
+
 /** What becomes of the extra slots before a moment; `extra`: how many there are. A schedule that has no changes closes all of them at its first moment. */
 export function changesAt({ slotChanges }: PassSchedule, extra: number, moment: number): SlotChanges {
   const closed = moment === 0 && slotChanges.length === 0;

@@ -24,7 +24,7 @@ export class SlotTable {
   /** By chunk. */
   readonly #slotOf: Int32Array;
   readonly #lastSlot: Int32Array;
-  /** That serve and hold nothing; the one to be taken first comes last. */
+  /** Slots that serve and hold nothing; the one to be taken first comes last. */
   readonly #free: number[] = [];
 
   constructor(always: number, arenas: readonly number[], chunks: number) {
@@ -50,12 +50,12 @@ export class SlotTable {
     return slot;
   }
 
-  /** Of all slots, those that serve at times. */
+  /** Slots that serve at times. */
   get extra(): number {
     return this.#arenas.length;
   }
 
-  /** Chunks in those. */
+  /** Chunks in slots that serve at times. */
   get among(): number {
     return this.#chunkIn.subarray(this.always).reduce((sum, chunk) => sum + (chunk === NONE ? 0 : 1), 0);
   }

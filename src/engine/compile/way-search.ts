@@ -96,7 +96,7 @@ interface Way<P extends Passes> {
   /** What tells it from the others. */
   readonly name: string;
   workload(): Workload<P> | undefined;
-  /** That it is one of, where it is. */
+  /** The mixture of modes that it is; absent of a way that is none. */
   readonly mixture?: Mixture;
 }
 

@@ -59,11 +59,11 @@ export interface ChunkHistory {
   readonly staged: RunLengths;
   /** Chunks that have a place on the GPU at once. */
   readonly slots: number;
-  /** Of those places, how many lie among the activations, in what these leave free, and how many of them are used at each moment. @default none */
+  /** The places for chunks among the activations, in what these leave free: how many there are, and how many are used at each moment. @default none */
   readonly among?: { readonly slots: number; readonly used: RunLengths };
   /** Chunks that staging holds in all. */
   readonly staging: number;
-  /** And bytes. */
+  /** Bytes that staging holds in all. */
   readonly stagingBytes: number;
   /** What becomes of the activations. */
   readonly activations: ActivationHistory;

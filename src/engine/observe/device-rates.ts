@@ -7,8 +7,8 @@ import { matmul } from '../../kernels/matmul.ts';
 import type { MatmulProblem } from '../../kernels/matmul-problem.ts';
 import type { Threads } from '../../runtime/host.ts';
 import { assert } from '../../util/errors.ts';
-import { Trial } from '../compile/choices.ts';
 import type { LinkRates, Rates } from '../compile/rates.ts';
+import { Trial } from '../compile/trial.ts';
 import type { AdapterLimits } from '../compile/workload.ts';
 import { limitsOf, type MemoryOptions } from '../run/arrangement.ts';
 import { measureHostMemory, measureLink } from './bandwidths.ts';
@@ -24,7 +24,7 @@ const HOST_ELEMENTS = 2 ** 21;
 /** Bytes of GPU memory that measuring takes at once: both sides of the copy, and what a trial counts by. */
 export const MEASURING_BYTES = bytesMoved(copy, COPY_PROBLEM) + 2 ** 16;
 
-/** And of the link alone: what is copied, and a buffer for each way. */
+/** Bytes that measuring the link alone takes: what is copied, and a buffer for each way. */
 export const LINK_MEASURING_BYTES = 3 * LINK_BYTES;
 
 /**

@@ -17,7 +17,7 @@ import {
   write,
 } from '../../kernels/kernel.ts';
 import { assert } from '../../util/errors.ts';
-import { Trial } from '../compile/choices.ts';
+import { Trial } from '../compile/trial.ts';
 
 export interface Peak {
   /** Multiply-adds on registers, each counted as two operations. */

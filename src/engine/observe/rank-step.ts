@@ -7,7 +7,7 @@ import { type Cause, endOf, type Recording, waitedIn } from './recording.ts';
 
 export interface RankStep {
   readonly rank: number;
-  /** Of its encoding. */
+  /** Milliseconds from the beginning of its encoding to the end. */
   readonly milliseconds: number;
   readonly phases: readonly { readonly name: Phase; readonly from: number; readonly to: number }[];
   readonly waits: Readonly<Record<Cause, number>>;

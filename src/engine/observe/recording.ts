@@ -76,7 +76,7 @@ export interface Recording {
   readonly entered: number[];
   readonly encoded: number[];
   readonly staged: number[];
-  /** And how many were in slots among the activations. */
+  /** By moment: how many chunks were in slots among the activations when its operator was encoded. */
   readonly among: number[];
   readonly events: ChunkEvent[];
   readonly moved: Moved[];

@@ -19,7 +19,7 @@ export type GridPlaces = Readonly<Record<ExchangeAxis, GridPlace>>;
 
 /** Ranks along the axes that one copy of the model takes. */
 export interface GridShape {
-  /** That share each layer. @default 1 */
+  /** Ranks that share each layer. @default 1 */
   readonly tensor?: number | undefined;
   /** Stages. @default 1 */
   readonly pipeline?: number | undefined;

@@ -8,7 +8,7 @@ import { assert } from '../../util/errors.ts';
 /** A tensor as it is saved, and what each rank has of it. */
 export interface SharedTensor {
   readonly name: string;
-  /** Of all that is written for it. */
+  /** Bytes of all that is written for it. */
   readonly bytes: number;
   /** By rank: bytes of it that are there. */
   readonly held: ReadonlyMap<number, number>;

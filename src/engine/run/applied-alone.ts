@@ -2,9 +2,8 @@
 // function of the same float; but a GPU's compiler may contract a product and a sum to one rounding in one kernel and not in the other, and
 // WGSL allows it. So it is tried, once for a device, with each variant of both.
 
-import { GPUBufferUsage } from '../../gpu/constants.ts';
 import type { Device } from '../../gpu/device.ts';
-import { type BufferRange, bindDispatch, encodeDispatch, packUniforms } from '../../gpu/dispatch.ts';
+import type { BufferRange } from '../../gpu/dispatch.ts';
 import type { Ending } from '../../graph/makers.ts';
 import { ACTIVATIONS, type ActivationName, type ElementwiseProblem } from '../../kernels/activations.ts';
 import { type Kernel, mayServe, type StoredOperands, type Variant } from '../../kernels/kernel.ts';
@@ -12,6 +11,7 @@ import { matmul } from '../../kernels/matmul.ts';
 import { epiloguesOf, type MatmulProblem } from '../../kernels/matmul-problem.ts';
 import { Random } from '../../util/random.ts';
 import { isProven } from '../compile/proof.ts';
+import { Scratch } from '../compile/scratch.ts';
 
 /**
  * Rows and columns of what is compared, of few rows more columns; read in fours, and one by one. Some hundred thousand values: what
@@ -92,59 +92,43 @@ async function isSameIn(
   byItself: Variant<ElementwiseProblem>,
   problem: MatmulProblem,
 ): Promise<boolean> {
-  const { allocator, gpu } = device;
   const { M, N, K } = problem;
   const random = new Random(1, 'activations by themselves');
   const draw = (count: number, reach: (i: number) => number) =>
     Float32Array.from({ length: count }, (_, i) => reach(i) * (2 * random.uniform() - 1));
-  const values = {
-    a: draw(M * K, (i) => 2 ** -(Math.floor(i / K) % HALVINGS)),
-    b: draw(K * N, () => REACH / K),
-    bias: draw(N, (column) => column % 2),
-    c: new Float32Array(M * N),
-    preactivation: new Float32Array(M * N),
-    y: new Float32Array(M * N),
-  };
-  const { STORAGE, COPY_DST, COPY_SRC, UNIFORM } = GPUBufferUsage;
-  const made: GPUBuffer[] = [];
-  const create = (label: string, size: number, usage: number) => {
-    const buffer = allocator.create(`${label} of ${name}`, size, usage);
-    made.push(buffer);
-    return buffer;
-  };
+  const scratch = new Scratch(device, (part) => `${part} of ${name}`);
   try {
-    const buffers = Object.fromEntries(
-      Object.entries(values).map(([operand, data]) => {
-        const buffer = create(operand, data.byteLength, STORAGE | COPY_DST | COPY_SRC);
-        gpu.queue.writeBuffer(buffer, 0, data);
-        return [operand, { buffer, offset: 0, bytes: data.byteLength }];
-      }),
-    ) as Record<keyof typeof values, BufferRange>;
-    const encoder = gpu.createCommandEncoder();
-    const encode = async <P>(
-      kernel: Kernel<P>,
-      one: Variant<P>,
-      p: P,
-      operands: Readonly<Record<string, BufferRange>>,
-    ) => {
+    const bound = async <P>(kernel: Kernel<P>, one: Variant<P>, p: P, operands: Record<string, BufferRange>) => {
       const dispatch = one.dispatch(p, device.traits);
       const pipeline = await device.pipelines.get(`${kernel.name}.${one.name}`, dispatch.shader, dispatch.constants);
-      const data = packUniforms([{ pipeline, dispatch }]);
-      const uniforms = create('uniforms', data.byteLength, UNIFORM | COPY_DST);
-      gpu.queue.writeBuffer(uniforms, 0, data);
-      const bound = bindDispatch(device, kernel.name, pipeline, dispatch.workgroups, operands, uniforms, 0);
-      const pass = encoder.beginComputePass();
-      encodeDispatch(pass, bound);
-      pass.end();
+      return scratch.bind(kernel.name, pipeline, dispatch, operands);
     };
-    await encode(matmul, variant, problem, buffers);
+    const operands = {
+      a: scratch.holding(
+        'a',
+        draw(M * K, (i) => 2 ** -(Math.floor(i / K) % HALVINGS)),
+      ),
+      b: scratch.holding(
+        'b',
+        draw(K * N, () => REACH / K),
+      ),
+      bias: scratch.holding(
+        'bias',
+        draw(N, (column) => column % 2),
+      ),
+      c: scratch.holding('c', new Float32Array(M * N)),
+      preactivation: scratch.holding('preactivation', new Float32Array(M * N)),
+    };
     const { forward } = ACTIVATIONS[name];
-    await encode(forward, byItself, { size: M * N }, { x: buffers.preactivation, y: buffers.y });
-    device.submit(encoder);
-    const bitsOf = async ({ buffer, bytes }: BufferRange) => new Uint32Array(await device.read(buffer, 0, bytes));
-    const [product, alone] = [await bitsOf(buffers.c), await bitsOf(buffers.y)];
+    const applied = { x: operands.preactivation, y: scratch.holding('y', new Float32Array(M * N)) };
+    scratch.run([
+      await bound(matmul, variant, problem, operands),
+      await bound(forward, byItself, { size: M * N }, applied),
+    ]);
+    const bitsOf = async (range: BufferRange) => new Uint32Array(await scratch.read(range));
+    const [product, alone] = [await bitsOf(operands.c), await bitsOf(applied.y)];
     return product.every((bits, i) => bits === alone[i]);
   } finally {
-    for (const buffer of made) allocator.destroy(buffer);
+    scratch.close();
   }
 }

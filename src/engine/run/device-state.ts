@@ -12,7 +12,7 @@ import { isOnHost, isTransfer } from '../compile/operations.ts';
 import { dispatchesOf, exchangedTensors } from '../compile/pass-figures.ts';
 import { Bindings } from './binding.ts';
 import { ChunkCopies } from './copies.ts';
-import { Executor, type ExecutorOptions } from './executor.ts';
+import { Executor, type ExecutorParts } from './executor.ts';
 import { Slots } from './slots.ts';
 import { Staging } from './staging.ts';
 import { Storage } from './storage.ts';
@@ -32,7 +32,7 @@ export async function makeDeviceState(
   fit: Fit,
   choices: KernelChoices,
   below: Below,
-  options: Omit<ExecutorOptions, 'updatesAside' | 'updatesAhead'>,
+  options: Pick<ExecutorParts, 'readAhead' | 'ledger' | 'updater' | 'ranks'>,
 ): Promise<DeviceState> {
   const { map, passes, placements, slots: count, extra, staging: size, stagingBytes, workload, durable, stashes } = fit;
   const made: { destroy(): void }[] = [];
@@ -62,8 +62,9 @@ export async function makeDeviceState(
       const bindings = await Bindings.make(device, storage, slots, choices, operations);
       below.stashes.place(map.count, stashes);
       const copies = new ChunkCopies(slots, below, map.count + stashes.length, durable);
-      const aside = { ...options, updatesAside: updatesAside(fit), updatesAhead: beginsAhead(fit, device.adapter) };
-      const executor = new Executor(device, map, storage, slots, copies, bindings, staging, below, aside);
+      const updating = { updatesAside: updatesAside(fit), updatesAhead: beginsAhead(fit, device.adapter) };
+      const parts = { device, map, storage, slots, copies, bindings, staging, below };
+      const executor = new Executor({ ...options, ...updating, ...parts });
       return { device, storage, executor, ring, release };
     });
   } catch (error) {

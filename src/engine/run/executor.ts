@@ -18,7 +18,7 @@ import { type Keep, KeepQueue } from '../compile/keep-queue.ts';
 import { movesAt } from '../compile/moves.ts';
 import type { HostOperation } from '../compile/operations.ts';
 import type { Pass } from '../compile/pass.ts';
-import { changesAt, leavesAt, type PassSchedule } from '../compile/schedule.ts';
+import { changesAt, leavesAt, type PassSchedule, strangersToLeave } from '../compile/schedule.ts';
 import { type CopyPlace, Recorder } from '../observe/recording.ts';
 import type { Ranks } from '../ranks/ranks.ts';
 import type { Bindings } from './binding.ts';
@@ -33,7 +33,16 @@ import type { Slots } from './slots.ts';
 import type { Staging } from './staging.ts';
 import type { Storage } from './storage.ts';
 
-export interface ExecutorOptions extends HostUpdating {
+/** What an executor moves values between, and what it goes by. */
+export interface ExecutorParts extends HostUpdating {
+  readonly device: Device;
+  readonly map: ChunkMap;
+  readonly storage: Storage;
+  readonly slots: Slots;
+  readonly copies: ChunkCopies;
+  readonly bindings: Bindings;
+  readonly staging: Staging;
+  readonly below: Below;
   /** Chunks whose reading from disk begins before they are needed. */
   readonly readAhead: number;
   /** Counts on where the executor before this one ended. */
@@ -73,27 +82,18 @@ export class Executor {
   #moment = 0;
   #nextRounds = new WeakMap<PassSchedule, number>();
 
-  constructor(
-    device: Device,
-    map: ChunkMap,
-    storage: Storage,
-    slots: Slots,
-    copies: ChunkCopies,
-    bindings: Bindings,
-    staging: Staging,
-    tiers: Below,
-    options: ExecutorOptions,
-  ) {
+  constructor(parts: ExecutorParts) {
+    const { device, map, storage, slots, copies, bindings, staging, below, readAhead, ledger, ranks } = parts;
     this.#map = map;
     this.#slots = slots;
     this.copies = copies;
     this.#bindings = bindings;
-    this.#tiers = tiers;
-    this.#link = new Link(device, staging, copies, options.ledger);
-    this.#hostOptimizer = new HostOptimizer(options, map, storage, copies, this.#link);
-    this.#exchanges = new Exchanges(this.#link, storage, slots, map.chunkBytes, options.ranks);
-    this.#reads = new ScheduledReads(this.#link, copies, tiers, options.readAhead);
-    this.#activations = new MovedActivations(this.#link, storage, copies, this.#reads, tiers.stashes);
+    this.#tiers = below;
+    this.#link = new Link(device, staging, copies, ledger);
+    this.#hostOptimizer = new HostOptimizer(parts, map, storage, copies, this.#link);
+    this.#exchanges = new Exchanges(this.#link, storage, slots, map.chunkBytes, ranks);
+    this.#reads = new ScheduledReads(this.#link, copies, below, readAhead);
+    this.#activations = new MovedActivations(this.#link, storage, copies, this.#reads, below.stashes);
   }
 
   get ledger(): Link['ledger'] {
@@ -128,14 +128,11 @@ export class Executor {
     this.updated = undefined;
     this.#round = this.#nextRounds.get(schedule) ?? 0;
     this.#nextRounds.set(schedule, (this.#round + 1) % schedule.plan.steps);
-    const expected = at(schedule.starts, this.#round);
     const residents = this.#slots.residents();
     this.#recorder?.begin(pass, this.#slots.always, this.#link.capacity, residents, this.#below);
-    const strangers = residents.filter((chunk) => !expected.has(chunk));
-    const room = schedule.spareSlots + this.#slots.always - schedule.slots;
-    // The plan does not count with them. Those that must be copied down first stay.
-    strangers.sort((a, b) => Number(this.copies.isDirty(b)) - Number(this.copies.isDirty(a)) || a - b);
-    for (const chunk of strangers.slice(room)) await this.#evict(chunk);
+    const isDirty = (chunk: number) => this.copies.isDirty(chunk);
+    const leaving = strangersToLeave(schedule, this.#round, residents, this.#slots.always, isDirty);
+    for (const chunk of leaving) await this.#evict(chunk);
     this.#reads.begin(schedule, this.#round);
   }
 

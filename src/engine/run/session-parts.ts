@@ -32,15 +32,21 @@ export interface SessionParts<P extends Passes> {
   readonly ranks: Ranks | undefined;
 }
 
+/** What a session is opened with, whatever it runs. */
+export interface SessionOpening {
+  readonly device: Device;
+  readonly choices: KernelChoices;
+  readonly memory: MemoryOptions;
+  readonly threads: Threads | undefined;
+  readonly ranks: Ranks | undefined;
+}
+
 /** Within the budget, or within less where the GPU has not the memory for it. Errors: see Session.open. */
 export async function openParts<P extends Passes>(
-  device: Device,
   workload: Workload<P>,
-  choices: KernelChoices,
-  memory: MemoryOptions,
-  threads: Threads | undefined,
-  ranks: Ranks | undefined,
+  opening: SessionOpening,
 ): Promise<SessionParts<P>> {
+  const { device, memory } = opening;
   checkMemory(memory);
   const limits = limitsOf(device, memory);
   const options = optionsOf(memory, heldByUpdate(workload));
@@ -51,7 +57,7 @@ export async function openParts<P extends Passes>(
     try {
       const { gpu: _, ...rest } = memory;
       const settled = budget === undefined ? rest : { ...rest, gpu: budget };
-      return await makeParts(device, found, choices, settled, threads, ranks);
+      return await makeParts(found, { ...opening, memory: settled });
     } catch (error) {
       if (!(error instanceof OutOfMemory)) throw error;
       exhausted = error;
@@ -63,12 +69,8 @@ export async function openParts<P extends Passes>(
 }
 
 async function makeParts<P extends Passes>(
-  device: Device,
   found: Fit<P>,
-  choices: KernelChoices,
-  memory: MemoryOptions,
-  threads: Threads | undefined,
-  ranks: Ranks | undefined,
+  { device, choices, memory, threads, ranks }: SessionOpening,
 ): Promise<SessionParts<P>> {
   const { map } = found;
   // Trials need operands of their own: before anything else is there, they fit.

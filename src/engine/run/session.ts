@@ -77,7 +77,7 @@ export class Session<P extends Passes = Passes> {
     threads?: Threads,
     ranks?: Ranks,
   ): Promise<Session<P>> {
-    return new Session(await openParts(device, workload, choices, memory, threads, ranks));
+    return new Session(await openParts(workload, { device, choices, memory, threads, ranks }));
   }
 
   private constructor({ state, choices, below, ledger, updater, ranks }: SessionParts<P>) {

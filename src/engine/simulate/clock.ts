@@ -14,7 +14,7 @@ export interface SimulatedTask {
   readonly work: Work;
   readonly start: number;
   readonly end: number;
-  /** That it started behind; none at the beginning of time. */
+  /** The task whose end it started at; none for one at the beginning of time. */
   readonly behind: SimulatedTask | undefined;
 }
 

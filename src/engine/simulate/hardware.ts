@@ -78,6 +78,9 @@ const hardware = object({
   launchSeconds: optional(seconds),
 });
 
+/** What a hardware file says. */
+type HardwareFile = typeof hardware extends Schema<infer File> ? File : never;
+
 /** The first field that was not read of a section: one misspelt would be as if it were not there. Beside a figure there may be more. */
 function unreadIn(given: unknown, read: unknown): string | undefined {
   if (!isObject(given) || !isObject(read) || 'value' in read) return undefined;
@@ -96,19 +99,13 @@ export function parseHardware(json: string, name: string): Machine {
   const file = check(hardware, value, name);
   const unread = unreadIn(value, file);
   if (unread) throw new HoldfastError(`${name}: ${shortened(unread)}: a hardware file has no such field; leave it out`);
-  const {
-    title,
-    gpu,
-    host,
-    link,
-    disk,
-    network,
-    sharedMemory,
-    reached,
-    hostReached,
-    reachedBy = {},
-    launchSeconds,
-  } = file;
+  checkFigures(file, name);
+  return machineOfFile(file);
+}
+
+/** What its schema does not say of figures: they have sources, and parts are at most 1. Errors: HoldfastError naming the file and the field. */
+function checkFigures(file: HardwareFile, name: string): void {
+  const { gpu, host, link, disk, network, reached, hostReached, reachedBy = {}, launchSeconds } = file;
   const figures: readonly (readonly [string, Figure])[] = [
     ...named('gpu', gpu),
     ...named('host', { bytes: host.bytes, ...(host.bytesPerSecond && { bytesPerSecond: host.bytesPerSecond }) }),
@@ -140,11 +137,17 @@ export function parseHardware(json: string, name: string): Machine {
       `${name}: network.ranksPerMachine is ${network.ranksPerMachine.value}; it must be a whole number of GPUs`,
     );
   }
+}
+
+/** Its figures without their sources; what was not measured is assumed. */
+function machineOfFile(file: HardwareFile): Machine {
+  const { title, gpu, host, link, disk, network, sharedMemory } = file;
+  const { reached, hostReached, reachedBy, launchSeconds } = file;
   return {
     title,
     peakFlops: gpu.flops.value,
     reached: reached?.value ?? ASSUMED.reached,
-    ...(file.reachedBy && { reachedBy: mapped(reachedBy, ({ value }) => value) }),
+    ...(reachedBy && { reachedBy: mapped(reachedBy, ({ value }) => value) }),
     memoryBytesPerSecond: gpu.bytesPerSecond.value,
     launchSeconds: launchSeconds?.value ?? ASSUMED.launchSeconds,
     gpuBytes: gpu.bytes.value,

@@ -194,6 +194,18 @@ export function hostSecondsOn({ title, hostMemory }: Machine, { uses }: HostOper
   return (owned * bytes) / (hostMemory.bytesPerSecond * hostMemory.reached);
 }
 
+/** Seconds of each operation, on the GPU or on the host; `arithmetic`: times that it takes on the GPU. */
+export const secondsOfEach = (
+  machine: Machine,
+  operations: readonly Operation[],
+  { owned = 1, arithmetic = 1 }: { readonly owned?: number; readonly arithmetic?: number } = {},
+): Float64Array =>
+  Float64Array.from(operations, (operation) =>
+    operation.op === 'host'
+      ? hostSecondsOn(machine, operation, owned)
+      : arithmetic * secondsOn(machine, operation, owned),
+  );
+
 /** The least seconds of a dispatch: of its arithmetic, or of its operands, each once, whichever are more. */
 export function boundSeconds(
   { peakFlops, memoryBytesPerSecond }: Pick<Machine, 'peakFlops' | 'memoryBytesPerSecond'>,
@@ -214,7 +226,7 @@ type Dispatched = Extract<Operation | Instruction, { op: 'dispatch' }>;
 /** A pass is reckoned with several times while its fit is chosen. */
 const workOfDispatch = new WeakMap<Dispatched, { readonly flops: number; readonly bytes: number }>();
 
-/** Of those seconds, what dispatches take whatever they compute. */
+/** Seconds that the dispatches of a pass take whatever they compute. */
 export const launchSecondsOf = ({ launchSeconds }: Machine, operations: readonly Operation[], owned = 1): number =>
   operations.reduce(
     (sum, operation) => sum + (operation.op === 'dispatch' ? (operation.each ? owned : 1) * launchSeconds : 0),

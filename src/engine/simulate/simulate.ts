@@ -5,7 +5,6 @@ import type { Fit } from '../compile/fitted.ts';
 import type { Pass } from '../compile/pass.ts';
 import type { PassSchedule } from '../compile/schedule.ts';
 import type { Machine } from './machine.ts';
-import type { SimulatedRanks } from './network.ts';
 import { type SimulatedPart, Simulation } from './simulation.ts';
 import type { SimulatedStep } from './step.ts';
 
@@ -19,20 +18,24 @@ export function finished<T>(following: Generator<undefined, T>): T {
   return value;
 }
 
+/** What a step is followed with, beside its fit and its plan. */
+export interface SimulateOptions extends Pick<SimulatedPart, 'ranks' | 'watch'> {
+  /** Bytes of host memory above the machine's disk. @default no limit */
+  readonly hostBytes?: number | undefined;
+  /** Steps that count, behind STEPS. @default STEPS */
+  readonly steps?: number;
+}
+
 /**
- * A step of a pass that is repeated, within `hostBytes` of host memory and the machine's disk; of a pass with collectives, as the
- * first of `ranks` does it; `steps` count, behind STEPS.
- * `watch`: told of what lies below, behind each operation. Errors: HoldfastError where what is not on the GPU fits into neither.
+ * A step of a pass that is repeated; of a pass with collectives, as the first of `ranks` does it. Errors: HoldfastError where what is
+ * not on the GPU fits neither into host memory nor on the machine's disk.
  */
 export function simulate(
   fit: Fit,
   pass: Pass,
   schedule: PassSchedule,
   machine: Machine,
-  hostBytes = Number.POSITIVE_INFINITY,
-  ranks?: SimulatedRanks,
-  steps = STEPS,
-  watch?: SimulatedPart['watch'],
+  { hostBytes = Number.POSITIVE_INFINITY, ranks, steps = STEPS, watch }: SimulateOptions = {},
 ): SimulatedStep {
   const one = new Simulation({ fit, pass, schedule, hostBytes, ranks, watch }, machine);
   return finished(one.follow(steps * schedule.plan.steps, STEPS * schedule.plan.steps));

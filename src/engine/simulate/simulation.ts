@@ -9,23 +9,29 @@
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { KINDS } from '../../memory/layout/kinds.ts';
 import { NO_CHANGES } from '../../memory/plan/extra-slots.ts';
-import { changedIn } from '../../memory/plan/trace.ts';
+import { changedIn, type Moment } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import { needBelow, updatesAhead, updatesAside } from '../compile/candidate.ts';
 import type { Fit } from '../compile/fitted.ts';
 import { type Keep, KeepQueue } from '../compile/keep-queue.ts';
 import { movesAt } from '../compile/moves.ts';
-import { type CollectiveOperation, type HostOperation, isOnHost, isTransfer } from '../compile/operations.ts';
+import {
+  type CollectiveOperation,
+  type DispatchOperation,
+  type HostOperation,
+  isOnHost,
+  isTransfer,
+} from '../compile/operations.ts';
 import type { Completion, Pass } from '../compile/pass.ts';
-import { changesAt, leavesAt, type PassSchedule, readAheadFor } from '../compile/schedule.ts';
+import { changesAt, leavesAt, type PassSchedule, readAheadFor, strangersToLeave } from '../compile/schedule.ts';
 import { SlotTable } from '../compile/slot-table.ts';
 import { isOwned, onlyOwnerOf } from '../ranks/sharding.ts';
 import { ComingLoads } from './coming-loads.ts';
 import { SimulatedExchanges } from './exchanges.ts';
 import { SimulatedHostOptimizer } from './host-optimizer.ts';
 import { type Command, type Leaving, SimulatedLink, type SimulatedStoreOptions } from './link.ts';
-import { hostSecondsOn, type Machine, secondsOn } from './machine.ts';
+import { type Machine, secondsOfEach } from './machine.ts';
 import { awaitBelow, SimulatedActivations } from './moved-activations.ts';
 import type { SimulatedRanks } from './network.ts';
 import type { SimulatedPipeline } from './pipeline.ts';
@@ -106,11 +112,7 @@ export class Simulation {
       ),
       map.count,
     );
-    this.#seconds = Float64Array.from(pass.operations, (operation) => {
-      const { owned = 1, arithmetic = 1 } = ranks ?? {};
-      if (isOnHost(operation)) return hostSecondsOn(machine, operation, owned);
-      return arithmetic * secondsOn(machine, operation, owned);
-    });
+    this.#seconds = secondsOfEach(machine, pass.operations, ranks);
     const ahead = beginsAhead && durable && updatesAhead(fit) ? beside : undefined;
     const onHost = { aside: updatesAside(fit), operations: pass.operations, seconds: this.#seconds, ahead };
     this.#host = new SimulatedHostOptimizer(this.#link, this.#tiers, onHost);
@@ -164,17 +166,15 @@ export class Simulation {
 
   /** A step; not to its end where that is behind so many seconds from the beginning. */
   *runStep(until = Number.POSITIVE_INFINITY): Generator<undefined, void> {
-    const { plan, trace, starts, spareSlots, slots } = this.#schedule;
+    const { plan, trace } = this.#schedule;
     const round = this.#step++ % plan.steps;
     this.#base = round * trace.moments.length;
     this.#places.restart();
     this.#host.restart();
     this.#exchanges.begin(this.#pass.operations, this.#resident);
-    const expected = at(starts, round);
-    const strangers = this.#slots.chunks.filter((chunk) => !expected.has(chunk));
-    const isDirty = (chunk: number) => Number(this.#slots.get(chunk).dirty);
-    strangers.sort((a, b) => isDirty(b) - isDirty(a) || a - b);
-    for (const chunk of strangers.slice(spareSlots + this.#fit.slots - slots)) this.#evict(chunk);
+    const isDirty = (chunk: number) => this.#slots.get(chunk).dirty;
+    const leaving = strangersToLeave(this.#schedule, round, this.#slots.chunks, this.#fit.slots, isDirty);
+    for (const chunk of leaving) this.#evict(chunk);
     this.#moment = 0;
     const { known, onHost } = this.#pass.update ?? {};
     for (const [m, operation] of this.#pass.operations.entries()) {
@@ -204,27 +204,9 @@ export class Simulation {
       for (const move of moves.up) this.#activations.fetch(move, () => this.#roomUp(m));
       this.#link.flushIfDue();
       switch (operation.op) {
-        case 'dispatch': {
-          const after: (Command | undefined)[] = [];
-          for (const { chunk, mode } of moment.accesses) {
-            const { load, stores } = this.#slots.get(chunk);
-            after.push(load);
-            if (mode !== 'read') after.push(...stores);
-          }
-          const activations = this.#places.usedBy(operation);
-          if (activations.length > 0) after.push(...this.#places.ready(activations));
-          after.push(...this.#left.splice(0), this.#awaited);
-          const command = this.#link.encode('compute', at(this.#seconds, m), after);
-          this.#encoded = command;
-          this.#awaited = undefined;
-          this.#places.used(activations, command);
-          for (const { chunk, mode } of moment.accesses) {
-            const resident = this.#slots.get(chunk);
-            resident.use = command;
-            if (mode !== 'read' && resident.stores.length > 0) resident.stores = [];
-          }
+        case 'dispatch':
+          this.#compute(operation, moment, m);
           break;
-        }
         case 'offload':
         case 'fetch':
           // At the moments of its pieces.
@@ -250,6 +232,28 @@ export class Simulation {
       this.#watch?.(this.#tiers);
     }
     this.#link.flush();
+  }
+
+  /** Behind what brought its chunks, copies of those that it changes, and what used the memory of its activations last. */
+  #compute(operation: DispatchOperation, { accesses }: Moment, m: number): void {
+    const after: (Command | undefined)[] = [];
+    for (const { chunk, mode } of accesses) {
+      const { load, stores } = this.#slots.get(chunk);
+      after.push(load);
+      if (mode !== 'read') after.push(...stores);
+    }
+    const activations = this.#places.usedBy(operation);
+    if (activations.length > 0) after.push(...this.#places.ready(activations));
+    after.push(...this.#left.splice(0), this.#awaited);
+    const command = this.#link.encode('compute', at(this.#seconds, m), after);
+    this.#encoded = command;
+    this.#awaited = undefined;
+    this.#places.used(activations, command);
+    for (const { chunk, mode } of accesses) {
+      const resident = this.#slots.get(chunk);
+      resident.use = command;
+      if (mode !== 'read' && resident.stores.length > 0) resident.stores = [];
+    }
   }
 
   /** What a completed update, or complete gradients, leave below in a durable session. */
@@ -302,7 +306,7 @@ export class Simulation {
       }
       return;
     }
-    this.#awaitBelow(chunk, moment);
+    awaitBelow(chunk, this.#link, this.#tiers, () => this.#roomUp(moment));
     const { after } = this.#slots.take(chunk, leavesAt(this.#schedule, chunk, this.#base, moment));
     this.#slots.place(chunk, { load: this.#link.send(this.#sizeOf(chunk), after) });
   }
@@ -363,11 +367,6 @@ export class Simulation {
       resident.dirty = false;
       resident.stores.push(at(copies, i));
     });
-  }
-
-  /** Waits until a value below can be sent up. */
-  #awaitBelow(id: number, moment: number): void {
-    awaitBelow(id, this.#link, this.#tiers, () => this.#roomUp(moment));
   }
 
   #roomUp(moment: number): void {

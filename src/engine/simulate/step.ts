@@ -2,14 +2,14 @@
 
 import type { Work } from './clock.ts';
 
-/** On average. */
+/** A step, on average over those that were followed. */
 export interface SimulatedStep {
   readonly seconds: number;
-  /** Of its operations; the rest of the seconds is `waits`. */
+  /** Seconds of arithmetic; the rest of `seconds` is `waits`. */
   readonly computeSeconds: number;
-  /** What arithmetic stood still for, by what was under way meanwhile. */
+  /** Seconds in which arithmetic stood still, by what was under way meanwhile. */
   readonly waits: Readonly<Record<Waited, number>>;
-  /** Over the network: those that this rank sends. */
+  /** Bytes that moved, by where; over the network, those that this rank sends. */
   readonly bytes: Readonly<Record<Exclude<Waited, 'host' | 'bubble'> | 'recovery', number>>;
 }
 

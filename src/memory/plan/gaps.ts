@@ -40,7 +40,7 @@ export interface Forced {
   readonly leaves: readonly { readonly chunk: number; readonly moment: number }[];
   /** For the access at `moment` it is loaded. */
   readonly arrivals: readonly { readonly chunk: number; readonly moment: number }[];
-  /** Of those that leave: values that were changed on the GPU. */
+  /** Values among those that leave that were changed on the GPU: each is stored. */
   readonly stores: number;
 }
 

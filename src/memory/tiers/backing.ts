@@ -106,10 +106,11 @@ export class Backing {
       };
     });
     this.#placement = new HostPlacement(this.#chunks, this.#host, this.#disk);
-    this.#reads = new PendingReads(this.#placement, this.#host, this.#disk, this.#queue, this.#roomWatch);
-    const parts = [this.#placement, this.#host, this.#disk, this.#reads, this.#queue, this.#roomWatch] as const;
-    this.#puts = new Puts(...parts, options.copyBytes);
-    this.#writes = new WritesAhead(this.#placement, this.#host, this.#queue);
+    const tiers = { placement: this.#placement, host: this.#host, disk: this.#disk };
+    const parts = { ...tiers, queue: this.#queue, roomWatch: this.#roomWatch };
+    this.#reads = new PendingReads(parts);
+    this.#puts = new Puts(parts, this.#reads, options.copyBytes);
+    this.#writes = new WritesAhead(parts);
   }
 
   /** Where a valid copy lies now. Zeros are 'zero' whether or not a slot holds them, too. */

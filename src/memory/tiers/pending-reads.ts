@@ -9,6 +9,16 @@ import type { HostTier, Slot } from './host-tier.ts';
 import { StopWatch } from './stop-watch.ts';
 import type { WaitQueue } from './wait-queue.ts';
 
+/** What moves values between host memory and disk: the tiers, where values lie in them, and what waits for room there. */
+export interface TierParts {
+  readonly placement: HostPlacement;
+  readonly host: HostTier;
+  readonly disk: DiskTier | undefined;
+  readonly queue: WaitQueue;
+  /** Runs while a request waits for room. */
+  readonly roomWatch: StopWatch;
+}
+
 export interface Loadable extends Located {
   /** On its way into a slot. */
   load: Load | undefined;
@@ -39,16 +49,9 @@ export class PendingReads {
   readonly #disk: DiskTier | undefined;
   readonly #queue: WaitQueue;
   readonly #readWatch = new StopWatch();
-  /** Runs while a request waits for room. */
   readonly #roomWatch: StopWatch;
 
-  constructor(
-    placement: HostPlacement,
-    host: HostTier,
-    disk: DiskTier | undefined,
-    queue: WaitQueue,
-    roomWatch: StopWatch,
-  ) {
+  constructor({ placement, host, disk, queue, roomWatch }: TierParts) {
     this.#placement = placement;
     this.#host = host;
     this.#disk = disk;

@@ -11,7 +11,7 @@ import { assert } from '../../util/errors.ts';
 import type { DiskTier } from './disk-tier.ts';
 import { type HostPlacement, isClean, type Located, type Target } from './host-placement.ts';
 import type { HostTier, Slot } from './host-tier.ts';
-import type { Loadable, PendingReads } from './pending-reads.ts';
+import type { Loadable, PendingReads, TierParts } from './pending-reads.ts';
 import type { StopWatch } from './stop-watch.ts';
 import type { WaitQueue } from './wait-queue.ts';
 
@@ -45,7 +45,6 @@ export class Puts {
   readonly #disk: DiskTier | undefined;
   readonly #reads: PendingReads;
   readonly #queue: WaitQueue;
-  /** Runs while a request waits for room. */
   readonly #roomWatch: StopWatch;
   readonly #copyBytes: CopyBytes;
   /** Slots that values are made in, by their bytes. */
@@ -53,12 +52,8 @@ export class Puts {
   readonly #stowed = new Set<Stowed>();
 
   constructor(
-    placement: HostPlacement,
-    host: HostTier,
-    disk: DiskTier | undefined,
+    { placement, host, disk, queue, roomWatch }: TierParts,
     reads: PendingReads,
-    queue: WaitQueue,
-    roomWatch: StopWatch,
     copyBytes: CopyBytes = (to, from) => to.set(from),
   ) {
     this.#placement = placement;

@@ -18,13 +18,13 @@ type Bytes = Uint8Array<ArrayBuffer>;
 interface HeldStash {
   readonly id: number;
   readonly size: number;
-  /** In their part of the file; undefined: it lies in host memory. */
+  /** Where it begins in the part of the file for activations; undefined: it lies in host memory. */
   readonly offset: number | undefined;
   /** Its memory on the host, once it was needed. */
   memory: Bytes | undefined;
-  /** Of its value; 0: it has none. */
+  /** Bytes of its value; 0: it has none. */
   length: number;
-  /** Of what lies on disk, in the order in which its parts were put. */
+  /** Checksums of what lies on disk, in the order in which its parts were put. */
   sums: readonly PartSum[];
   /** What was read of it, or is. */
   reading: Reading | undefined;

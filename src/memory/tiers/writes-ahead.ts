@@ -5,6 +5,7 @@
 
 import type { HostPlacement } from './host-placement.ts';
 import type { HostTier } from './host-tier.ts';
+import type { TierParts } from './pending-reads.ts';
 import type { WaitQueue } from './wait-queue.ts';
 
 /** Values that are written at once, and of how many that leave next. */
@@ -16,7 +17,7 @@ export class WritesAhead {
   readonly #queue: WaitQueue;
   #underWay = 0;
 
-  constructor(placement: HostPlacement, host: HostTier, queue: WaitQueue) {
+  constructor({ placement, host, queue }: Pick<TierParts, 'placement' | 'host' | 'queue'>) {
     this.#placement = placement;
     this.#host = host;
     this.#queue = queue;

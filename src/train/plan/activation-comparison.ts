@@ -171,7 +171,7 @@ function best(ways: readonly Way[], budget: number, within: Within): PolicyStep 
 function stepOf(fit: Fit<TrainingPasses>, { machine, below }: Within): PolicyStep {
   const { step } = fit.passes;
   const plan = schedule(step.trace, fit.slots, 'planned', step.extra);
-  const { seconds, bytes } = simulate(fit, step, plan, machine, below.all.host);
+  const { seconds, bytes } = simulate(fit, step, plan, machine, { hostBytes: below.all.host });
   const again = recomputedFlops(step);
   return {
     seconds,

@@ -27,7 +27,7 @@ import type { AdapterLimits, Workload } from '../../engine/compile/workload.ts';
 import { computeSeconds, type Machine, secondsOn } from '../../engine/simulate/machine.ts';
 import { activationsOf, type BlockActivation, blocksOf } from '../../graph/activations.ts';
 import { alignedBytes } from '../../graph/liveness.ts';
-import { isByItself, makersIn, makingOf } from '../../graph/makers.ts';
+import { isByItself, type Makers, makersIn, makingOf } from '../../graph/makers.ts';
 import {
   bytesOf,
   operandsOf,
@@ -40,7 +40,7 @@ import { mostLargeSlices } from '../../graph/row-slices.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { findGaps, type Gap } from '../../memory/plan/gaps.ts';
 import { CyclicRoom, type Entry, LinearProgram } from '../../memory/plan/linear-program.ts';
-import { chunkCount } from '../../memory/plan/trace.ts';
+import { chunkCount, type Trace } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
 import type { TrainingPasses } from '../step/training-workload.ts';
@@ -134,7 +134,6 @@ function programOn(
   if (room.some((left) => left < 0)) return undefined;
 
   const problem = new LinearProgram();
-  // In chunks: numbers that a solver likes.
   const rows = new CyclicRoom(
     problem,
     room.map((left) => left / chunkBytes),
@@ -142,6 +141,27 @@ function programOn(
   // A chunk's move is about 1: a solver goes by what is no more than a millionth.
   const unit = chunkBytes / machine.link.upBytesPerSecond;
   const clock = clockOf(problem, machine, unit, arithmetic);
+  const stated = { problem, rows, clock, chunkBytes };
+  addChunks(stated, trace, moved);
+  addActivations(stated, machine, makersIn(program), activations);
+  return { problem, unit };
+}
+
+/** A program that is being stated: what each choice takes of the room and of the time is added to it. */
+interface Stated {
+  readonly problem: LinearProgram;
+  /** In chunks: numbers that a solver likes. */
+  readonly rows: CyclicRoom;
+  readonly clock: Clock;
+  readonly chunkBytes: number;
+}
+
+/** Each gap of a chunk kept or not, and each change of it stored once if any is not. `others`: bytes that move beside chunks. */
+function addChunks(
+  { problem, rows, clock, chunkBytes }: Stated,
+  trace: Trace,
+  others: { readonly up: number; readonly down: number },
+): void {
   const gaps = findGaps(
     trace,
     trace.moments.map(() => chunkCount(trace)),
@@ -152,8 +172,8 @@ function programOn(
     const entries = [...rows.entries(gap.from + 1, gap.to - gap.from - 1), ...clock.takes('up', -chunkBytes)];
     columns.set(gap, problem.column({ cost: clock.cost('up', -chunkBytes) }, entries));
   }
-  clock.always('up', moved.up + (gaps.list.length + gaps.forced.arrivals.length) * chunkBytes);
-  clock.always('down', moved.down + gaps.forced.stores * chunkBytes);
+  clock.always('up', others.up + (gaps.list.length + gaps.forced.arrivals.length) * chunkBytes);
+  clock.always('down', others.down + gaps.forced.stores * chunkBytes);
   for (const epoch of gaps.epochs) {
     const dropped = problem.column({ cost: clock.cost('down', chunkBytes) }, clock.takes('down', chunkBytes));
     for (const gap of epoch) {
@@ -164,8 +184,15 @@ function programOn(
       problem.add(kept, row, 1);
     }
   }
+}
 
-  const makers = makersIn(program);
+/** Each activation that is saved kept, moved or made again, and each instruction run again that this takes. */
+function addActivations(
+  { problem, rows, clock, chunkBytes }: Stated,
+  machine: Machine,
+  makers: Makers,
+  activations: readonly SavedActivation[],
+): void {
   const again = new Map<TensorInstruction, number>();
   const columnOf = (maker: TensorInstruction): number => {
     const seconds = secondsOn(machine, maker);
@@ -210,7 +237,6 @@ function programOn(
       problem.add(remade, enough, -1);
     }
   }
-  return { problem, unit };
 }
 
 /** An activation that the backward pass reads, and the moments between which nothing needs it: its last use before and its first behind. */

@@ -45,7 +45,7 @@ export interface Changes {
 /** What would be trained, and how. */
 export interface Scenario extends Changes {
   readonly layers: number;
-  /** Of all of its layers. */
+  /** Parameters of all of its layers. */
   readonly parameters: number;
   /** The model with so many blocks: of a deep one, a part. */
   modelOf(layers: number): Model;
@@ -54,7 +54,7 @@ export interface Scenario extends Changes {
   readonly accumulate: number;
   /** @default 'auto' */
   readonly accumulateOrder?: AccumulateOrder | 'auto' | undefined;
-  /** That train it together, with so many micro-batches each. @default one, alone */
+  /** Ranks that train it together, with so many micro-batches each. @default one, alone */
   readonly ranks?: ScenarioRanks | undefined;
   /** Whether the micro-batches behind the first few of a step are reckoned, not simulated. @default false */
   readonly reckonsMicroBatches?: boolean;
@@ -76,7 +76,7 @@ export interface ScenarioRanks {
   readonly size: number;
   /** What copies of the model shard. */
   readonly stage: ZeroStage;
-  /** That share each layer. @default 1 */
+  /** Ranks that share each layer. @default 1 */
   readonly tensor?: number | undefined;
   /** Whether these each have some of the rows between them. @default false */
   readonly sequenceParallel?: boolean | undefined;
@@ -93,7 +93,7 @@ const ALONE: GridPlace = { rank: 0, size: 1 };
 
 /** A stage of some of the blocks. */
 export interface PredictedPartOptions {
-  /** Of all of its stages. */
+  /** Blocks of all of its stages together. */
   readonly blocks: number;
   readonly stage: GridPlace;
   /** The stage of a longer pipeline that it stands for: with as many micro-batches at once. @default itself */
@@ -131,7 +131,7 @@ export class Parts {
   readonly #scenario: Scenario;
   readonly #machine: Machine;
   readonly #limits: AdapterLimits;
-  /** That one rank has of all. */
+  /** Parameters that one rank has. */
   readonly #parameters: number;
   /** Chunks of the widest kind that have one owner. */
   readonly #together: number;

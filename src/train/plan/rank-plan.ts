@@ -119,6 +119,105 @@ interface Fitted {
   readonly copy: number;
 }
 
+/** The rank that chooses the chunks of all. */
+const FIRST: Fitted = { stage: 0, copy: 0 };
+
+/** Each of several ranks' own part of a step, and its fits; what they have in common is worked out once. */
+class RankFits {
+  /** Places of the first of all ranks. */
+  readonly first: GridPlaces;
+  readonly zero: ZeroStage;
+  /** All ranks, but for those that are alike: the first one first. */
+  readonly fitted: readonly Fitted[];
+  readonly #model: Model;
+  readonly #step: SharedStep;
+  readonly #limits: AdapterLimits;
+  /** By stage. */
+  readonly #parts = new Map<number, StepPart>();
+  readonly #workloads = new Map<string, Workload<TrainingPasses>>();
+  /** The first rank's, without a budget. */
+  readonly #whole: Fit<TrainingPasses>;
+
+  constructor(model: Model, step: SharedStep, limits: AdapterLimits) {
+    const { size, tensor, pipeline, optimizerDevice = 'gpu' } = step;
+    this.#model = optimizedOn(model, optimizerDevice);
+    this.#step = step;
+    this.#limits = limits;
+    this.first = gridPlacesOf({ rank: 0, size }, { tensor, pipeline });
+    this.zero = zeroIn(step, this.first);
+    this.#whole = fitMemory(this.#workloadOf(FIRST), limits, undefined);
+    this.fitted = Array.from({ length: this.first.pipeline.size }, (_, stage) =>
+      fittedCopies(this.wholeOf({ stage, copy: 0 }).map, this.first.data.size).map((copy): Fitted => ({ stage, copy })),
+    ).flat();
+  }
+
+  /** `tensor`: which of those that share its layers. */
+  placesAt({ stage, copy }: Fitted, tensor = 0): GridPlaces {
+    const rank = rankAt(this.first, { pipeline: stage, data: copy, tensor });
+    return gridPlacesOf({ rank, size: this.#step.size }, this.#step);
+  }
+
+  /** Without a budget. */
+  wholeOf(one: Fitted): Fit<TrainingPasses> {
+    if (isFirst(one)) return this.#whole;
+    return fitMemory(this.#workloadOf(one, this.#whole.map.chunkBytes), this.#limits, undefined);
+  }
+
+  /** Within a budget, in chunks that another rank has chosen. @default those that suit it */
+  within(budget: number, one: Fitted = FIRST, chunkBytes?: number): Fit<TrainingPasses> {
+    return fitMemory(this.#workloadOf(one, chunkBytes), this.#limits, budget, OPTIONS);
+  }
+
+  /** Bytes of the chunks that the first rank chooses within a budget. */
+  chunksWithin(budget: number): number {
+    return this.within(budget).map.chunkBytes;
+  }
+
+  /** The smallest budget of a rank. */
+  leastOf(one: Fitted, chunkBytes?: number): number {
+    return smallestBudget(this.#workloadOf(one, chunkBytes), this.#limits, OPTIONS);
+  }
+
+  /** The smallest budget of all ranks but the first, in chunks that it has chosen. */
+  leastOfOthers(chunkBytes: number): number {
+    return Math.max(...this.fitted.slice(1).map((one) => this.leastOf(one, chunkBytes)));
+  }
+
+  /** The smallest budget that works on all ranks. */
+  smallest(): number {
+    let smallest = this.leastOf(FIRST);
+    for (let i = 0; i < MOST_BUDGETS; i++) {
+      const more = this.leastOfOthers(this.chunksWithin(smallest));
+      if (more <= smallest) break;
+      smallest = more;
+    }
+    return smallest;
+  }
+
+  #partOf(stage: number): StepPart {
+    const { batch, context, activationDtype, sequenceParallel, packed } = this.#step;
+    const places = this.placesAt({ stage, copy: 0 });
+    const ways = { activationDtype, sequenceParallel, packed };
+    const found = this.#parts.get(stage) ?? stepPart(this.#model, batch, context, places, ways);
+    this.#parts.set(stage, found);
+    return found;
+  }
+
+  #workloadOf(one: Fitted, chunkBytes?: number): Workload<TrainingPasses> {
+    const { context, accumulate, activations, generates = false } = this.#step;
+    const { layers, part, programs } = this.#partOf(one.stage);
+    const key = `${one.stage} ${one.copy} ${chunkBytes}`;
+    const grid = this.placesAt(one);
+    const sharding = { ...grid.data, stage: this.zero, chunkBytes };
+    const writes = generates && writesText({ rank: rankAt(grid), sharding, grid });
+    const generation = writes ? traceGeneration(layers, context, programs.stages) : undefined;
+    const options = { activations, accumulateOrder: 'batch', sharding } as const;
+    const workload = this.#workloads.get(key) ?? trainingWorkload(part, programs, accumulate, generation, options);
+    this.#workloads.set(key, workload);
+    return workload;
+  }
+}
+
 /** Errors: HoldfastError for a budget that is too small for one of them, naming the smallest for all; for a grid that is none. */
 export function planRanks(
   model: Model,
@@ -126,68 +225,27 @@ export function planRanks(
   budgetFor: BudgetFor,
   limits: AdapterLimits = DEFAULT_LIMITS,
 ): RanksPlan {
-  const { size, batch, context, accumulate, activations, tensor, pipeline } = step;
-  const { activationDtype, optimizerDevice = 'gpu', sequenceParallel, packed, generates = false } = step;
-  const ways = { activationDtype, sequenceParallel, packed };
-  const optimized = optimizedOn(model, optimizerDevice);
-  const first = gridPlacesOf({ rank: 0, size }, { tensor, pipeline });
-  const zero = zeroIn(step, first);
-  const placesAt = ({ stage, copy }: Fitted, tensor = 0) =>
-    gridPlacesOf({ rank: rankAt(first, { pipeline: stage, data: copy, tensor }), size }, step);
-  const parts = new Map<number, StepPart>();
-  const partOf = (stage: number): StepPart => {
-    const found = parts.get(stage) ?? stepPart(optimized, batch, context, placesAt({ stage, copy: 0 }), ways);
-    parts.set(stage, found);
-    return found;
-  };
-  const known = new Map<string, Workload<TrainingPasses>>();
-  /** Chunks are those that rank 0 chooses. */
-  const workloadOf = (one: Fitted, chunkBytes?: number): Workload<TrainingPasses> => {
-    const { layers, part, programs } = partOf(one.stage);
-    const key = `${one.stage} ${one.copy} ${chunkBytes}`;
-    const grid = placesAt(one);
-    const sharding = { ...grid.data, stage: zero, chunkBytes };
-    const writes = generates && writesText({ rank: rankAt(grid), sharding, grid });
-    const generation = writes ? traceGeneration(layers, context, programs.stages) : undefined;
-    const options = { activations, accumulateOrder: 'batch', sharding } as const;
-    const workload = known.get(key) ?? trainingWorkload(part, programs, accumulate, generation, options);
-    known.set(key, workload);
-    return workload;
-  };
-  const own = workloadOf({ stage: 0, copy: 0 });
-  const whole = fitMemory(own, limits, undefined);
-  const wholeOf = (one: Fitted) =>
-    isFirst(one) ? whole : fitMemory(workloadOf(one, whole.map.chunkBytes), limits, undefined);
-  const fitted = Array.from({ length: first.pipeline.size }, (_, stage) =>
-    fittedCopies(wholeOf({ stage, copy: 0 }).map, first.data.size).map((copy): Fitted => ({ stage, copy })),
-  ).flat();
-  const chunksWithin = (budget: number) => fitMemory(own, limits, budget, OPTIONS).map.chunkBytes;
-  const leastOf = (one: Fitted, chunkBytes: number) => smallestBudget(workloadOf(one, chunkBytes), limits, OPTIONS);
-  const needed = (chunkBytes: number) => Math.max(...fitted.slice(1).map((one) => leastOf(one, chunkBytes)));
-
-  let smallest = smallestBudget(own, limits, OPTIONS);
-  for (let i = 0; i < MOST_BUDGETS; i++) {
-    const more = needed(chunksWithin(smallest));
-    if (more <= smallest) break;
-    smallest = more;
-  }
-  const comfortable = Math.max(...fitted.map((one) => wholeOf(one).peak));
+  const { size, accumulate } = step;
+  const fits = new RankFits(model, step, limits);
+  const { first, zero, fitted } = fits;
+  const smallest = fits.smallest();
+  const comfortable = Math.max(...fitted.map((one) => fits.wholeOf(one).peak));
   const budget = budgetFor({ smallest, comfortable });
-  const isTooSmall = budget < smallest || needed(chunksWithin(budget)) > budget;
+  const isTooSmall = budget < smallest || fits.leastOfOthers(fits.chunksWithin(budget)) > budget;
   if (isTooSmall) {
     throw new HoldfastError(
       `--gpu-memory ${formatBytes(budget)} is too little for a rank of ${size}: ${smallest} bytes (${formatBytes(smallest)}) is the ` +
         'smallest budget that works on all of them; give that much, or use a smaller batch or context',
     );
   }
-  const within = fitMemory(own, limits, budget, OPTIONS);
-  const { chunkBytes } = within.map;
-  const smallestChunks = chunksWithin(smallest);
+  const own = fits.within(budget);
+  const { chunkBytes } = own.map;
+  const smallestChunks = fits.chunksWithin(smallest);
   const isAll = size <= MOST_FITTED;
   const ranks = fitted.flatMap((one): RankPlan[] => {
-    const fit = isFirst(one) ? within : fitMemory(workloadOf(one, chunkBytes), limits, budget, OPTIONS);
-    const needs = { smallest: leastOf(one, smallestChunks), whole: wholeOf(one).peak };
-    const shown = Array.from({ length: isAll ? first.tensor.size : 1 }, (_, rank) => placesAt(one, rank));
+    const fit = isFirst(one) ? own : fits.within(budget, one, chunkBytes);
+    const needs = { smallest: fits.leastOf(one, smallestChunks), whole: fits.wholeOf(one).peak };
+    const shown = Array.from({ length: isAll ? first.tensor.size : 1 }, (_, rank) => fits.placesAt(one, rank));
     return shown.map((places) => rankPlan(places, zero, fit, needs));
   });
   checkExchanges(ranks);
@@ -195,7 +253,7 @@ export function planRanks(
   const stages = ranks.filter(({ place }) => place.data === 0 && place.tensor === 0);
   const sums = stages.map(({ place: { pipeline }, fit: { map, passes } }) => {
     const { operations } = passes.step;
-    const places = placesAt({ stage: pipeline, copy: 0 });
+    const places = fits.placesAt({ stage: pipeline, copy: 0 });
     const sent = sentInStage(operations, places);
     return { sent, bound: gridBound(operations, map, places, zero, accumulate) };
   });

@@ -32,7 +32,7 @@ export function simulatedSeconds(
   const { step } = fit.passes;
   const plan = schedule(step.trace, fit.slots, policy, step.extra);
   try {
-    return simulate(fit, step, plan, machineOf(limits), host, undefined, 1).seconds;
+    return simulate(fit, step, plan, machineOf(limits), { hostBytes: host, steps: 1 }).seconds;
   } catch (error) {
     if (error instanceof HoldfastError) return undefined;
     throw error;

@@ -49,7 +49,7 @@ export function sweepBudgets(
   const machine = machineOf(limits, onDisk);
   const secondsOf = (found: Fit<TrainingPasses>, hostBytes?: number): number => {
     const { step } = found.passes;
-    return simulate(found, step, schedule(step.trace, found.slots, policy, step.extra), machine, hostBytes).seconds;
+    return simulate(found, step, schedule(step.trace, found.slots, policy, step.extra), machine, { hostBytes }).seconds;
   };
   const found = new Map<number, number>();
   const consider = (budget: number, fitted: () => Fit<TrainingPasses>) => {

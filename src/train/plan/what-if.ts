@@ -19,7 +19,7 @@ import type { TrainingPasses } from '../step/training-workload.ts';
 
 /** What a step would be with another setting. */
 export interface Alternative {
-  /** On the command line. */
+  /** As it is given on the command line. */
   readonly flag: string;
   /** Bytes over the link, both ways: chunks and activations, copies for recovery left out. */
   readonly moved: number;
@@ -32,7 +32,7 @@ export interface PlannedTime {
   /** Arithmetic, and of all of the step's the part that makes activations again. */
   readonly computing: number;
   readonly again: number;
-  /** In which it stands still for values between the GPU and host memory. */
+  /** The share in which arithmetic stands still for values between the GPU and host memory. */
   readonly waiting: number;
 }
 
@@ -41,7 +41,7 @@ export interface WhatIf {
   readonly time: PlannedTime;
   /** As `moved` of an alternative: of a step as it is planned. */
   readonly moved: number;
-  /** That move less, those that move least first. */
+  /** Settings with which less moves, those with which the least does first. */
   readonly alternatives: readonly Alternative[];
   /** Bytes of host memory with which nothing lies on disk. */
   readonly hostEnough: number;

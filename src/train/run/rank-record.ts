@@ -13,7 +13,7 @@ import type { Trainer } from '../step/trainer.ts';
 /** What the ranks of a run exchanged. */
 export interface RankRecord {
   readonly size: number;
-  /** Of them, those that share each layer of one copy of the model. */
+  /** Ranks that share each layer of one copy of the model. */
   readonly tensorParallel: number;
   /** Stages that have the blocks of one copy. */
   readonly pipelineParallel: number;

@@ -16,6 +16,7 @@ import { optionsOf } from '../../engine/run/arrangement.ts';
 import { machineOf } from '../../engine/simulate/machine.ts';
 import { divideBelow } from '../../engine/simulate/shares-below.ts';
 import { simulate } from '../../engine/simulate/simulate.ts';
+import type { SimulatedBelow } from '../../engine/simulate/stashes.ts';
 import type { ActivationMode } from '../../graph/activations.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';
@@ -250,14 +251,15 @@ function figuresWithin(
   const kinds = Uint8Array.from(kindsIn(fit), (kind) => DATA_KINDS.indexOf(kind));
   const peaks = { host: new Peaks(), disk: new Peaks() };
   const machine = machineOf(limits, disk);
-  const { bytes } = simulate(fit, step, plan, machine, host, undefined, 1, (below) => {
+  const watch = (below: SimulatedBelow) => {
     below.eachChunk((chunk, here, onDisk) => {
       if (here) peaks.host.add(at(kinds, chunk));
       if (onDisk) peaks.disk.add(at(kinds, chunk));
     });
     peaks.host.end();
     peaks.disk.end();
-  });
+  };
+  const { bytes } = simulate(fit, step, plan, machine, { hostBytes: host, steps: 1, watch });
   const { h2d, d2h } = plan.moved;
   const activations = offloadedBytes(step);
   const room = slotsAt(trace, slots, extra);

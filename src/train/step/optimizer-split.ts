@@ -71,6 +71,52 @@ interface Searched extends Priced, ChosenSplit {
   readonly fit: Fit<TrainingPasses>;
 }
 
+/** Places at which what trains may be cut in two, by tensors and by elements. */
+class Cuts {
+  readonly #tensors: ReturnType<typeof trainedTensors>;
+  /** Elements before each tensor, and of all. */
+  readonly #ends: readonly number[];
+
+  constructor(tensors: ReturnType<typeof trainedTensors>) {
+    const ends = [0];
+    for (const { shape } of tensors) ends.push((ends.at(-1) ?? 0) + shape.reduce((a, b) => a * b, 1));
+    this.#tensors = tensors;
+    this.#ends = ends;
+  }
+
+  /** The split with all tensors on the GPU. */
+  get all(): number {
+    return this.#tensors.length;
+  }
+
+  /** Elements of all tensors. */
+  get elements(): number {
+    return at(this.#ends, this.all);
+  }
+
+  /** Elements that a split has on the GPU. */
+  elementsIn(split: number): number {
+    const [before, behind] = [at(this.#ends, Math.floor(split)), at(this.#ends, Math.ceil(split))];
+    return before + (split % 1) * (behind - before);
+  }
+
+  /** As many tensors, or rows of large ones, as have no more elements than these. */
+  splitWith(elements: number): number {
+    const least = WORTH_CUTTING * this.elements;
+    const whole = this.#ends.findLastIndex((end) => end <= elements);
+    const start = at(this.#ends, whole);
+    const [tensor, rest, size] = [this.#tensors[whole], elements - start, (this.#ends[whole + 1] ?? 0) - start];
+    if (!tensor || rest < least || size - rest < least) return whole;
+    return whole + rowsIn(tensor, rest / size) / (tensor.shape[0] ?? 1);
+  }
+
+  /** Half of the elements between two splits, or of the tensors, that is not known; undefined where both are. */
+  middle(one: number, other: number, known: Pick<Places, 'isKnown'>): number | undefined {
+    const byElements = this.splitWith((this.elementsIn(one) + this.elementsIn(other)) / 2);
+    return [byElements, Math.floor((one + other) / 2)].find((split) => !known.isKnown(split));
+  }
+}
+
 /** What the places of a split come to. */
 class Places {
   readonly #search: SplitSearch;
@@ -138,62 +184,53 @@ class Places {
 /** The tensors that the GPU updates: all of them where nothing moves then. */
 export function chooseSplit(search: SplitSearch): ChosenSplit {
   const { model, memory } = search;
-  const trained = trainedTensors(model);
-  const all = trained.length;
   const { gpu } = memory;
+  const cuts = new Cuts(trainedTensors(model));
+  const { all } = cuts;
   const places = new Places(search, gpu ?? 0);
   if (gpu === undefined) return { split: all, workload: places.workloadAt(all), fit: undefined };
-  const ends = [0];
-  for (const { shape } of trained) ends.push((ends.at(-1) ?? 0) + shape.reduce((a, b) => a * b, 1));
-  const least = WORTH_CUTTING * at(ends, all);
-  /** Elements that a split has on the GPU. */
-  const elementsIn = (split: number): number => {
-    const [before, behind] = [at(ends, Math.floor(split)), at(ends, Math.ceil(split))];
-    return before + (split % 1) * (behind - before);
-  };
-  /** As many tensors, or rows of large ones, as have no more elements than these. */
-  const splitWith = (elements: number): number => {
-    const whole = ends.findLastIndex((end) => end <= elements);
-    const [tensor, rest, size] = [trained[whole], elements - at(ends, whole), (ends[whole + 1] ?? 0) - at(ends, whole)];
-    if (!tensor || rest < least || size - rest < least) return whole;
-    return whole + rowsIn(tensor, rest / size) / (tensor.shape[0] ?? 1);
-  };
   const [dtype, momentDtype] = [trainingDtypeOf(model.parameters), momentDtypeOf(model.parameters)];
-  const bytesOf = (kinds: readonly Kind[]) => kinds.reduce((sum, kind) => sum + elementBytesOf(kind), 0);
-  if (gpu >= at(ends, all) * bytesOf(lastingKinds(dtype, momentDtype))) {
+  if (gpu >= cuts.elements * elementBytesOfAll(lastingKinds(dtype, momentDtype))) {
     const whole = places.search(all);
     if (whole && isResident(whole.fit)) return whole;
   }
   const first = places.search(0) ?? places.search(all);
   // Where nothing fits, what needs the least is refused.
   if (!first) return { split: 0, workload: places.workloadAt(0), fit: undefined };
-  /** Half of the elements between two places, or of the tensors, that is not known. */
-  const middle = (one: number, other: number): number | undefined =>
-    [splitWith((elementsIn(one) + elementsIn(other)) / 2), Math.floor((one + other) / 2)].find(
-      (split) => !places.isKnown(split),
-    );
-  const each = bytesOf(optimizerKinds(dtype, momentDtype));
-  const filling = splitWith(((1 - MARGIN) * Math.max(0, gpu - first.fit.peak)) / each);
-  for (const split of [all, filling, middle(0, filling) ?? 0]) if (!places.isKnown(split)) places.price(split, first);
+  const room = (1 - MARGIN) * Math.max(0, gpu - first.fit.peak);
+  const filling = cuts.splitWith(room / elementBytesOfAll(optimizerKinds(dtype, momentDtype)));
+  const halfOfIt = cuts.middle(0, filling, places) ?? 0;
+  for (const split of [all, filling, halfOfIt]) if (!places.isKnown(split)) places.price(split, first);
   // In that way it may need more memory than there is.
   if (places.found.every(({ split }) => split !== all)) places.search(all);
+  priceAroundFastest(places, cuts, first);
+  searchFastest(places);
+  return fastest(places.searched) ?? first;
+}
+
+/** Prices places around the fastest one, in the way of `first`: each in the wider of the gaps beside it. */
+function priceAroundFastest(places: Places, cuts: Cuts, first: Searched): void {
   for (let i = 0; i < MOST_BETWEEN; i++) {
-    const found = places.found;
+    const { found } = places;
     const fast = fastest(found);
     const best = fast ? found.indexOf(fast) : 0;
     const between = [found[best - 1], found[best + 1]].flatMap((beside) => {
       if (!fast || !beside) return [];
-      const split = middle(fast.split, beside.split);
-      const elements = Math.abs(elementsIn(beside.split) - elementsIn(fast.split));
+      const split = cuts.middle(fast.split, beside.split, places);
+      const elements = Math.abs(cuts.elementsIn(beside.split) - cuts.elementsIn(fast.split));
       return split === undefined ? [] : [{ split, elements }];
     });
-    if (between.length === 0) break;
+    if (between.length === 0) return;
     places.price(between.reduce((widest, one) => (one.elements > widest.elements ? one : widest)).split, first);
   }
+}
+
+/** Searches the fastest place for its own way, and prices the next ones in that, as long as one may be faster than what was searched. */
+function searchFastest(places: Places): void {
   for (let searches = MOST_SEARCHES; searches > 0; searches--) {
     const isSearched = (one: Priced) => places.searched.some(({ split }) => split === one.split);
     const next = fastest(places.found.filter((one) => !isSearched(one)));
-    if (!next || next.seconds > ALIKE * (fastest(places.searched)?.seconds ?? next.seconds)) break;
+    if (!next || next.seconds > ALIKE * (fastest(places.searched)?.seconds ?? next.seconds)) return;
     const found = places.search(next.split);
     if (!found) continue;
     const others = places.found.filter(({ seconds }) => seconds <= NEAR * found.seconds);
@@ -201,8 +238,11 @@ export function chooseSplit(search: SplitSearch): ChosenSplit {
     for (const { split } of others.toSorted((a, b) => a.seconds - b.seconds).slice(0, MOST_AGAIN))
       places.price(split, found);
   }
-  return fastest(places.searched) ?? first;
 }
+
+/** Bytes of an element in all of these kinds. */
+const elementBytesOfAll = (kinds: readonly Kind[]): number =>
+  kinds.reduce((sum, kind) => sum + elementBytesOf(kind), 0);
 
 /** Whether everything stays on the GPU, and nothing else is kept. */
 const isResident = ({ slots, residents, stashes, durable }: Fit): boolean =>

@@ -14,7 +14,7 @@ import { stageOf } from '../../nn/pipeline-parallel.ts';
 import { checkRows, splitModel } from '../../nn/tensor-parallel.ts';
 import { type StepOptions, type StepPrograms, traceStep } from './step-programs.ts';
 
-/** Along the axes that one copy of the model takes. */
+/** The places of a rank along the axes that one copy of the model takes. */
 export interface CopyPlaces {
   readonly tensor: GridPlace;
   readonly pipeline: GridPlace;
@@ -23,7 +23,7 @@ export interface CopyPlaces {
 export interface StepPart {
   /** Its part of every layer. */
   readonly layers: Model;
-  /** Of these, those of its stage. */
+  /** The layers of its stage, and of each its part. */
   readonly part: Model;
   readonly programs: StepPrograms;
 }

@@ -7,7 +7,7 @@
 // gradients lie there too: the update can be finished.
 
 import { isOnHost } from '../../engine/compile/operations.ts';
-import type { Completion, Pass, StepPasses } from '../../engine/compile/pass.ts';
+import { type Completion, type Pass, type StepPasses, updatesOf } from '../../engine/compile/pass.ts';
 import type { ReadbackSize } from '../../engine/compile/workload.ts';
 import { type Kept, Replaced } from '../../engine/run/device-mutex.ts';
 import type { Inputs, Session } from '../../engine/run/session.ts';
@@ -226,6 +226,28 @@ export class Stepper {
     const run = (from: number, to: number) => this.#run(step, from, to);
     const runUpdate = (from: number, to: number) => aside?.run(this.#pass, from, to, run) ?? run(from, to);
     await runUpdate(update.decided, update.known);
+    this.#askForNumbers(step);
+    const { onHost = update.known } = update;
+    if (update.onHost !== undefined) {
+      await executor.markDecision();
+      assert(step.numbers, 'the numbers of a step that is submitted are on their way');
+      executor.decide(step.numbers);
+      await runUpdate(update.known, onHost);
+    }
+    await runUpdate(onHost, this.#pass.trace.moments.length);
+    if (aside) await inspect?.(await this.#unscaled(aside.tensors));
+    executor.flush();
+    if (warmUp) this.#session.endWarmUpStep();
+    if (recorder) {
+      recorder.end();
+      step.job.recorded?.(at(recorder.recordings, 0), recorder.arrived());
+    }
+    return () => step.numbers as Promise<Float32Array<ArrayBuffer>>;
+  }
+
+  /** The step control's numbers come back, as they are behind what is encoded so far. */
+  #askForNumbers(step: UnderWay): void {
+    const { executor, ring } = this.#session;
     let read: (() => Promise<ArrayBuffer>) | undefined;
     const source = this.#session.bufferOf(this.#control);
     executor.command(
@@ -246,22 +268,6 @@ export class Stepper {
         step.numbers = arrives;
       },
     );
-    const { onHost = update.known } = update;
-    if (update.onHost !== undefined) {
-      await executor.markDecision();
-      assert(step.numbers, 'the numbers of a step that is submitted are on their way');
-      executor.decide(step.numbers);
-      await runUpdate(update.known, onHost);
-    }
-    await runUpdate(onHost, this.#pass.trace.moments.length);
-    if (aside) await inspect?.(await this.#unscaled(aside.tensors));
-    executor.flush();
-    if (warmUp) this.#session.endWarmUpStep();
-    if (recorder) {
-      recorder.end();
-      step.job.recorded?.(at(recorder.recordings, 0), recorder.arrived());
-    }
-    return () => step.numbers as Promise<Float32Array<ArrayBuffer>>;
   }
 
   /** Gradients of the step that is encoded, behind its decision, without the scale that they were rounded with. */
@@ -388,9 +394,3 @@ const lastingOf = (state: Float32Array): number[] => [...state.subarray(0, SCALE
 /** For the link: what a step commits arrives below behind its gradients, and those behind the step before. */
 const sequenceOf = ({ number }: UnderWay, part: 'gradients' | 'commit'): number =>
   2 * number + (part === 'commit' ? 1 : 0);
-
-/** What a step completes behind its decision. */
-const updatesOf = ({ update }: Pass): Completion[] => {
-  assert(update, 'a step updates');
-  return update.completions.filter(({ moment }) => moment >= update.decided);
-};

@@ -10,8 +10,7 @@ import { type Inputs, Session } from '../../engine/run/session.ts';
 import { checkDevice, type Device } from '../../gpu/device.ts';
 import type { GridPlace } from '../../graph/grid-place.ts';
 import { decayWords } from '../../graph/operators/optimizer.ts';
-import { keyNumbers } from '../../kernels/moments.ts';
-import { HYPER, ROUNDING, STATE } from '../../kernels/step-control.ts';
+import { STATE } from '../../kernels/step-control.ts';
 import type { Kind } from '../../memory/layout/kinds.ts';
 import { checkComplete, checkModel, type Model, optimizedOn } from '../../nn/model.ts';
 import { stageMap, stageOf } from '../../nn/pipeline-parallel.ts';
@@ -21,7 +20,6 @@ import { at } from '../../util/at.ts';
 import { ASYNC_DISPOSE } from '../../util/dispose.ts';
 import { finishing, HoldfastError } from '../../util/errors.ts';
 import { check, list, object } from '../../util/json.ts';
-import { Random } from '../../util/random.ts';
 import { checkSource, joined, noTensor, type TensorSource } from '../../values/tensor-source.ts';
 import { type Generation, traceGeneration } from '../inference/generation-workload.ts';
 import { Generator } from '../inference/generator.ts';
@@ -31,6 +29,7 @@ import { shardWriters } from './shard-writers.ts';
 import { splitOn } from './split-on.ts';
 import { type StepHooks, stepHooks } from './step-hooks.ts';
 import { passesIn, type StepPrograms } from './step-programs.ts';
+import { dropoutValues, hyperValues } from './step-values.ts';
 import { Stepper } from './stepper.ts';
 import { checkOptions, type FullOptions, filledIn, memoryOf, type TrainerOptions } from './trainer-options.ts';
 import { checkState, type TrainerState } from './trainer-state.ts';
@@ -51,6 +50,14 @@ export interface StepMetrics {
 }
 
 const ALONE: GridPlace = { rank: 0, size: 1 };
+
+/** What a trainer is made of. */
+interface TrainerParts extends Pick<Trainer, 'model' | 'session' | 'choices' | 'options' | 'ranks'> {
+  /** What of each layer is here. */
+  readonly layers: Model;
+  readonly programs: StepPrograms;
+  readonly generation: Generation | undefined;
+}
 
 /** A model in training on a device: weights, gradients and moments in their tiers, and steps. */
 export class Trainer {
@@ -101,7 +108,16 @@ export class Trainer {
     const session = await Session.open(device, workload, kernelChoices, memory, threads, ranks);
     kernelChoices.signal = undefined;
     try {
-      return new Trainer(model, layers, session, kernelChoices, full, programs, generation, ranks);
+      return new Trainer({
+        model,
+        layers,
+        session,
+        choices: kernelChoices,
+        options: full,
+        programs,
+        generation,
+        ranks,
+      });
     } catch (error) {
       return finishing(
         () => Promise.reject(error),
@@ -110,16 +126,7 @@ export class Trainer {
     }
   }
 
-  private constructor(
-    model: Model,
-    layers: Model,
-    session: Session<TrainingPasses>,
-    choices: KernelChoices,
-    options: FullOptions,
-    programs: StepPrograms,
-    generation: Generation | undefined,
-    ranks: Ranks | undefined,
-  ) {
+  private constructor({ model, layers, session, choices, options, programs, generation, ranks }: TrainerParts) {
     this.ranks = ranks;
     this.model = model;
     this.#layers = layers;
@@ -221,16 +228,19 @@ export class Trainer {
     const lr = learningRate(schedule, step);
     const valid = batches.reduce((sum, given) => sum + this.model.objective.count(given), 0);
     const lossScale = 1 / Math.max(1, valid);
-    const { scalars } = this.#programs;
+    const { scalars, inputs, dropoutKey } = this.#programs;
+    const { seed } = this.options;
+    const valuesOf = (given: Batch, i: number): Inputs => [
+      ...inputs.values(given),
+      ...(dropoutKey ? [[dropoutKey, dropoutValues(seed, step, i)] as const] : []),
+    ];
     const state = await this.#stepper.start({
       step,
       scalars: [
-        [scalars.hyper, this.#hyper(step, lr, lossScale)],
+        [scalars.hyper, hyperValues(this.options, { step, lr, lossScale }, scalars.hyper.size)],
         [scalars.lossScale, Float32Array.of(lossScale)],
       ],
-      micro: batches.flatMap((given, i) =>
-        i % size === rank ? [[...this.#programs.inputs.values(given), ...this.#dropout(step, i)]] : [],
-      ),
+      micro: batches.flatMap((given, i) => (i % size === rank ? [valuesOf(given, i)] : [])),
       ...hooks,
     });
     const found = {
@@ -370,31 +380,5 @@ export class Trainer {
     );
     this.session.end(error);
     throw error;
-  }
-
-  /** Of a micro-batch: a function of its place in the run, so that a step that is done again is the same one. */
-  #dropout(step: number, micro: number): Inputs {
-    const { dropoutKey } = this.#programs;
-    if (!dropoutKey) return [];
-    const random = new Random(this.options.seed, `dropout ${step} ${micro}`);
-    return [[dropoutKey, Uint32Array.of(random.uint32(), random.uint32())]];
-  }
-
-  #hyper(step: number, lr: number, lossScale: number): Float32Array<ArrayBuffer> {
-    const { beta1, beta2, epsilon, weightDecay, clip } = this.options.optimizer;
-    const hyper = new Float32Array(this.#programs.scalars.hyper.size);
-    if (hyper.length === ROUNDING.size) {
-      // A function of the step alone, so that one that is done again, or behind a resume, is the same.
-      const random = new Random(this.options.seed, `moments ${step}`);
-      hyper.set(keyNumbers([random.uint32(), random.uint32()]), ROUNDING.roundingKey);
-    }
-    hyper[HYPER.learningRate] = lr;
-    hyper[HYPER.oneMinusBeta1] = 1 - beta1;
-    hyper[HYPER.oneMinusBeta2] = 1 - beta2;
-    hyper[HYPER.epsilon] = epsilon;
-    hyper[HYPER.weightDecay] = weightDecay;
-    hyper[HYPER.maxNorm] = clip;
-    hyper[HYPER.lossScale] = lossScale;
-    return hyper;
   }
 }

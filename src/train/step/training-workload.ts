@@ -2,8 +2,8 @@
 // micro-batches may go in and with whatever becomes of activations. It needs no device: `holdfast plan` works out what a
 // trainer then runs. Invariant: every choice among the orders and activation modes gives the same bits.
 
-import { type Pass, readingPass, type StepPasses, stepPass } from '../../engine/compile/pass.ts';
-import type { OrderChoice, Workload } from '../../engine/compile/workload.ts';
+import { type Pass, readingPass, type StepPasses, stepPass, type TracedStep } from '../../engine/compile/pass.ts';
+import type { ActivationChoice, OrderChoice, Workload } from '../../engine/compile/workload.ts';
 import { mostChunkFor, type Sharding } from '../../engine/ranks/sharding.ts';
 import {
   type ActivationMode,
@@ -66,17 +66,24 @@ export function trainingWorkload(
   { activations = 'auto', accumulateOrder = 'auto', sharding, inPipeline }: WorkloadOptions = {},
 ): Workload<TrainingPasses> {
   checkOperators(programs, accumulate);
+  const asked = { model, programs, accumulate, generation, activations, sharding, inPipeline };
   const orders = ordersOf(programs, accumulate, accumulateOrder);
   const known = new Map<AccumulateOrder, Workload<TrainingPasses>>();
   const inOrder = (order: AccumulateOrder): Workload<TrainingPasses> => {
-    const found =
-      known.get(order) ??
-      workloadInOrder(model, programs, accumulate, generation, activations, choiceOf(order), sharding, inPipeline);
+    const found = known.get(order) ?? new TrainingInOrder(asked, { order, menu: orders, with: inOrder }).workload;
     known.set(order, found);
     return found;
   };
-  const choiceOf = (order: AccumulateOrder): OrderChoice<TrainingPasses> => ({ order, menu: orders, with: inOrder });
   return inOrder(at(orders, 0));
+}
+
+/** What is to be trained, in whatever order and with whatever becomes of activations. */
+interface AskedTraining extends Pick<WorkloadOptions, 'sharding' | 'inPipeline'> {
+  readonly model: Model;
+  readonly programs: StepPrograms;
+  readonly accumulate: number;
+  readonly generation: Generation | undefined;
+  readonly activations: ActivationMode | 'auto';
 }
 
 const ONE_BY_ONE =
@@ -106,62 +113,68 @@ function ordersOf(
   );
 }
 
-/** In one order, whatever becomes of activations. */
-function workloadInOrder(
-  model: Model,
-  programs: StepPrograms,
-  accumulate: number,
-  generation: Generation | undefined,
-  activations: ActivationMode | 'auto',
-  order: OrderChoice<TrainingPasses>,
-  sharding: WorkloadSharding | undefined,
-  inPipeline: GridPlace | undefined,
-): Workload<TrainingPasses> {
-  const { update, inBackward, evaluate, evaluated, inputs, dropoutKey, stages } = programs;
-  const blocks = blocksOf(programs.first);
-  const menu = activations === 'auto' ? [...BLOCK_MODES] : [activations];
-  const isByLayer = order.order === 'layer';
-  const place = stages && (inPipeline ?? stages.place);
-  /** Micro-batches whose activations are there at once. */
-  const alive = isByLayer ? accumulate : place ? microBatchesAtOnce(place, accumulate) : 1;
-  // Each takes its time to be made, and the first is mostly enough.
-  const inSlices = (Object.keys(SLICED) as (keyof typeof SLICED)[]).map(
-    (mode) =>
-      function* () {
-        if (withSlices(evaluate, () => mode) === evaluate) return;
-        const all = blocks.map(() => mode);
-        for (const count of SLICE_COUNTS) yield workloadWith(all, usualHead, count);
-      },
-  );
-  const known = new Map<string, Workload<TrainingPasses>>();
-  // One that may not be left has what it can to fit.
-  const usualHead = activations === 'keep' ? 'some' : undefined;
-  const workloadWith = (
+/** What becomes of activations: the mode of each block, rows that the head takes at once, and slices of blocks that go in slices. */
+interface Treatment {
+  readonly modes: readonly ActivationMode[];
+  readonly head: HeadCut | undefined;
+  readonly slices: number;
+}
+
+/** Training with its micro-batches in one order: a workload for each treatment of activations, made once. */
+class TrainingInOrder {
+  readonly #asked: AskedTraining;
+  readonly #order: OrderChoice<TrainingPasses>;
+  readonly #blocks: readonly string[];
+  readonly #menu: readonly ActivationMode[];
+  /** Of activations that are kept in any case: what may not be left has what it can to fit. */
+  readonly #usualHead: HeadCut | undefined;
+  readonly #sparing: ActivationChoice<TrainingPasses>['sparing'];
+  readonly #known = new Map<string, Workload<TrainingPasses>>();
+
+  constructor(asked: AskedTraining, order: OrderChoice<TrainingPasses>) {
+    const { programs, activations, sharding } = asked;
+    this.#asked = asked;
+    this.#order = order;
+    this.#blocks = blocksOf(programs.first);
+    this.#menu = activations === 'auto' ? [...BLOCK_MODES] : [activations];
+    this.#usualHead = activations === 'keep' ? 'some' : undefined;
+    const isSpared = activations === 'auto' && !sharding && !programs.stages;
+    const modes = Object.keys(SLICED) as (keyof typeof SLICED)[];
+    this.#sparing = isSpared ? modes.map((mode) => () => this.#inSlices(mode)) : undefined;
+  }
+
+  /** With the first mode of the menu in all blocks. */
+  get workload(): Workload<TrainingPasses> {
+    const [most = 'keep'] = this.#menu;
+    return this.#with(this.#blocks.map(() => most));
+  }
+
+  /** All blocks in slices of rows. Each takes its time to be made, and the first is mostly enough. */
+  *#inSlices(mode: keyof typeof SLICED): Generator<Workload<TrainingPasses>, void> {
+    const { evaluate } = this.#asked.programs;
+    if (withSlices(evaluate, () => mode) === evaluate) return;
+    const modes = this.#blocks.map(() => mode);
+    for (const slices of SLICE_COUNTS) yield this.#with(modes, this.#usualHead, slices);
+  }
+
+  #with(
     modes: readonly ActivationMode[],
-    head: HeadCut | undefined = usualHead,
+    head: HeadCut | undefined = this.#usualHead,
     slices: number = SLICE_COUNTS[0],
-  ): Workload<TrainingPasses> => {
+  ): Workload<TrainingPasses> {
     const key = `${modes.join()} ${head} ${slices}`;
-    const before = known.get(key);
-    if (before) return before;
-    const modeOf = (block: string) => modes[blocks.indexOf(block)] ?? 'keep';
-    const ended = (program: Program) => withoutCopies(inBackward ? withDecision(program, inBackward) : program);
-    const evaluation = withSlices(evaluate, modeOf, head, slices);
-    const once = withFusedTotals(withActivations(programs.first, modeOf, head, slices));
-    const next = accumulate > 1 ? withFusedTotals(withActivations(programs.next, modeOf, head, slices)) : once;
-    const brought = [...inputs.all, ...(dropoutKey ? [dropoutKey] : [])];
-    const together = place
-      ? oneForwardOneBackward({ first: once, next }, place, accumulate, { inputs: brought, tied: programs.tied })
-      : isByLayer
-        ? layerMajor(withSharedTables({ first: once, next }), accumulate, brought)
-        : undefined;
-    const all = together && { ...together, program: ended(together.program) };
-    const first = all ? once : ended(once);
-    const others = all || accumulate === 1 ? next : withoutCopies(next);
-    const micro = all ? [all.program] : accumulate > 1 ? [first, others] : [first];
-    const sharded = sharding && { ...sharding, squares: programs.squares, lossSum: programs.scalars.lossSum };
-    const step = { first, next: others, inOne: all, update, inBackward, sharded };
-    const workload: Workload<TrainingPasses> = {
+    const found = this.#known.get(key) ?? this.#make({ modes, head, slices });
+    this.#known.set(key, found);
+    return found;
+  }
+
+  #make(treatment: Treatment): Workload<TrainingPasses> {
+    const { model, programs, accumulate, generation, sharding } = this.#asked;
+    const { update, inBackward, evaluated, stages } = programs;
+    const { step, evaluation } = this.#treated(treatment);
+    const { inOne, first, next } = step;
+    const micro = inOne ? [inOne.program] : accumulate > 1 ? [first, next] : [first];
+    return {
       parameters: model.parameters,
       training: true,
       ...(inBackward && { inBackward }),
@@ -174,28 +187,69 @@ function workloadInOrder(
         ...(generation && generationPasses(generation, map, sharding)),
       }),
       readback: stepReadback(programs.scalars.state.size),
-      activations: {
-        modes,
-        menu,
-        ...(activations === 'auto' && !sharding && !stages && { sparing: inSlices }),
-        with: (other) => workloadWith(other),
-        ...(head === usualHead && { withOtherHead: () => otherHead(modes, evaluation) }),
-        mainOf: (passes) => passes.step,
-        rounds: isByLayer ? 1 : accumulate,
-        keptBytes: (mode) => alive * bytesWith(programs.first, mode, 'keep').reduce((a, b) => a + b, 0),
-      },
-      ...(accumulate > 1 && { order }),
+      activations: this.#choice(treatment, evaluation),
+      ...(accumulate > 1 && { order: this.#order }),
     };
-    known.set(key, workload);
-    return workload;
-  };
-  const otherHead = (modes: readonly ActivationMode[], evaluation: Program) => {
+  }
+
+  /** The programs with activations treated so, and the micro-batches of a step in this order. */
+  #treated({ modes, head, slices }: Treatment): { readonly step: TracedStep; readonly evaluation: Program } {
+    const { programs, accumulate, sharding } = this.#asked;
+    const { update, inBackward, evaluate, inputs, dropoutKey, squares, scalars, tied } = programs;
+    const modeOf = (block: string) => modes[this.#blocks.indexOf(block)] ?? 'keep';
+    const ended = (program: Program) => withoutCopies(inBackward ? withDecision(program, inBackward) : program);
+    const once = withFusedTotals(withActivations(programs.first, modeOf, head, slices));
+    const again = accumulate > 1 ? withFusedTotals(withActivations(programs.next, modeOf, head, slices)) : once;
+    const brought = [...inputs.all, ...(dropoutKey ? [dropoutKey] : [])];
+    const place = this.#place;
+    const together = place
+      ? oneForwardOneBackward({ first: once, next: again }, place, accumulate, { inputs: brought, tied })
+      : this.#isByLayer
+        ? layerMajor(withSharedTables({ first: once, next: again }), accumulate, brought)
+        : undefined;
+    const inOne = together && { ...together, program: ended(together.program) };
+    const first = inOne ? once : ended(once);
+    const next = inOne || accumulate === 1 ? again : withoutCopies(again);
+    const sharded = sharding && { ...sharding, squares, lossSum: scalars.lossSum };
+    return {
+      step: { first, next, inOne, update, inBackward, sharded },
+      evaluation: withSlices(evaluate, modeOf, head, slices),
+    };
+  }
+
+  #choice({ modes, head }: Treatment, evaluation: Program): ActivationChoice<TrainingPasses> {
+    const { programs, accumulate } = this.#asked;
+    const place = this.#place;
+    /** Micro-batches whose activations are there at once. */
+    const alive = this.#isByLayer ? accumulate : place ? microBatchesAtOnce(place, accumulate) : 1;
+    return {
+      modes,
+      menu: this.#menu,
+      ...(this.#sparing && { sparing: this.#sparing }),
+      with: (other) => this.#with(other),
+      ...(head === this.#usualHead && { withOtherHead: () => this.#withOtherHead(modes, evaluation) }),
+      mainOf: (passes) => passes.step,
+      rounds: this.#isByLayer ? 1 : accumulate,
+      keptBytes: (mode) => alive * bytesWith(programs.first, mode, 'keep').reduce((a, b) => a + b, 0),
+    };
+  }
+
+  #withOtherHead(modes: readonly ActivationMode[], evaluation: Program): Workload<TrainingPasses> | undefined {
+    const { evaluate } = this.#asked.programs;
     if (modes.some(isSliced)) return undefined;
-    if (evaluation !== evaluate) return workloadWith(modes, 'all');
-    return withSlices(evaluate, () => 'keep', 'some') === evaluate ? undefined : workloadWith(modes, 'some');
-  };
-  const [most = 'keep'] = menu;
-  return workloadWith(blocks.map(() => most));
+    if (evaluation !== evaluate) return this.#with(modes, 'all');
+    return withSlices(evaluate, () => 'keep', 'some') === evaluate ? undefined : this.#with(modes, 'some');
+  }
+
+  get #isByLayer(): boolean {
+    return this.#order.order === 'layer';
+  }
+
+  /** Of a stage: whose order of micro-batches it has. */
+  get #place(): GridPlace | undefined {
+    const { programs, inPipeline } = this.#asked;
+    return programs.stages && (inPipeline ?? programs.stages.place);
+  }
 }
 
 /** How a workload is shared by several ranks. */

@@ -20,6 +20,7 @@ import { whatIf } from '../plan/what-if.ts';
 import { writeTogether } from '../step/rank-part.ts';
 import { STEPS_AHEAD } from '../step/stepper.ts';
 import type { StepMetrics, Trainer } from '../step/trainer.ts';
+import { BetweenSteps } from './between-steps.ts';
 import { Callbacks, EarlyStopping } from './callbacks.ts';
 import { Epochs } from './epochs.ts';
 import { RunLog } from './huggingface-state.ts';
@@ -82,6 +83,7 @@ class RunPart {
   #isBestOwed = false;
   /** On any rank: an interrupt comes to each at another step. */
   #isAborted = false;
+  readonly #between = new BetweenSteps();
   /** The first step of this part, and how all lay in memory then. */
   readonly #first;
   /** Of the run's last step, where its report shows it. */
@@ -133,8 +135,8 @@ class RunPart {
       notes: dataset.notes,
       trainer,
       firstStep: trainer.step,
-      save: () => this.#save(),
-      state: () => this.#checkpoints.state(),
+      save: () => this.#between.do(() => this.#save()),
+      state: () => this.#between.do(() => this.#checkpoints.state()),
     });
     const end = Math.min(until, settings.steps);
     try {
@@ -159,7 +161,7 @@ class RunPart {
     while (trainer.step < end && !callbacks.control.shouldTrainingStop && (await this.#goesOn())) {
       if (intermission?.wanted) {
         await this.#settle();
-        await intermission.run();
+        await this.#between.during(intermission);
         this.#clock.start();
         if (!(await this.#goesOn())) break;
       }

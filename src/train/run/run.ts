@@ -15,7 +15,7 @@ import { wholeNumber } from '../../util/range.ts';
 import type { Trainer } from '../step/trainer.ts';
 import { checkSettings, checkStepsDone } from './check-settings.ts';
 import { checkAlike, runFacts, settingsOn } from './ranks.ts';
-import { settled } from './run-beginning.ts';
+import { type RunSetting, settled } from './run-beginning.ts';
 import type { RunOptions, RunSummary } from './run-events.ts';
 import { trainPart } from './run-part.ts';
 import { type RunSettings, readSettings } from './run-settings.ts';
@@ -79,7 +79,7 @@ export async function trainRun(
     const text =
       options.text ?? (await readText(host, settings, tokenizer, { signal, onProgress: events?.tokenizing }));
     if (ranks) await checkAlike(ranks, dataFact(text));
-    let setting = { host, settings, out, text, tokenizer };
+    let setting: RunSetting = { host, settings, out, text, tokenizer, claim };
     for (;;) {
       let trainer: Trainer | undefined;
       const made = (found: Trainer) => {

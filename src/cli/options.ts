@@ -109,9 +109,11 @@ export function pathName(text: string): string {
   return text;
 }
 
-/** A name as one argument of a command to copy, for shells of POSIX. */
-export const argument = (name: string): string =>
-  /^[\w@%+=:,./-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`;
+/** A name as one argument of a command to copy, for shells of POSIX; one that begins as a flag does, as a path. */
+export function argument(name: string): string {
+  if (name.startsWith('-')) return argument(`./${name}`);
+  return /^[\w@%+=:,./-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`;
+}
 
 /**
  * Whether a file can be put there is found out before the work that makes it. `own`: what begins so was written by the same flag, and another one

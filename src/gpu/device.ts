@@ -229,6 +229,11 @@ export class Device {
   #lost = false;
   #exhausted = false;
   readonly #whenLost: Promise<void>;
+  /** Dawn in Node holds a listener for ever, and by it the device with its threads: it is removed at the device's end. */
+  readonly #uncaptured = ({ error }: GPUUncapturedErrorEvent): void => {
+    this.#exhausted ||= isOutOfMemory(error);
+    this.#fail(`the GPU reported: ${error.message}`);
+  };
 
   /**
    * Opens the adapter with all that the engine can use of it; `openDevice` chooses one.
@@ -270,11 +275,9 @@ export class Device {
       subgroupSize: gpu.features.has('subgroups') && least === most ? least : 0,
       ...(subgroupMatrices && { subgroupMatrices }),
     };
-    gpu.addEventListener('uncapturederror', ({ error }) => {
-      this.#exhausted ||= isOutOfMemory(error);
-      this.#fail(`the GPU reported: ${error.message}`);
-    });
+    gpu.addEventListener('uncapturederror', this.#uncaptured);
     this.#whenLost = gpu.lost.then((info) => {
+      gpu.removeEventListener('uncapturederror', this.#uncaptured);
       if (this.#closed) return;
       this.#lost = true;
       this.#fail(`the GPU device was lost (${info.reason}): ${info.message}`);

@@ -69,6 +69,11 @@ export interface FileStat {
 /** A folder that is this process's alone. */
 export interface FolderClaim {
   readonly folder: string;
+  /**
+   * Takes it again where it was moved away or removed since, and makes it anew then: false where it is another folder than before.
+   * Absent where that cannot be. Errors: as of taking it.
+   */
+  hold?(): Promise<boolean>;
   /** Gives it back, and removes what was made to take it: the folder, too, if nothing was put in it. */
   release(): Promise<void>;
 }

@@ -13,6 +13,11 @@ test.skipIf(process.platform === 'win32').each(NAMES)('a shell reads %j as it is
   expect(stdout).toBe(`<${name}>`);
 });
 
+test('a name that begins as a flag does is a path', () => {
+  expect(argument('-my-run')).toBe('./-my-run');
+  expect(argument('--my run')).toBe("'./--my run'");
+});
+
 test('a name that needs no quotes has none', () => expect(argument('runs/run-1')).toBe('runs/run-1'));
 
 test('the hint of a new tokenizer is a command that works', async () => {

@@ -154,6 +154,7 @@ function fragileGPU(
     addEventListener: ((_: 'uncapturederror', listener: typeof hear) => {
       hear = listener;
     }) as GPUDevice['addEventListener'],
+    removeEventListener: () => {},
     // Made of buffers that are gone, commands of a lost device are wrong: that error is not passed on.
     pushErrorScope: (filter) => {
       scopes.push(filter);

@@ -22,6 +22,7 @@ import type { Device } from '../../src/gpu/device.ts';
 import { claimFolder, claimNextFolder } from '../../src/runtime/headless/folder-lock.ts';
 import { isGone, SELF } from '../../src/runtime/headless/processes.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
+import { FolderHeld } from '../../src/runtime/host.ts';
 import { trainRun } from '../../src/train/run/run.ts';
 import { defaultSettings } from '../../src/train/run/run-settings.ts';
 import { Random } from '../../src/util/random.ts';
@@ -115,6 +116,53 @@ test('a folder is taken once; what was made for it goes with the lock, what was 
   expect(readdirSync(run)).toEqual(['kept']);
   await (await claimFolder(run)).release();
   expect(readdirSync(run)).toEqual(['kept']);
+});
+
+test('a folder that was moved away is taken anew, unless another has it by then; its lock is given back, no other', async () => {
+  const run = at('run');
+  const claim = await claimFolder(run);
+  expect(await claim.hold?.()).toBe(true);
+  // As its message may have told the user to.
+  rmSync(path.join(run, 'run.lock'));
+  expect(await claim.hold?.()).toBe(true);
+  renameSync(run, at('moved'));
+  expect(await claim.hold?.()).toBe(false);
+  expect(await claim.hold?.()).toBe(true);
+  expect(readdirSync(run)).toEqual(['run.lock']);
+  renameSync(run, at('again'));
+  const other = await claimFolder(run);
+  await expect(claim.hold?.()).rejects.toThrow(FolderHeld);
+  await claim.release();
+  expect(readdirSync(run)).toEqual(['run.lock']);
+  await expect(claimFolder(run)).rejects.toThrow(FolderHeld);
+  await other.release();
+  expect(existsSync(run)).toBe(false);
+});
+
+test('what has taken the place of a folder hides no error of the run there', async () => {
+  const claim = await claimFolder(at('run'));
+  rmSync(at('run'), { recursive: true });
+  writeFileSync(at('run'), 'a file');
+  await expect(claim.hold?.()).rejects.toThrow(`cannot write to ${at('run')}: something else has that name`);
+  await claim.release();
+});
+
+test('a name that is too long is told as that', async () => {
+  await expect(claimFolder(at('x'.repeat(300)))).rejects.toThrow(/x: its name is too long$/);
+});
+
+test('a folder of a relative name is that of the beginning, wherever the program goes', async () => {
+  const here = process.cwd();
+  mkdirSync(at('elsewhere'));
+  process.chdir(at());
+  try {
+    const claim = await claimFolder('run');
+    process.chdir(at('elsewhere'));
+    await claim.release();
+    expect(existsSync(at('run'))).toBe(false);
+  } finally {
+    process.chdir(here);
+  }
 });
 
 test('a run takes its folder by itself, before anything else', async () => {

@@ -19,6 +19,9 @@ const REASONS: Readonly<Record<string, string>> = {
   EDQUOT: 'the disk quota is used up',
   EROFS: 'the file system is read-only',
   ELOOP: 'it is a link that leads back to itself',
+  ENAMETOOLONG: 'its name is too long',
+  EMFILE: 'this process has too many files open',
+  EIO: 'the disk reports an error',
 };
 
 /** `what` says what was tried, and with which path. `missing`: what ENOENT means there. */

@@ -6,7 +6,7 @@
 // if the folder's lock still has that id: ids are never used again, so what is removed is never another's new lock.
 // The second lock may become stale as well, and is removed in the same way.
 
-import { unlinkSync } from 'node:fs';
+import { readFileSync, unlinkSync } from 'node:fs';
 import * as fs from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
@@ -36,8 +36,8 @@ interface Owner extends ProcessIdentity {
   readonly since: string;
 }
 
-/** Locks of this process, for its end. */
-const held = new Set<string>();
+/** Locks of this process and their ids, for its end. */
+const held = new Map<string, string>();
 let isWatched = false;
 
 /**
@@ -45,34 +45,61 @@ let isWatched = false;
  * HoldfastError where it cannot be written to, or its lock names no process.
  */
 export async function claimFolder(folder: string): Promise<FolderClaim> {
-  const lock = path.join(folder, LOCK);
+  // A program may go to another folder meanwhile.
+  const place = path.resolve(folder);
+  const lock = path.join(place, LOCK);
   const made: NewFolders = [];
-  for (let tries = 0; ; tries++) {
-    try {
-      made.push(...(await makeFolders(folder)));
-      const other = await take(lock);
-      if (other) {
-        await removeEmpty(made);
-        throw isHeld(folder, lock, other);
-      }
-      break;
-    } catch (error) {
-      // Another process that made the folder removes it when it ends with nothing in it.
-      if (codeOf(error) !== 'ENOENT' || tries === MOST_PAUSES) {
-        throw fileError(`cannot write to ${folder}`, error);
+  const takeIt = async (): Promise<string> => {
+    for (let tries = 0; ; tries++) {
+      try {
+        made.push(...(await makeFolders(place)));
+        const id = crypto.randomUUID();
+        const other = await take(lock, id);
+        if (other) {
+          await removeEmpty(made);
+          throw isHeld(folder, join(folder, LOCK), other);
+        }
+        holdUntilEnd(lock, id);
+        return id;
+      } catch (error) {
+        // Another process that made the folder removes it when it ends with nothing in it.
+        if (codeOf(error) !== 'ENOENT' || tries === MOST_PAUSES) {
+          throw fileError(`cannot write to ${folder}`, error);
+        }
       }
     }
-  }
-  holdUntilEnd(lock);
-  await removeLeftovers(folder);
+  };
+  let id = await takeIt();
+  let taken = await identityOf(place);
+  await removeLeftovers(place);
   return {
     folder,
+    async hold() {
+      if (await isOf(lock, id)) return true;
+      id = await takeIt();
+      const before = taken;
+      taken = await identityOf(place);
+      return taken === before;
+    },
     async release() {
       held.delete(lock);
-      await fs.rm(lock, { force: true });
+      // One that cannot be removed is stale once this process has ended.
+      if (await isOf(lock, id)) await fs.rm(lock, { force: true }).catch(() => {});
       await removeEmpty(made);
     },
   };
+}
+
+/** Whether a lock is there, and has this id. */
+async function isOf(lock: string, id: string): Promise<boolean> {
+  const owner = await ownerOf(lock).catch(() => undefined);
+  return owner !== 'unknown' && owner?.id === id;
+}
+
+/** Tells folders apart that have had one name. */
+async function identityOf(folder: string): Promise<string> {
+  const { dev, ino } = await fs.stat(folder, { bigint: true });
+  return `${dev}:${ino}`;
 }
 
 /** Takes a new folder in `parent`, named `prefix` and the number after the highest there is. */
@@ -92,7 +119,7 @@ export async function claimNextFolder(parent: string, prefix: string): Promise<F
         await claim.release();
         await removeEmpty(made);
       };
-      return { folder, release };
+      return { ...claim, release };
     } catch (error) {
       // Another process was faster, or ended and removed the parent that it had made.
       if (codeOf(error) === 'EEXIST') number++;
@@ -110,8 +137,8 @@ async function highestNumber(parent: string, prefix: string): Promise<number> {
 }
 
 /** Undefined: the lock is this process's now. Otherwise its owner, or 'unknown' for a file that names none. */
-async function take(lock: string): Promise<Owner | 'unknown' | undefined> {
-  const self: Owner = { ...SELF, id: crypto.randomUUID(), host: os.hostname(), since: new Date().toISOString() };
+async function take(lock: string, id: string): Promise<Owner | 'unknown' | undefined> {
+  const self: Owner = { ...SELF, id, host: os.hostname(), since: new Date().toISOString() };
   for (let pauses = 0; ; ) {
     if (await createWhole(lock, `${JSON.stringify(self)}\n`, self.id)) return undefined;
     const owner = await ownerOf(lock);
@@ -127,7 +154,7 @@ async function take(lock: string): Promise<Owner | 'unknown' | undefined> {
 
 async function removeStale(lock: string, stale: Owner): Promise<void> {
   const second = `${lock}.${stale.id}`;
-  if (await take(second)) {
+  if (await take(second, crypto.randomUUID())) {
     await sleep(PAUSE_MS);
     return;
   }
@@ -222,16 +249,16 @@ async function removeLeftovers(folder: string): Promise<void> {
 }
 
 /** A process that ends in the middle, by an error or a second interrupt, leaves no lock behind. */
-function holdUntilEnd(lock: string): void {
+function holdUntilEnd(lock: string, id: string): void {
   if (!isWatched) process.once('exit', removeHeld);
   isWatched = true;
-  held.add(lock);
+  held.set(lock, id);
 }
 
 function removeHeld(): void {
-  for (const lock of held) {
+  for (const [lock, id] of held) {
     try {
-      unlinkSync(lock);
+      if (readFileSync(lock, 'utf8').includes(id)) unlinkSync(lock);
     } catch {
       // It is stale in a moment.
     }

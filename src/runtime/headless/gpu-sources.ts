@@ -27,36 +27,60 @@ function dawnOptions(adapter = '', foreign = false): string[] {
   ];
 }
 
-/** Dawn instances live as long as the process: an adapter outlives the call that opened its instance. */
-const instances: GPU[] = [];
+/**
+ * Dawn instances, by the adapter that they show: each has threads, files and megabytes for as long as the process lives, since an adapter outlives
+ * the call that opened its instance. So devices that come and go share one, until it fails or has lost a device.
+ */
+const instances = new Map<string, GPU>();
+/** Those with other instances in their place. */
+const former: GPU[] = [];
+/** The names of the system's adapters. */
+let adapterNames: string[] | undefined;
 
 export async function nodeSources(): Promise<GPUSource[]> {
   const dawn = await import('webgpu').catch((error) => {
     throw new HoldfastError(`npm package "webgpu" cannot be loaded (${messageOf(error)}); run npm install`);
   });
-  const create = (adapter?: string, manifest?: string, { foreign }: GPUSourceOptions = {}) => {
-    const gpu = dawn.create(dawnOptions(adapter, foreign)) as unknown as GPU;
-    instances.push(gpu);
+  const instance = (adapter: string | undefined, { foreign }: GPUSourceOptions, manifest?: string) => {
+    const options = dawnOptions(adapter, foreign);
+    const key = JSON.stringify([manifest, ...options]);
+    const found = instances.get(key);
+    if (found) return found;
+    const gpu = dawn.create(options) as unknown as GPU;
+    const replace = () => {
+      if (instances.get(key) !== gpu) return;
+      instances.delete(key);
+      former.push(gpu);
+      adapterNames = undefined;
+    };
+    instances.set(key, gpu);
     const requestAdapter = gpu.requestAdapter.bind(gpu);
-    // One after the other: no request of another source finds this one's driver alone.
-    gpu.requestAdapter = (options) => withoutNotices(() => withDriver(manifest, () => requestAdapter(options)));
-    return gpu;
+    gpu.requestAdapter = async (options) => {
+      try {
+        // One after the other: no request of another source finds this one's driver alone.
+        const found = await withoutNotices(() => withDriver(manifest, () => requestAdapter(options)));
+        if (found) onLoss(found, replace);
+        return found;
+      } catch (error) {
+        replace();
+        throw error;
+      }
+    };
+    return manifest !== undefined || isSoftware(adapter ?? '') ? withNaps(gpu) : gpu;
   };
   const system: GPUSource[] = [];
   if (await systemHasLoader()) {
-    for (const name of await dawnAdapterNames(create)) {
-      const open = async (options?: GPUSourceOptions) => {
-        const gpu = create(name, undefined, options);
-        return isSoftware(name) ? withNaps(gpu) : gpu;
-      };
-      system.push({ name, embedded: false, open });
-    }
-    if (system.length === 0) system.push({ name: 'system', embedded: false, open: async () => create() });
+    const names = adapterNames ?? (await dawnAdapterNames((adapter) => instance(adapter, {})));
+    adapterNames = names;
+    for (const name of names)
+      system.push({ name, embedded: false, open: async (options = {}) => instance(name, options) });
+    if (system.length === 0)
+      system.push({ name: 'system', embedded: false, open: async () => instance(undefined, {}) });
   }
   const embedded: GPUSource = {
     name: 'embedded SwiftShader',
     embedded: true,
-    open: async (options) => withNaps(create('SwiftShader', await embeddedDriver(), options)),
+    open: async (options = {}) => instance('SwiftShader', options, await embeddedDriver()),
   };
   // Dawn's own order within a backend prefers discrete GPUs; software adapters go last.
   return [
@@ -67,6 +91,18 @@ export async function nodeSources(): Promise<GPUSource[]> {
 }
 
 const isSoftware = (name: string): boolean => /llvmpipe|swiftshader|software|basic render/i.test(name);
+
+/** Calls back where a device of this adapter is lost, and was not closed. */
+function onLoss(adapter: GPUAdapter, lost: () => void): void {
+  const requestDevice = adapter.requestDevice.bind(adapter);
+  adapter.requestDevice = async (descriptor) => {
+    const device = await requestDevice(descriptor);
+    void device.lost.then(({ reason }) => {
+      if (reason !== 'destroyed') lost();
+    });
+    return device;
+  };
+}
 
 /** Whether Dawn would find a Vulkan loader; where it does not, it complains on standard error and finds no GPU. */
 async function systemHasLoader(): Promise<boolean> {
@@ -82,9 +118,9 @@ async function systemHasLoader(): Promise<boolean> {
 }
 
 /** Dawn names every adapter only in the error for one that is not there. */
-async function dawnAdapterNames(create: (adapter: string) => GPU): Promise<string[]> {
+async function dawnAdapterNames(instance: (adapter: string) => GPU): Promise<string[]> {
   try {
-    await create('(none has this name)').requestAdapter();
+    await instance('(none has this name)').requestAdapter();
     return [];
   } catch (error) {
     const names = [...messageOf(error).matchAll(/name: '(.*)'/g)].map((match) => at(match, 1));

@@ -9,7 +9,7 @@ import { checkpointsOf, loadCheckpoint } from '../../formats/checkpoint.ts';
 import { differenceOf, parseConfig } from '../../formats/config.ts';
 import type { Device } from '../../gpu/device.ts';
 import { unlikeRanks } from '../../nn/tensor-parallel.ts';
-import type { Host } from '../../runtime/host.ts';
+import type { FolderClaim, Host } from '../../runtime/host.ts';
 import { finishing, HoldfastError } from '../../util/errors.ts';
 import { Random } from '../../util/random.ts';
 import { joined, restricted } from '../../values/tensor-source.ts';
@@ -30,6 +30,8 @@ export interface RunSetting {
   readonly out: string;
   readonly text: RunText;
   readonly tokenizer: Tokenizer;
+  /** On `out`, where this process has one. */
+  readonly claim?: FolderClaim | undefined;
 }
 
 /** `setting` with what it leaves to the trainer, as that has chosen it: another part, and a run that goes on, keep it. */

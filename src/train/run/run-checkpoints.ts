@@ -6,8 +6,9 @@
 // only it has.
 
 import { withTemplate } from '../../data/records/find-template.ts';
-import { saveCheckpoint, type Writers } from '../../formats/checkpoint.ts';
+import { checkpointsOf, saveCheckpoint, type Writers } from '../../formats/checkpoint.ts';
 import { DEFAULT_ADAPTER } from '../../nn/lora.ts';
+import { FolderHeld } from '../../runtime/host.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
 import { restricted } from '../../values/tensor-source.ts';
 import { type RunLog, trainerStateFile } from './huggingface-state.ts';
@@ -88,9 +89,9 @@ export class RunCheckpoints {
     };
     const best = this.#log.state.best_model_checkpoint ?? undefined;
     const write = (writers?: Writers) =>
-      saveCheckpoint(host.files, out, step, now, { best, writers }).catch((error) =>
-        Promise.reject(this.#unsaved(error, step)),
-      );
+      this.#hold(step)
+        .then(() => saveCheckpoint(host.files, out, step, now, { best, writers }))
+        .catch((error) => Promise.reject(this.#unsaved(error, step)));
     const ranks = this.#ranks;
     // An adapter is one file: rank 0 writes it, the others bring what only they have.
     this.#last =
@@ -99,6 +100,16 @@ export class RunCheckpoints {
         : ((await trainer.collect(write)) ?? '');
     this.#lastStep = step;
     return this.#last;
+  }
+
+  /** Errors: HoldfastError where the run's folder was moved away or removed, and what is there now is another's. */
+  async #hold(step: number): Promise<void> {
+    const { host, out, claim } = this.#setting;
+    const isSame = (await claim?.hold?.()) ?? true;
+    if (!isSame && (await checkpointsOf(host.files, out)).length > 0)
+      throw new FolderHeld(
+        `${out}: this run's folder was moved away or removed, and another with checkpoints is in its place; step ${step} was not saved`,
+      );
   }
 
   /** An error of files, such as a full disk, with what is left of the run; that of a lost device is told as what it is. */

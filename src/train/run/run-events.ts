@@ -57,9 +57,9 @@ export interface ReadyRun {
   readonly trainer: Trainer;
   /** From 0; where it was resumed, the steps before it are done. */
   readonly firstStep: number;
-  /** Writes a checkpoint of the steps that are done; for intermissions. */
+  /** Writes a checkpoint of the steps that are done. Errors: HoldfastError outside of an intermission. */
   readonly save: () => Promise<void>;
-  /** What it would say of the run. */
+  /** What it would say of the run. Errors: as `save`. */
   readonly state: () => Promise<SavedState>;
 }
 

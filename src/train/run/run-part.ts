@@ -16,6 +16,7 @@ import { writeText } from '../inference/writing.ts';
 import { writeTogether } from '../step/rank-part.ts';
 import { STEPS_AHEAD } from '../step/stepper.ts';
 import type { StepMetrics, Trainer } from '../step/trainer.ts';
+import { BetweenSteps } from './between-steps.ts';
 import type { CallbackDetails, TrainerCallback } from './callbacks.ts';
 import { Epochs } from './epochs.ts';
 import { RunLog } from './huggingface-state.ts';
@@ -71,6 +72,7 @@ class RunPart {
   #isBestOwed = false;
   /** On any rank: an interrupt comes to each at another step. */
   #isAborted = false;
+  readonly #between = new BetweenSteps();
   /** The first step of this part, and how all lay in memory then. */
   readonly #first;
   /** Of the run's last step, where its report shows it. */
@@ -118,8 +120,8 @@ class RunPart {
       notes: dataset.notes,
       trainer,
       firstStep: trainer.step,
-      save: () => this.#save(),
-      state: () => this.#checkpoints.state(),
+      save: () => this.#between.do(() => this.#save()),
+      state: () => this.#between.do(() => this.#checkpoints.state()),
     });
     const end = Math.min(until, settings.steps);
     try {
@@ -155,7 +157,7 @@ class RunPart {
     while (trainer.step < end && !asked.control.shouldTrainingStop && (await this.#goesOn())) {
       if (intermission?.wanted) {
         await this.#settle();
-        await this.#listeners.intermit();
+        await this.#between.during(() => this.#listeners.intermit());
         this.#clock.start();
         if (!(await this.#goesOn())) break;
       }

@@ -27,7 +27,7 @@ import type { Trainer } from '../step/trainer.ts';
 import { trainerCallback } from './callbacks.ts';
 import { checkSettings, checkStepsDone } from './check-settings.ts';
 import { checkAlike, runFacts, settingsOn } from './ranks.ts';
-import { settled } from './run-beginning.ts';
+import { type RunSetting, settled } from './run-beginning.ts';
 import type { Intermission, Observer, RunEvents, RunOptions, RunSummary } from './run-events.ts';
 import { trainPart } from './run-part.ts';
 import { type RunSettings, readSettings } from './run-settings.ts';
@@ -97,7 +97,7 @@ export async function trainRun(
     const text =
       options.text ?? (await readText(host, settings, tokenizer, { signal, onProgress: events?.tokenizing }));
     if (ranks) await checkAlike(ranks, dataFact(text));
-    let setting = { host, settings, out, text, tokenizer };
+    let setting: RunSetting = { host, settings, out, text, tokenizer, claim };
     for (;;) {
       let trainer: Trainer | undefined;
       const made = (found: Trainer) => {

@@ -175,3 +175,14 @@ test.each([
     expect([...others, ...(await lostAt(3, call, n))]).toEqual(Array.from({ length: 5 }, () => message));
   },
 );
+
+test('a text that waits for one which was left ends with the generator', async () => {
+  const generator = await BatchGenerator.open(device, GPT2, initialWeights(GPT2, 3), { choices, batch: 2 });
+  const [one, left] = ['one', 'left'].map((name) =>
+    generator.generate(promptOf(4), 9, { temperature: 0 }, new Random(5, name)),
+  );
+  await Promise.all([one?.next(), left?.next()]);
+  const waiting = one?.next().catch((error: unknown) => error);
+  await generator.close();
+  expect(messageOf(await waiting)).toMatch(/was closed; make another$/);
+});

@@ -52,6 +52,7 @@ export class BatchGenerator {
   /** Texts that wait for logits, one of each place at most. */
   #waiting: Asked[] = [];
   #isRunning = false;
+  #isOver = false;
   /** By place, the text of which keys and values are in the caches, and the move of the session since which they are. */
   #cached: { readonly texts: readonly (TokensFed | undefined)[]; readonly epoch: number } | undefined;
 
@@ -140,7 +141,9 @@ export class BatchGenerator {
   }
 
   #runWaiting(): void {
-    if (this.#isRunning || this.#waiting.length === 0 || this.#waiting.length < this.#open.size) return;
+    if (this.#isRunning || this.#waiting.length === 0) return;
+    // Behind the end none is waited for: others may have been left without being closed.
+    if (this.#waiting.length < this.#open.size && !this.#isOver) return;
     this.#isRunning = true;
     const asked = this.#waiting;
     this.#waiting = [];
@@ -236,9 +239,11 @@ export class BatchGenerator {
     ]);
   }
 
-  /** Frees every buffer. */
-  close(): Promise<void> {
-    return this.#session.close();
+  /** Frees every buffer; a text that waits for others ends with an error. */
+  async close(): Promise<void> {
+    this.#isOver = true;
+    await this.#session.close();
+    this.#runWaiting();
   }
 
   /** `await using`: as `close`. */

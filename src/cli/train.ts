@@ -80,6 +80,11 @@ async function trainOn(
     const progress = new Progress(host, settings, flags.json ?? false);
     for (const note of notes) progress.note(note);
     if (flags.resume) await noteCheckpoint(host, out, settings, progress);
+    const { until } = flags;
+    if (until !== undefined && done !== undefined && done >= until && done < settings.steps)
+      progress.note(
+        `--until ${until}: step ${done} is done, and none is taken; to go on give a later one, or leave it out`,
+      );
     const abort = new AbortController();
     host.onInterrupt(() => {
       progress.note('stopping after this step and saving; press Ctrl-C again to leave at once');
@@ -120,7 +125,7 @@ async function trainOn(
       });
       const summary = await trainRun(host, device, settings, out, {
         resume: flags.resume ?? false,
-        ...(flags.until === undefined ? {} : { until: flags.until }),
+        ...(until === undefined ? {} : { until }),
         signal: abort.signal,
         events: {
           ...progress.events,

@@ -1,4 +1,4 @@
-// Runs within a budget that end before a step was recorded: what they say of it.
+// Runs that end before a step was recorded, or before any was taken: what they say of it.
 
 import { beforeAll, expect, test } from 'vitest';
 import { chooseVariants } from '../choose-variants.ts';
@@ -43,4 +43,13 @@ test('a timeline that has no step to show is not written, and says so', async ()
   const whole = await ended('--steps', '3');
   expect(whole.out).not.toContain('not written');
   expect(whole.files.contents.has('trace.json')).toBe(true);
+});
+
+test('of a run that is past where it is to stop, that is said', async () => {
+  const files = new MemoryFiles({ text: 'hold fast, and then hold on; '.repeat(100) });
+  const told = async (...args: string[]) => (await inProcess(files, args)).out;
+  await told(...RUN, '--steps', '4', '--until', '2');
+  const past = '--until 1: step 2 is done, and none is taken; ';
+  expect(await told('train', '--resume', '--out', 'run', '--until', '1')).toContain(past);
+  expect(await told('train', '--resume', '--out', 'run', '--until', '3')).not.toContain('none is taken');
 });

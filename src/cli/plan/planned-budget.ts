@@ -9,13 +9,7 @@ import { dispatchesOf, flopsOf } from '../../engine/compile/pass-figures.ts';
 import { type PassSchedule, schedule, slotsAt } from '../../engine/compile/schedule.ts';
 import type { AdapterLimits } from '../../engine/compile/workload.ts';
 import { mapChunks } from '../../memory/layout/chunk-map.ts';
-import {
-  elementBytesOf,
-  type Kind,
-  lastingKinds,
-  optimizerKinds,
-  trainedElementBytes,
-} from '../../memory/layout/kinds.ts';
+import { elementBytesOfKinds, lastingKinds, optimizerKinds, trainedElementBytes } from '../../memory/layout/kinds.ts';
 import { makeModel } from '../../nn/index.ts';
 import type { Model } from '../../nn/model.ts';
 import type { ExpectedStep, StepMemory } from '../../train/plan/step-times.ts';
@@ -85,7 +79,7 @@ export function planBudget(highs: Highs, run: PlannedRun, basis: PlanBasis): Pla
   const { dtype, momentDtype, trainable, frozen } = found.map;
   const backwardPasses = backwardPassesIn(settings);
   const update = backwardPasses && updateFacts(found, backwardPasses);
-  const kept = bytesIn(lastingKinds(dtype, momentDtype));
+  const kept = elementBytesOfKinds(lastingKinds(dtype, momentDtype));
   const [step = 0, unlimited = 0] = [found.passes, resident.passes].map(({ step }) => dispatchesOf({ step }).length);
   return {
     ...{ run, basis, planned, budget, found, schedule: followed, milliseconds, update },
@@ -97,16 +91,13 @@ export function planBudget(highs: Highs, run: PlannedRun, basis: PlanBasis): Pla
     bytesPerParameter: {
       all: update ? kept : trainedElementBytes(dtype, momentDtype),
       kept,
-      ofOptimizer: bytesIn(optimizerKinds(dtype, momentDtype)),
+      ofOptimizer: elementBytesOfKinds(optimizerKinds(dtype, momentDtype)),
     },
     tiled: trainable.tiled + frozen.tiled,
     padding: trainable.padding + frozen.padding,
     held: trainable.held + frozen.held,
   };
 }
-
-/** Bytes of an element in all of these kinds. */
-const bytesIn = (kinds: readonly Kind[]): number => kinds.reduce((sum, kind) => sum + elementBytesOf(kind), 0);
 
 /** Names the smallest budget that works, and what would need less. */
 function tooLittle(

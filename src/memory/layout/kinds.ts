@@ -148,6 +148,10 @@ export const trainedKinds = (dtype: TrainingDtype, momentDtype: MomentDtype = 'f
 /** Bytes of an element of a kind, or its share of a block's. */
 export const elementBytesOf = (kind: Kind): number => bytesPerElement(KINDS[kind].element);
 
+/** Bytes of an element in all of these kinds together. */
+export const elementBytesOfKinds = (kinds: readonly Kind[]): number =>
+  kinds.reduce((sum, kind) => sum + elementBytesOf(kind), 0);
+
 /** Bytes of an element of the widest kind. */
 export const ELEMENT_BYTES = Math.max(...ALL_KINDS.map(elementBytesOf));
 
@@ -177,9 +181,7 @@ export const optimizerKinds = (dtype: TrainingDtype, momentDtype: MomentDtype = 
 
 /** What an element that trains takes in all, once its gradient is complete. */
 export const trainedElementBytes = (dtype: TrainingDtype, momentDtype: MomentDtype = 'f32'): number =>
-  [...lastingKinds(dtype, momentDtype), gradientKind(dtype)]
-    .filter((kind) => kind !== COPY_KIND)
-    .reduce((sum, kind) => sum + elementBytesOf(kind), 0);
+  elementBytesOfKinds([...lastingKinds(dtype, momentDtype), gradientKind(dtype)].filter((kind) => kind !== COPY_KIND));
 
 /** The kinds that live on from step to step beside each other: what a step of training commits. */
 export const lastingKinds = (dtype: TrainingDtype, momentDtype: MomentDtype = 'f32'): Kind[] =>

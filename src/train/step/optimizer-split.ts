@@ -17,7 +17,7 @@ import { type AdapterLimits, heldByUpdate, type Workload } from '../../engine/co
 import { type MemoryOptions, optionsOf } from '../../engine/run/arrangement.ts';
 import { priceOf } from '../../engine/simulate/price.ts';
 import { momentDtypeOf, trainingDtypeOf } from '../../memory/layout/chunk-map.ts';
-import { elementBytesOf, type Kind, lastingKinds, optimizerKinds } from '../../memory/layout/kinds.ts';
+import { elementBytesOfKinds, lastingKinds, optimizerKinds } from '../../memory/layout/kinds.ts';
 import { type Model, optimizedOn, type Parameter, rowsIn } from '../../nn/model.ts';
 import { at } from '../../util/at.ts';
 import { unlessRefused } from '../../util/errors.ts';
@@ -190,7 +190,7 @@ export function chooseSplit(search: SplitSearch): ChosenSplit {
   const places = new Places(search, gpu ?? 0);
   if (gpu === undefined) return { split: all, workload: places.workloadAt(all), fit: undefined };
   const [dtype, momentDtype] = [trainingDtypeOf(model.parameters), momentDtypeOf(model.parameters)];
-  if (gpu >= cuts.elements * elementBytesOfAll(lastingKinds(dtype, momentDtype))) {
+  if (gpu >= cuts.elements * elementBytesOfKinds(lastingKinds(dtype, momentDtype))) {
     const whole = places.search(all);
     if (whole && isResident(whole.fit)) return whole;
   }
@@ -198,7 +198,7 @@ export function chooseSplit(search: SplitSearch): ChosenSplit {
   // Where nothing fits, what needs the least is refused.
   if (!first) return { split: 0, workload: places.workloadAt(0), fit: undefined };
   const room = (1 - MARGIN) * Math.max(0, gpu - first.fit.peak);
-  const filling = cuts.splitWith(room / elementBytesOfAll(optimizerKinds(dtype, momentDtype)));
+  const filling = cuts.splitWith(room / elementBytesOfKinds(optimizerKinds(dtype, momentDtype)));
   const halfOfIt = cuts.middle(0, filling, places) ?? 0;
   for (const split of [all, filling, halfOfIt]) if (!places.isKnown(split)) places.price(split, first);
   // In that way it may need more memory than there is.
@@ -239,10 +239,6 @@ function searchFastest(places: Places): void {
       places.price(split, found);
   }
 }
-
-/** Bytes of an element in all of these kinds. */
-const elementBytesOfAll = (kinds: readonly Kind[]): number =>
-  kinds.reduce((sum, kind) => sum + elementBytesOf(kind), 0);
 
 /** Whether everything stays on the GPU, and nothing else is kept. */
 const isResident = ({ slots, residents, stashes, durable }: Fit): boolean =>

@@ -24,8 +24,8 @@ export {
   type TokenizerIdentity,
 } from './data/tokenizer.ts';
 export { type ChoiceRecord, loadChoices, saveChoices } from './engine/compile/choices.ts';
-export type { Recovery } from './engine/compile/least.ts';
 export type { Rates } from './engine/compile/rates.ts';
+export type { Recovery } from './engine/compile/recovery.ts';
 export type { Policy, PolicyName } from './engine/compile/schedule.ts';
 export { measureRates } from './engine/observe/device-rates.ts';
 export { makeRanks, type RankOptions, type Ranks } from './engine/ranks/ranks.ts';

@@ -181,7 +181,7 @@ export async function comparePolicies(
  */
 export async function compareActivationPolicies(
   settings: RunSettings,
-  { gpu, host, recovery = 'step' }: MemorySettings,
+  { gpu, host, recovery = 'auto' }: MemorySettings,
   limits: AdapterLimits = DEFAULT_LIMITS,
   stored?: StoredWeights,
 ): Promise<ActivationPolicyFigures[]> {

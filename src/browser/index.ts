@@ -5,7 +5,7 @@ export type { TrainOn } from '../data/records/read-records.ts';
 export type { ShapeName } from '../data/records/shapes.ts';
 export { TASKS, type Task, type TaskName } from '../data/tasks.ts';
 export type { Pixels } from '../data/write-png.ts';
-export type { Recovery } from '../engine/compile/least.ts';
+export type { Recovery } from '../engine/compile/recovery.ts';
 export type { PolicyName } from '../engine/compile/schedule.ts';
 export {
   ACTIVATION_STATES,

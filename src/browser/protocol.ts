@@ -2,7 +2,7 @@
 
 import type { TrainOn } from '../data/records/read-records.ts';
 import type { Pixels } from '../data/write-png.ts';
-import type { Recovery } from '../engine/compile/least.ts';
+import type { Recovery } from '../engine/compile/recovery.ts';
 import type { PolicyName } from '../engine/compile/schedule.ts';
 import type { ChunkHistory } from '../engine/observe/chunk-codes.ts';
 import type { LinkBytes } from '../engine/observe/recording.ts';
@@ -27,7 +27,7 @@ export interface MemorySettings {
   host?: number;
   /** Keeps model data that host memory has no room for in the site's files, up to so much. */
   disk?: number;
-  /** See MemoryOptions. @default 'step' */
+  /** See MemoryOptions. @default 'auto' */
   recovery?: Recovery;
   /** The policy that decides which chunk leaves the GPU; the losses are the same. @default 'planned' */
   policy?: PolicyName;

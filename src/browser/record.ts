@@ -3,6 +3,7 @@
 // Invariant: what `readRecord` returns can be shown, opened and removed, whatever was stored; one that is damaged says
 // why, and its name where it has one.
 
+import { RECOVERIES } from '../engine/compile/recovery.ts';
 import { ORDERS } from '../memory/plan/policies.ts';
 import { keptSettings } from '../train/run/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -19,7 +20,7 @@ const MEMORY = {
   gpu: optional(bytes),
   host: optional(bytes),
   disk: optional(bytes),
-  recovery: optional(oneOf(['step', 'checkpoint'])),
+  recovery: optional(oneOf(RECOVERIES)),
   policy: optional(oneOf(['planned', ...(Object.keys(ORDERS) as (keyof typeof ORDERS)[])])),
 } satisfies Record<keyof MemorySettings, unknown>;
 

@@ -1,6 +1,7 @@
 // The flags of memory: budgets, the slow tier, the eviction policy.
 
 import { type Command, InvalidArgumentError } from 'commander';
+import type { Recovery } from '../engine/compile/recovery.ts';
 import type { PolicyName } from '../engine/compile/schedule.ts';
 import type { MemoryOptions } from '../engine/run/arrangement.ts';
 import type { ActivationMode } from '../graph/activations.ts';
@@ -22,7 +23,7 @@ export interface TierFlags {
 
 export interface MemoryFlags extends TierFlags {
   gpuMemory?: number | 'auto';
-  recovery?: 'step' | 'checkpoint';
+  recovery?: Recovery;
   activations?: ActivationMode | 'auto';
   accumulateOrder?: AccumulateOrder | 'auto';
 }

@@ -1,6 +1,7 @@
 // Options that several commands share: numbers with their ranges, the adapter, and files to write.
 
 import { InvalidArgumentError, Option } from 'commander';
+import { RECOVERIES } from '../engine/compile/recovery.ts';
 import { ACTIVATION_MODES } from '../graph/activations.ts';
 import { ACCUMULATE_ORDERS } from '../graph/layer-major.ts';
 import { ACTIVATION_DTYPES } from '../graph/narrow-activations.ts';
@@ -99,9 +100,12 @@ export const activationDtypeOption = (): Option =>
 
 /** How much a lost device may cost. */
 export const recoveryOption = (): Option =>
-  new Option('--recovery <how>', 'with a budget: a lost GPU device costs a step, or goes back to the checkpoint')
-    .choices(['step', 'checkpoint'])
-    .default('step');
+  new Option(
+    '--recovery <how>',
+    'with a budget: a lost GPU device costs a step, or goes back to the checkpoint; auto: a step, where keeping it takes at most 5 % longer',
+  )
+    .choices(RECOVERIES)
+    .default('auto');
 
 /** A parser for names of what is written. */
 export function pathName(text: string): string {

@@ -2,6 +2,7 @@
 // trainer's invariant.
 
 import { Option } from 'commander';
+import type { Recovery } from '../engine/compile/recovery.ts';
 import type { AccumulateOrder } from '../graph/layer-major.ts';
 import { UPDATES, type Update } from '../graph/operators/optimizer.ts';
 import { HoldfastError } from '../util/errors.ts';
@@ -16,7 +17,7 @@ export const updateOption = (): Option =>
     .default('at-end');
 
 interface UpdateFlags {
-  readonly recovery?: 'step' | 'checkpoint';
+  readonly recovery?: Recovery;
   readonly accumulateOrder?: AccumulateOrder | 'auto';
   readonly accumulate: number;
 }

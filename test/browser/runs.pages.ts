@@ -260,7 +260,7 @@ describe('what cuts a run off costs no bit', () => {
       SETTINGS,
     );
     await forget(page);
-    await crashAfter(page, 5, { gpu: smallest });
+    await crashAfter(page, 5, { gpu: smallest, recovery: 'step' });
     const lost = await event(page, 'recovered');
     expect(lost.from, lost.reason).toBe('step');
     await event(page, 'ended');

@@ -172,7 +172,7 @@ describe('a run whose steps show other rates', () => {
   const stepEnded = () => vi.spyOn(Adaptation.prototype, 'stepEnded');
   const measured = () => limitsOf(device).rates;
   const slowLink = () => slowedBy(measured(), { arithmetic: 1 / 50, link: 50 });
-  const memory = (): MemoryOptions => ({ gpu: budgetFor(device, work, 1 / 3), rates: slowLink() });
+  const memory = (): MemoryOptions => ({ gpu: budgetFor(device, work, 1 / 3), recovery: 'step', rates: slowLink() });
 
   test('plans again behind warm-up, within its budget, and no bit is another', async () => {
     const asked = warmedUp().mockImplementation(() => measured());

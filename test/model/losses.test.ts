@@ -3,6 +3,7 @@
 
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
+import { typicalRates } from '../../src/engine/compile/rates.ts';
 import type { MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import { Executor } from '../../src/engine/run/executor.ts';
 import type { Device } from '../../src/gpu/device.ts';
@@ -297,27 +298,29 @@ test('two texts at once do not mix', async () => {
 test.each([
   ['without a budget', {}],
   ["with recovery 'checkpoint'", { recovery: 'checkpoint' }],
-] as const)(
-  '%s a lost device ends the run with one error that says what to do',
-  async (_, { recovery }: MemoryOptions) => {
-    const work: Work = { model: MODEL, batch: 1, seq: 8, accumulate: 1, steps: 2 };
-    const memory = recovery ? { recovery, gpu: leastBudget(real, work, recovery) } : {};
-    const given = await prepare(work, memory);
-    await onFragile(given, async (trainer, fragile) => {
-      const micros = batchesOf(work);
-      const [one] = leading(1, micros);
-      await trainer.start(one);
-      arm(fragile, { call: 'submit', at: [0] });
-      const errors = await Promise.all(micros.map((batches) => trainer.start(batches).catch((error) => error)));
-      for (const error of errors) {
-        expect(error).toBeInstanceOf(HoldfastError);
-        expect(error.message).toMatch(/the GPU device was lost .*; resume from the last checkpoint; with a GPU budget/);
-      }
-      await expect(trainer.start(one)).rejects.toThrow('resume from the last checkpoint');
-      expect(trainer.recoveries).toBe(0);
-    });
-  },
-);
+  [
+    "where recovery 'auto' leaves its states out",
+    { recovery: 'auto', rates: { ...typicalRates(false), downBytes: 1e6 } },
+  ],
+] as const)('%s a lost device ends the run with one error that says what to do', async (_, given: MemoryOptions) => {
+  const work: Work = { model: MODEL, batch: 1, seq: 8, accumulate: 1, steps: 2 };
+  const { recovery } = given;
+  const memory = recovery ? { ...given, gpu: leastBudget(real, work, recovery) } : {};
+  const prepared = await prepare(work, memory);
+  await onFragile(prepared, async (trainer, fragile) => {
+    const micros = batchesOf(work);
+    const [one] = leading(1, micros);
+    await trainer.start(one);
+    arm(fragile, { call: 'submit', at: [0] });
+    const errors = await Promise.all(micros.map((batches) => trainer.start(batches).catch((error) => error)));
+    for (const error of errors) {
+      expect(error).toBeInstanceOf(HoldfastError);
+      expect(error.message).toMatch(/the GPU device was lost .*; resume from the last checkpoint; with a GPU budget/);
+    }
+    await expect(trainer.start(one)).rejects.toThrow('resume from the last checkpoint');
+    expect(trainer.recoveries).toBe(0);
+  });
+});
 
 // The real thing, which compiles everything again: once in every part of a step.
 test('a real device that is destroyed', async () => {

@@ -185,7 +185,10 @@ describe('what is asked for is none', () => {
     [{ policy: 'newest' }, /^the memory options: policy is "newest"; it must be one of "planned"/],
     [{ activations: 'drop' }, /^the memory options: activations is "drop"; it must be one of "keep"/],
     [{ accumulateOrder: 'none' }, /^the memory options: accumulateOrder is "none"; it must be one of/],
-    [{ recovery: 'never' }, /^the memory options: recovery is "never"; it must be one of "step", "checkpoint"$/],
+    [
+      { recovery: 'never' },
+      /^the memory options: recovery is "never"; it must be one of "auto", "step", "checkpoint"$/,
+    ],
   ];
   const sizes: [object, RegExp][] = [
     [{ batch: 0 }, /batch of 0 sequences|batch is 0/],

@@ -7,6 +7,7 @@ import { needBelow } from '../../src/engine/compile/candidate.ts';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
 import { smallestBudget } from '../../src/engine/compile/least.ts';
+import type { Recovery } from '../../src/engine/compile/recovery.ts';
 import type { Workload } from '../../src/engine/compile/workload.ts';
 import { limitsOf, type MemoryOptions, optionsOf } from '../../src/engine/run/arrangement.ts';
 import { parseConfig } from '../../src/formats/config.ts';
@@ -130,11 +131,11 @@ export function workloadOf(work: Work): Workload<TrainingPasses> {
   return workload;
 }
 
-export const leastBudget = (device: Device, work: Work, recovery: 'step' | 'checkpoint' = 'step'): number =>
+export const leastBudget = (device: Device, work: Work, recovery: Recovery = 'step'): number =>
   smallestBudget(workloadOf(work), limitsOf(device), { recovery });
 
 /** The budget that leaves this part of the model data room on the GPU, or the smallest where that is more. */
-export function budgetFor(device: Device, work: Work, part: number, recovery: 'step' | 'checkpoint' = 'step'): number {
+export function budgetFor(device: Device, work: Work, part: number, recovery: Recovery = 'step'): number {
   const workload = workloadOf(work);
   const all = fitMemory(workload, limitsOf(device), undefined);
   const bytes =

@@ -182,7 +182,8 @@ it('goes on from what keeps all activations where that is the best to begin with
   const traced = traceStep(model, 1, 256);
   const machine = machineOf(DEFAULT_LIMITS);
   const [auto, stream] = (['auto', 'stream'] as const).map((activations) => {
-    const fit = fitMemory(trainingWorkload(model, traced, 1, undefined, { activations }), DEFAULT_LIMITS, 300e6);
+    const workload = trainingWorkload(model, traced, 1, undefined, { activations });
+    const fit = fitMemory(workload, DEFAULT_LIMITS, 300e6, { recovery: 'step' });
     const { step } = fit.passes;
     return simulate(fit, step, schedule(step.trace, fit.slots, 'planned', step.extra), machine).seconds;
   });

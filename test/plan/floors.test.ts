@@ -61,7 +61,8 @@ const MOST_CHUNK = 8e6;
 
 it('slots that vary over a step move less than as many that do not, and nothing from nine tenths of the model data on', () => {
   const workload = workloadOf(GPT2, [8, 1024], { activations: 'keep' });
-  const within = (budget: number) => fitMemory(workload, DEFAULT_LIMITS, budget, { mostChunk: MOST_CHUNK });
+  const within = (budget: number) =>
+    fitMemory(workload, DEFAULT_LIMITS, budget, { mostChunk: MOST_CHUNK, recovery: 'step' });
   const { nonModel } = fitMemory(workload, DEFAULT_LIMITS, undefined);
   const moved = (share: number) => {
     const budget = Math.floor(nonModel.arenas + nonModel.persistent + share * 16 * parameterCount(GPT2));

@@ -110,7 +110,7 @@ describe('by tier and kind', () => {
 });
 
 test('over each link no less moves than the bound, which is known of a disk unless the host updates', () => {
-  const below = { gpu: 1.5e6, host: 1e6, disk: 4e6 };
+  const below = { gpu: 1.5e6, host: 1e6, disk: 4e6, recovery: 'step' } as const;
   const { gpu, disk } = planned(below).plan.links;
   expect(gpu.chunks).toBeGreaterThanOrEqual(gpu.bound);
   expect(gpu.up + gpu.down).toBe(gpu.chunks + 2 * gpu.activations + gpu.recovery);

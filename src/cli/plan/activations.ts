@@ -15,7 +15,7 @@ const DEFAULT_MACHINE = 'rtx-3050-laptop';
 
 export async function compareOnActivations(host: Host, run: PlannedRun): Promise<void> {
   const { hardware: [name = DEFAULT_MACHINE] = [], hostMemory, gpuMemory, json = false, ...changes } = run.flags;
-  const { recovery = 'step' } = run.flags;
+  const { recovery = 'auto' } = run.flags;
   const { batch, seq: context, accumulate } = run.settings;
   const compared = { model: plannedModel(run), batch, context, accumulate, recovery, packed: sharesRows(run.settings) };
   const { write } = host.terminal;

@@ -96,7 +96,7 @@ function onMoves(step: PredictedStep): string[] {
   if (disk + link < WORTH_SAYING) return [];
   const waiting = `waiting for ${disk > link ? 'disk' : 'the link'} ${percent(Math.max(disk, link))}`;
   const makesAgain = found.modes.every((mode) => mode === 'recompute');
-  const isKept = recovery === 'step' && found.bytes.recovery > 0 && !optimizesOnHost(scenario);
+  const isKept = recovery !== 'checkpoint' && found.bytes.recovery > 0 && !optimizesOnHost(scenario);
   return [
     ...(activations === 'auto' && !makesAgain
       ? tried(step, waiting, '--activations recompute would make it', () =>

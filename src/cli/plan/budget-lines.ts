@@ -1,6 +1,7 @@
 // Lines of `holdfast plan` on a run within one budget: what it needs, what a step moves, and how near that is to the least of any
 // schedule.
 
+import { isOpen } from '../../engine/compile/recovery.ts';
 import type { PolicyName } from '../../engine/compile/schedule.ts';
 import { ACTIVATION_MODES, type ActivationMode } from '../../graph/activations.ts';
 import { type ChunkMap, updatedOn } from '../../memory/layout/chunk-map.ts';
@@ -63,6 +64,7 @@ function memoryLines({ run: { settings }, planned, budget, found, room, update, 
 /** What a step moves, computes and takes, and what it took to plan it. */
 function stepLines({ run: { flags, settings }, basis, found, schedule, room, plan, ...rest }: PlannedBudget): string[] {
   const { expected, fullStep, dispatches, milliseconds } = rest;
+  const { recovery = 'auto' } = rest.planned.options;
   const { flops } = plan;
   const { order } = found.workload;
   const { trace } = schedule;
@@ -71,6 +73,11 @@ function stepLines({ run: { flags, settings }, basis, found, schedule, room, pla
     `a step of ${counted(settings.accumulate, 'micro-batch')}`,
     ...(order ? [`            ${describeOrder(order.order, found.orderSeconds)}`] : []),
     ...linkLines(plan.links, flags.policy),
+    ...(found.durable || !isOpen(found.workload, recovery)
+      ? []
+      : [
+          '            a lost GPU goes back to the last checkpoint: with each step kept below (--recovery step) they would take over 5 % longer',
+        ]),
     `  ${`${(flops.step / 1e9).toPrecision(4)} GFLOP`.padStart(8)}${recomputedWords(flops)}${fullStep === undefined ? '' : `, ${(flops.step / fullStep).toFixed(3)} x those of a step that trains all of it`}`,
     `  ${count(dispatches.step).padStart(8)}  dispatches, ${count(dispatches.unlimited)} without a budget`,
     ...(basis.adapter && expected ? [stepTimeLine(expected, settings, basis.adapter)] : []),

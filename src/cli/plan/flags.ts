@@ -107,7 +107,7 @@ export function oneDevice({ optimizerDevice: device = 'gpu' }: Pick<RunSettings,
 export function scenarioOf(run: PlannedRun): Scenario {
   const { flags, settings, stored } = run;
   const { ranks: size, zero: stage = DEFAULT_STAGE, policy, prefetch } = flags;
-  const { activations = 'auto', recovery = 'step', accumulateOrder } = flags;
+  const { activations = 'auto', recovery = 'auto', accumulateOrder } = flags;
   const { config, batch, seq: context, accumulate } = settings;
   const passes = backwardPassesIn(settings);
   return {

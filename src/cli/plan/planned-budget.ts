@@ -110,7 +110,7 @@ function tooLittle(
     ...(seq > 1 && model.shape.vocabulary > 0
       ? [`--context ${seq >> 1} needs ${formatBytes(smallestWith({ seq: seq >> 1 }))}`]
       : []),
-    ...(options.recovery === 'step'
+    ...(options.recovery !== 'checkpoint'
       ? [`--recovery checkpoint needs ${formatBytes(smallestWith({}, 'checkpoint'))}`]
       : []),
   ];

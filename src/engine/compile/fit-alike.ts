@@ -7,6 +7,7 @@ import { findWithin } from './fit.ts';
 import type { Fit } from './fitted.ts';
 import type { FitOptions } from './least.ts';
 import type { Passes } from './pass.ts';
+import { isOpen, isWorthKeeping, type Recovery } from './recovery.ts';
 import { staged } from './way-search.ts';
 import type { AdapterLimits, Workload } from './workload.ts';
 
@@ -22,6 +23,20 @@ export function fitAlike<P extends Passes>(
   options: FitOptions,
 ): Priced<Fit<P>> | undefined {
   const way = inTheWayOf(workload, other.workload);
+  const { recovery = 'auto' } = options;
+  const by = (recovery: Recovery) => fitBy(way, other, limits, budget, { ...options, recovery });
+  if (!isOpen(way, recovery)) return by(recovery);
+  const [keeping, without] = [by('step'), by('checkpoint')];
+  return keeping && without && !isWorthKeeping(keeping, without) ? without : keeping;
+}
+
+function fitBy<P extends Passes>(
+  way: Workload<P>,
+  other: Fit<P>,
+  limits: AdapterLimits,
+  budget: number,
+  options: FitOptions,
+): Priced<Fit<P>> | undefined {
   const { activations } = way;
   if (!activations) return undefined;
   const find = findWithin(way, limits, budget, options);

@@ -6,11 +6,11 @@
 // smallest budget that works is a fact that a refusal can name.
 
 import { type ChunkMap, trainedKindsOf } from '../../memory/layout/chunk-map.ts';
-import { indicesTogether } from '../../memory/layout/kinds.ts';
+import { elementBytesOfKinds, indicesTogether, lastingKinds } from '../../memory/layout/kinds.ts';
 import { chunkRange } from '../../memory/layout/layout.ts';
 import type { RoomBelow } from '../../memory/tiers/shares.ts';
 import { formatBytes } from '../../util/bytes.ts';
-import { HoldfastError } from '../../util/errors.ts';
+import { assert, HoldfastError } from '../../util/errors.ts';
 import { KnownPrices, priceOf, slotSeconds } from '../simulate/price.ts';
 import {
   arenaBytes,
@@ -34,10 +34,13 @@ import {
   residentMap,
   wholeMap,
 } from './chunk-sizes.ts';
+import { leastSecondsOf, workOf } from './estimates.ts';
 import type { FindWay, FitWanted, Price } from './find-way.ts';
 import type { Fit } from './fitted.ts';
-import { type FitOptions, fitsBelow, isDurable, knownLeast, lackBelow, leastWithin, limitsWith } from './least.ts';
-import type { Passes } from './pass.ts';
+import { type FitOptions, fitsBelow, knownLeast, lackBelow, leastWithin, limitsWith } from './least.ts';
+import type { Pass, Passes } from './pass.ts';
+import { stepOf } from './pass-figures.ts';
+import { isDurable, isOpen, isWorthKeeping, type Recovery, WORTH_KEEPING } from './recovery.ts';
 import { SizedFits, withSlots } from './sized.ts';
 import { cheapest, firstWithin, leastWay, sparingWays } from './ways.ts';
 import { type ActivationChoice, type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
@@ -65,11 +68,51 @@ export function fitMemory<P extends Passes>(
         `budget that works, ${formatBytes(least.activations)} of it for activations; give that much, or use a smaller batch or context`,
     );
   }
+  if (isOpen(workload, options.recovery ?? 'auto')) return fitOpen(workload, adapter, budget, options);
   return cheapest(
     workload,
     // The same, whatever is known.
     findWithin(workload, adapter, budget, options, () => fallback().workload),
   );
+}
+
+/** With each step's state below, unless a step takes too long for that. */
+function fitOpen<P extends Passes>(
+  workload: Workload<P>,
+  adapter: AdapterLimits,
+  budget: number,
+  options: FitOptions,
+): Fit<P> {
+  const limits = limitsWith(adapter, options);
+  const fitted = (recovery: Recovery) => fitMemory(workload, adapter, budget, { ...options, recovery });
+  const priced = (fit: Fit) => priceOf(fit, trainingPass(fit), limits, { below: options.below });
+  const { rates } = limits;
+  const whole = wholeFit(workload, limits);
+  const still = { seconds: leastSecondsOf(workOf(trainingPass(whole), rates), 0, rates) };
+  if (rates.copies !== 'duplex') {
+    const { dtype, momentDtype, trainable } = whole.map;
+    const copies = (trainable.held * elementBytesOfKinds(lastingKinds(dtype, momentDtype))) / rates.downBytes;
+    const least = { seconds: still.seconds + copies };
+    if (isWorthKeeping(least, still)) return fitted('step');
+    const without = fitted('checkpoint');
+    const price = priced(without);
+    const most = WORTH_KEEPING * price.seconds;
+    const isWorthIt =
+      isWorthKeeping(least, price) && fitInTime(workload, adapter, budget, most, { ...options, recovery: 'step' });
+    return isWorthIt ? fitted('step') : without;
+  }
+  // Copies that are beside arithmetic may wait for one another all the same.
+  const keeping = fitted('step');
+  const price = priced(keeping);
+  if (isWorthKeeping(price, still)) return keeping;
+  const without = fitted('checkpoint');
+  return isWorthKeeping(price, priced(without)) ? keeping : without;
+}
+
+function trainingPass({ passes }: Fit): Pass {
+  const step = stepOf(passes);
+  assert(step, 'what trains has a step');
+  return step;
 }
 
 /**
@@ -83,7 +126,13 @@ export function fitInTime<P extends Passes>(
   seconds: number,
   options: FitOptions = {},
 ): Fit<P> | undefined {
-  return firstWithin(workload, findWithin(workload, adapter, budget, options), seconds);
+  const { recovery = 'auto' } = options;
+  for (const one of isOpen(workload, recovery) ? (['step', 'checkpoint'] as const) : [recovery]) {
+    const find = findWithin(workload, adapter, budget, { ...options, recovery: one });
+    const found = firstWithin(workload, find, seconds);
+    if (found) return found;
+  }
+  return undefined;
 }
 
 /** What the fits of one search have in common. */
@@ -104,7 +153,7 @@ export function findWithin<P extends Passes>(
   least?: () => Workload<P>,
 ): FindWay<P, Fit<P>> {
   const limits = limitsWith(adapter, options);
-  const durable = isDurable(workload, options.recovery ?? 'step');
+  const durable = isDurable(workload, options.recovery ?? 'auto');
   const within = { limits, sized: new SizedFits<P>(budget), durable, below: options.below };
   const fits = (tried: Workload<P>, wanted: FitWanted = {}) => {
     const { map, moreThan, staging } = wanted;

@@ -9,31 +9,20 @@ import { HoldfastError } from '../../util/errors.ts';
 import { arenaBytes, candidate, type FitCandidate, leastChunks, leastPeak, needBelow, placeAll } from './candidate.ts';
 import { chunkSizes, leastBytesOf, mapOf } from './chunk-sizes.ts';
 import type { Passes } from './pass.ts';
+import { isDurable, type Recovery } from './recovery.ts';
 import { lastingBytes } from './tally.ts';
 import { leastWay, sparingWays, uniformWays } from './ways.ts';
-import { type AdapterLimits, updatesOnGPU, updatesOnHost, type Workload } from './workload.ts';
-
-/** `step`: every step's state is also kept below the GPU. `checkpoint`: it is not. */
-export type Recovery = 'step' | 'checkpoint';
+import type { AdapterLimits, Workload } from './workload.ts';
 
 /** What a fit goes by beside the budget. */
 export interface FitOptions {
-  /** @default 'step' */
+  /** @default 'auto' */
   readonly recovery?: Recovery | undefined;
   /** For chunks and activations below the GPU. @default no limit */
   readonly below?: RoomBelow | undefined;
   /** Bytes; chunks that the tiers below the GPU can hold are no larger. @default no limit */
   readonly mostChunk?: number;
 }
-
-/**
- * Within a budget: without one, nothing goes below but what the host updates, where that is all. A step finishes from its gradients; one of several
- * ranks does not, whose others are past it.
- */
-export const isDurable = (workload: Workload, recovery: Recovery): boolean =>
-  workload.training &&
-  !workload.inBackward &&
-  (recovery === 'step' || (updatesOnHost(workload) && !updatesOnGPU(workload) && !workload.isShared));
 
 /** Whether there is room below the GPU for all chunks and the activations that lie there; without the latter, others say. */
 export const fitsBelow = (found: FitCandidate, below: RoomBelow | undefined): boolean =>
@@ -70,8 +59,8 @@ const leastFits = new WeakMap<Workload, Map<string, Least<Passes> | TooLittleBel
 /** What was found of all ways: it is asked for a budget at a time. */
 const leastOfAll = new WeakMap<Workload, Map<string, Least<Passes>>>();
 
-const keyOf = (limits: AdapterLimits, { recovery = 'step', below }: FitOptions): string =>
-  `${limits.binding} ${limits.buffer} ${limits.leastChunk} ${limits.mostChunk} ${recovery} ${below?.key}`;
+const keyOf = (limits: AdapterLimits, { recovery = 'auto', below }: FitOptions): string =>
+  `${limits.binding} ${limits.buffer} ${limits.leastChunk} ${limits.mostChunk} ${recovery !== 'checkpoint'} ${below?.key}`;
 
 /** What all ways were found to need at least, if that was asked for. */
 export const knownLeast = <P extends Passes>(
@@ -117,7 +106,7 @@ const lackWords = ({ needed, aboveDisk }: TooLittleBelow, below: RoomBelow | und
 export function lackBelow<P extends Passes>(
   workload: Workload<P>,
   limits: AdapterLimits,
-  { recovery = 'step', below }: FitOptions,
+  { recovery = 'auto', below }: FitOptions,
   budget: number,
 ): HoldfastError | undefined {
   if (!below) return undefined;
@@ -160,7 +149,7 @@ function leastOf<P extends Passes>(
   limits: AdapterLimits,
   options: FitOptions,
 ): Least<P> | TooLittleBelow {
-  const { recovery = 'step', below } = options;
+  const { recovery = 'auto', below } = options;
   // It does not depend on the budget, and is asked for with each.
   const known = leastFits.get(tried) ?? new Map<string, Least<Passes> | TooLittleBelow>();
   leastFits.set(tried, known);

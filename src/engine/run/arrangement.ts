@@ -14,9 +14,10 @@ import { check, closed, number, object, oneOf, optional, truth } from '../../uti
 import { realNumber } from '../../util/range.ts';
 import { fitMemory } from '../compile/fit.ts';
 import type { Fit } from '../compile/fitted.ts';
-import type { FitOptions, Recovery } from '../compile/least.ts';
+import type { FitOptions } from '../compile/least.ts';
 import type { Pass, Passes } from '../compile/pass.ts';
 import { type Rates, ratesSchema, typicalRates } from '../compile/rates.ts';
+import { RECOVERIES, type Recovery } from '../compile/recovery.ts';
 import { type PassSchedule, type Policy, schedule } from '../compile/schedule.ts';
 import type { AdapterLimits, Workload } from '../compile/workload.ts';
 import { probeMemory } from './probe.ts';
@@ -52,7 +53,8 @@ export interface MemoryOptions {
   readonly prefetch?: boolean;
   /**
    * `step`: every step's state is also kept below the GPU, and a lost device costs one step at most. `checkpoint`:
-   * it is not, which moves fewer bytes. Without a budget nothing is kept below. @default 'step'
+   * it is not, which moves fewer bytes. `auto`: it is, where a step takes at most a twentieth longer for that, by the rates.
+   * Without a budget nothing is kept below. @default 'auto'
    */
   readonly recovery?: Recovery;
   /**
@@ -76,7 +78,7 @@ const memoryOptions = closed<MemoryOptions>({
   disk: optional(closed<NonNullable<MemoryOptions['disk']>>({ open: callable, limit: bytes })),
   policy: optional(oneOf(['planned', ...(Object.keys(ORDERS) as (keyof typeof ORDERS)[])])),
   prefetch: optional(truth),
-  recovery: optional(oneOf(['step', 'checkpoint'])),
+  recovery: optional(oneOf(RECOVERIES)),
   rates: optional(ratesSchema),
   adapts: optional(truth),
 });

@@ -7,9 +7,10 @@
 import type { Highs } from 'highs';
 import { fitMemory } from '../../engine/compile/fit.ts';
 import type { Fit } from '../../engine/compile/fitted.ts';
-import { type Recovery, smallestBudget } from '../../engine/compile/least.ts';
+import { smallestBudget } from '../../engine/compile/least.ts';
 import { flopsOf, offloadedBytes, recomputedFlops } from '../../engine/compile/pass-figures.ts';
 import { linkBytesOf } from '../../engine/compile/rates.ts';
+import type { Recovery } from '../../engine/compile/recovery.ts';
 import { schedule } from '../../engine/compile/schedule.ts';
 import type { AdapterLimits, Workload } from '../../engine/compile/workload.ts';
 import { computeSeconds, type Machine, machineLimits, secondsOn } from '../../engine/simulate/machine.ts';
@@ -19,6 +20,7 @@ import { ACTIVATION_POLICIES, type ActivationPolicy } from '../../graph/policies
 import type { Program } from '../../graph/program.ts';
 import { type RoomBelow, roomOf } from '../../memory/tiers/shares.ts';
 import type { Model } from '../../nn/model.ts';
+import { at } from '../../util/at.ts';
 import { unlessRefused } from '../../util/errors.ts';
 import { type StepPrograms, traceStep } from '../step/step-programs.ts';
 import { type TrainingPasses, trainingWorkload } from '../step/training-workload.ts';
@@ -113,8 +115,18 @@ export function compareActivations(
   const budgets = budget === undefined ? SHARES.map((share) => Math.floor(share * whole.peak)) : [budget];
   const all = liveBytes(traced.first);
   const below = roomOf({ host: hostBytes, disk: machine.disk?.bytes ?? 0 });
+  const within = { limits, machine, below };
+  // As this project's own plan has it: what is compared is the choice of activations alone.
+  const recoveries: Recovery[] = budgets.map(() => recovery);
   const stepsOf = (ways: readonly Way[]) =>
-    budgets.map((bytes) => best(ways, bytes, { limits, machine, below, recovery }));
+    budgets.map((bytes, i) => best(ways, bytes, { ...within, recovery: at(recoveries, i) }));
+  const ownSteps = ({ workload }: Way) =>
+    budgets.map((bytes, i) => {
+      const fit = unlessRefused(() => fitMemory(workload, limits, bytes, { recovery, below }));
+      if (!fit) return undefined;
+      recoveries[i] = fit.durable ? 'step' : 'checkpoint';
+      return unlessRefused(() => stepOf(fit, within));
+    });
 
   const figuresOf = ({ name, paper, approximated, fillsRoom, apply }: ActivationPolicy): PolicyFigures => {
     const rooms = fillsRoom ? ROOMS : [1];
@@ -134,7 +146,7 @@ export function compareActivations(
   };
   function* policies(): Generator<PolicyFigures> {
     const own = wayOf(traced, 'auto');
-    yield { name: OWN, paper: '', approximated: '', smallest: own.smallest, steps: stepsOf([own]) };
+    yield { name: OWN, paper: '', approximated: '', smallest: own.smallest, steps: ownSteps(own) };
     for (const policy of ACTIVATION_POLICIES) yield figuresOf(policy);
   }
   return {
@@ -168,7 +180,7 @@ function best(ways: readonly Way[], budget: number, within: Within): PolicyStep 
 }
 
 /** Errors: HoldfastError where there is no room below the GPU. */
-function stepOf(fit: Fit<TrainingPasses>, { machine, below }: Within): PolicyStep {
+function stepOf(fit: Fit<TrainingPasses>, { machine, below }: Pick<Within, 'machine' | 'below'>): PolicyStep {
   const { step } = fit.passes;
   const plan = schedule(step.trace, fit.slots, 'planned', step.extra);
   const { seconds, bytes } = simulate(fit, step, plan, machine, { hostBytes: below.all.host });

@@ -326,8 +326,11 @@ export class Predictor {
     const least = isWhole ? 0 : chunkBytes === undefined ? large.need().least : leastHere();
     const bytes = Math.max(least, isAll ? budget : Math.floor(least + share * (large.whole.peak - least)));
     const whole = chunkBytes === undefined ? large.whole : fitMemory(workload, limits, undefined);
-    const fitted = (bytes: number, options: FitOptions = { recovery }) =>
-      isWhole ? whole : fitMemory(workload, limits, bytes, options);
+    const hasRoom = budget >= memory.resident;
+    const fitted = (bytes: number, options: FitOptions = { recovery }) => {
+      const found = isWhole ? whole : fitMemory(workload, limits, bytes, options);
+      return hasRoom && !found.durable && isAllOnGPU(found) ? whole : found;
+    };
     const first = fitted(bytes);
     // Of more ranks than are followed, each has less.
     const has = large.ranks ? (first.held - lessOwned(first, this.#parts.ranksOf(first, large))) / first.map.count : 1;

@@ -7,6 +7,7 @@
 
 import { adapterKey, readCache, writeCache } from '../../engine/compile/adapter-cache.ts';
 import { type LinkRates, linkRatesSchema, type Rates } from '../../engine/compile/rates.ts';
+import type { Recovery } from '../../engine/compile/recovery.ts';
 import type { PolicyName } from '../../engine/compile/schedule.ts';
 import type { Device } from '../../gpu/device.ts';
 import type { ActivationMode } from '../../graph/activations.ts';
@@ -61,7 +62,7 @@ export interface StepMemory {
   readonly gpu?: number | 'auto';
   readonly host?: number;
   readonly disk?: unknown;
-  readonly recovery?: 'step' | 'checkpoint';
+  readonly recovery?: Recovery;
   readonly policy?: PolicyName;
   readonly activations?: ActivationMode | 'auto';
   readonly accumulateOrder?: AccumulateOrder | 'auto';
@@ -111,7 +112,7 @@ const memoryKey = ({
   gpu,
   host,
   disk,
-  recovery = 'step',
+  recovery = 'auto',
   policy = 'planned',
   activations = 'auto',
   accumulateOrder = 'auto',

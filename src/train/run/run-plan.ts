@@ -8,8 +8,9 @@ import type { Highs } from 'highs';
 import { beginsAhead, needBelow } from '../../engine/compile/candidate.ts';
 import { fitInTime, fitMemory } from '../../engine/compile/fit.ts';
 import type { Fit } from '../../engine/compile/fitted.ts';
-import { type FitOptions, leastMemory, type Recovery } from '../../engine/compile/least.ts';
+import { type FitOptions, leastMemory } from '../../engine/compile/least.ts';
 import { flopsOf, offloadedBytes, recomputedFlops } from '../../engine/compile/pass-figures.ts';
+import type { Recovery } from '../../engine/compile/recovery.ts';
 import { type PassSchedule, type PolicyName, schedule, slotsAt } from '../../engine/compile/schedule.ts';
 import { type AdapterLimits, heldByUpdate, type Workload } from '../../engine/compile/workload.ts';
 import { optionsOf } from '../../engine/run/arrangement.ts';
@@ -44,7 +45,7 @@ export interface PlannedMemory {
   readonly host?: number | undefined;
   /** Bytes of disk. @default there is none */
   readonly disk?: number | undefined;
-  /** See MemoryOptions. @default 'step' */
+  /** See MemoryOptions. @default 'auto' */
   readonly recovery?: Recovery | undefined;
   /** See MemoryOptions. @default 'planned' */
   readonly policy?: PolicyName | undefined;
@@ -87,7 +88,7 @@ export function planWorkload({ settings, stored, memory, limits }: RunToPlan): P
   const { records, activationDtype, optimizerDevice = 'gpu', optimizerSplit } = settings;
   const passes = backwardPassesIn(settings);
   // Gradients that are gone finish no step.
-  const recovery = passes === undefined ? (memory.recovery ?? 'step') : 'checkpoint';
+  const recovery = passes === undefined ? (memory.recovery ?? 'auto') : 'checkpoint';
   const packed = records?.pack === 'yes';
   const workloadOf = (model: Model, changes: Partial<Pick<RunSettings, 'batch' | 'seq'>> = {}) => {
     const { batch, seq, accumulate } = { ...settings, ...changes };
@@ -198,7 +199,7 @@ function comfortableBudget(
   const most = (1 + COMFORT) * (simulatedSeconds(whole, limits) ?? Number.POSITIVE_INFINITY);
   return leastComfortable(smallest, whole.peak, (budget) => {
     // Nothing is kept below what has room for everything.
-    if (budget >= whole.peak && options.recovery === 'checkpoint') return true;
+    if (budget >= whole.peak && options.recovery !== 'step') return true;
     const found = fitInTime(workload, limits, budget, most, options);
     if (!found || policy === 'planned') return found !== undefined;
     return (simulatedSeconds(found, limits, { policy }) ?? most) < most;

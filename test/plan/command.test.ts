@@ -47,6 +47,17 @@ describe('holdfast plan', () => {
     expect(await plan(...args)).toContain(`${dispatches.step}  dispatches, 295 without a budget\n`);
   });
 
+  it('says where no step is kept against the loss of a device, by rates typical of a GPU', async () => {
+    const within = (...flags: string[]) => plan(...SMALL, '--batch', '1', '--gpu-memory', '100MB', ...flags);
+    const lost = 'a lost GPU goes back to the last checkpoint';
+    expect(await within()).toContain(
+      `${lost}: with each step kept below (--recovery step) they would take over 5 % longer`,
+    );
+    const kept = await within('--recovery', 'step');
+    expect(kept).toMatch(/down against the loss of a device\n/);
+    for (const text of [kept, await within('--recovery', 'checkpoint')]) expect(text).not.toContain(lost);
+  });
+
   it('counts what a run holds for its samples', async () => {
     const config = configOfShape({
       ...{ family: 'gpt2', layers: 2, width: 64, heads: 4, context: 32, vocabulary: 1000, tied: false },

@@ -3,25 +3,20 @@
 
 import { afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
-import { smallestBudget } from '../../src/engine/compile/least.ts';
-import { DEFAULT_LIMITS, heldByUpdate } from '../../src/engine/compile/workload.ts';
-import { limitsOf, type MemoryOptions, optionsOf } from '../../src/engine/run/arrangement.ts';
-import { priceOf } from '../../src/engine/simulate/price.ts';
+import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
-import { computedIn, momentsIn, optimizedOn, rowsIn } from '../../src/nn/model.ts';
+import { computedIn, momentsIn, rowsIn } from '../../src/nn/model.ts';
 import { chooseSplit, trainedTensors } from '../../src/train/step/optimizer-split.ts';
 import { at } from '../../src/util/at.ts';
-import { unlessRefused } from '../../src/util/errors.ts';
 import { collect, sourceOf } from '../../src/values/tensor-source.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { entry, leading } from '../entry.ts';
 import { testDevice } from '../harness.ts';
-import { EVERY_CASE, testHost, VERBOSE } from '../host.ts';
+import { EVERY_CASE, testHost } from '../host.ts';
 import {
   batchesOf,
   budgetFor,
   expectSame,
-  LARGEST,
   leastBudget,
   leastHostUnder,
   MODELS,

@@ -2,9 +2,9 @@
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { KeepQueue } from '../../src/engine/compile/keep-queue.ts';
+import { type Keep, KeepQueue } from '../../src/engine/compile/keep-queue.ts';
 
-const keep = (...chunks: number[]) => ({ chunks });
+const keep = (...chunks: number[]) => ({ chunks, frees: [] as number[] });
 
 describe('KeepQueue', () => {
   it('gives what there is room for, in order, and asks before each', () => {
@@ -31,30 +31,43 @@ describe('KeepQueue', () => {
     expect([...queue.before([3])]).toEqual([keep(3)]);
   });
 
+  it('gives what makes useless below what is to change, with all before it', () => {
+    const queue = new KeepQueue();
+    const [first, second, third] = [keep(1), { chunks: [2], frees: [7] }, { chunks: [3], frees: [7] }];
+    for (const one of [first, second, third]) queue.add(one);
+    expect([...queue.before([3, 7])]).toEqual([first, second, third]);
+    for (const one of [second, first]) queue.add(one);
+    expect([...queue.before([7])]).toEqual([second]);
+    expect([...queue.before([7])]).toEqual([]);
+  });
+
   it('gives each once, in the order in which they came, whatever is asked', () => {
     const asks = fc.oneof(
-      fc.record({ add: fc.array(fc.nat(5), { minLength: 1, maxLength: 3 }) }),
+      fc.record({
+        add: fc.array(fc.nat(5), { minLength: 1, maxLength: 3 }),
+        frees: fc.array(fc.nat(5), { maxLength: 1 }),
+      }),
       fc.record({ before: fc.array(fc.nat(5), { maxLength: 2 }) }),
       fc.record({ room: fc.nat(6) }),
     );
     fc.assert(
       fc.property(fc.array(asks, { maxLength: 40 }), (some) => {
-        const queue = new KeepQueue<{ chunks: readonly number[]; n: number }>();
+        const queue = new KeepQueue<Keep & { n: number }>();
         let added = 0;
         const taken: number[] = [];
-        const waiting = new Map<number, readonly number[]>();
+        const waiting = new Map<number, { readonly add: readonly number[]; readonly frees: readonly number[] }>();
         const take = ({ n }: { n: number }) => {
           taken.push(n);
           waiting.delete(n);
         };
         for (const ask of some) {
           if ('add' in ask) {
-            waiting.set(added, ask.add);
-            queue.add({ chunks: ask.add, n: added++ });
+            waiting.set(added, ask);
+            queue.add({ chunks: ask.add, frees: ask.frees, n: added++ });
           } else if ('before' in ask) {
             for (const one of queue.before(ask.before)) take(one);
-            for (const chunks of waiting.values()) {
-              for (const chunk of ask.before) expect(chunks).not.toContain(chunk);
+            for (const { add, frees } of waiting.values()) {
+              for (const chunk of ask.before) expect([...add, ...frees]).not.toContain(chunk);
             }
           } else {
             let { room } = ask;
@@ -64,7 +77,7 @@ describe('KeepQueue', () => {
             }
             expect(room).toBeGreaterThanOrEqual(0);
             const [next] = waiting.values();
-            if (next) expect(next.length).toBeGreaterThan(room);
+            if (next) expect(next.add.length).toBeGreaterThan(room);
           }
         }
         expect(taken).toEqual(taken.map((_, i) => i));

@@ -209,12 +209,12 @@ export class Executor {
 
   /**
    * Copies the values of chunks down, together: they arrive in one turn, behind all that is earlier in their sequence. They stay
-   * here, clean. Where staging has no room, that is left for later: until they change.
+   * here, clean. Where staging has no room, that is left for later: until they change, or what they make useless below does.
    */
   async keepBelow(chunks: readonly number[], options: StoreOptions): Promise<void> {
     this.ledger.recoveryBytes += chunks.length * this.#map.chunkBytes;
     this.#recorder?.keep(chunks);
-    this.#keeps.add({ chunks, options });
+    this.#keeps.add({ chunks, frees: options.frees ?? [], options });
     await this.#keep(this.#keeps.fitting(this.#roomDown));
   }
 

@@ -44,6 +44,8 @@ interface Store {
   readonly take: (views: readonly Uint8Array<ArrayBuffer>[]) => Promise<void> | void;
   /** What to do when the value has arrived below. */
   readonly arrived: (() => void) | undefined;
+  /** See StoreOptions. */
+  readonly frees: readonly number[];
   done: Promise<void> | undefined;
 }
 
@@ -53,6 +55,8 @@ export interface StoreOptions {
   /** What must be known before its values are taken, asked for once they are submitted: buffers are mapped in any order. */
   readonly known?: (() => Promise<unknown> | undefined) | undefined;
   readonly arrived?: (() => void) | undefined;
+  /** Chunks whose values below it makes useless: new ones arrive behind it. @default none */
+  readonly frees?: readonly number[];
   /** For the recorder: see `Transfer`. @default false */
   readonly isKept?: boolean;
 }
@@ -184,13 +188,16 @@ export class Link {
    * Copies values down, as they are behind what was encoded so far: they arrive below in one turn. They stay on the GPU,
    * clean.
    */
-  async store(values: readonly Placed[], { sequence, known, arrived, isKept }: StoreOptions = {}): Promise<void> {
+  async store(
+    values: readonly Placed[],
+    { sequence, known, arrived, frees = [], isKept }: StoreOptions = {},
+  ): Promise<void> {
     const buffers = await this.#copiesOf(values);
     const chunks = values.map(({ chunk }) => chunk);
     this.#unsentDown += chunks.length;
     const behind = [...this.#stores].filter(
       (older) =>
-        haveCommon(older.chunks, chunks) ||
+        haveCommon([...older.chunks, ...older.frees], chunks) ||
         (sequence !== undefined && older.sequence !== undefined && older.sequence !== sequence),
     );
     const ended = this.recorder?.transfer('d2h', chunks, isKept);
@@ -198,7 +205,7 @@ export class Link {
     const take = (views: readonly Uint8Array<ArrayBuffer>[]) =>
       this.#copies.put(chunks.map((chunk, i) => ({ chunk, bytes: at(views, i), offset: at(values, i).at ?? 0 })));
     this.#copies.send(chunks);
-    this.#goDown({ chunks, buffers, bytes, behind, known, sequence, take, arrived, ended, done: undefined });
+    this.#goDown({ chunks, buffers, bytes, behind, known, sequence, take, arrived, frees, ended, done: undefined });
   }
 
   /**
@@ -207,7 +214,14 @@ export class Link {
    */
   async readEarly(source: GPUBuffer, offset: number, into: Uint8Array): Promise<() => Promise<void>> {
     const buffers = await this.#copiesOf([{ buffer: source, offset, bytes: into.length }]);
-    const nothing = { behind: [], known: undefined, sequence: undefined, arrived: undefined, ended: undefined };
+    const nothing = {
+      behind: [],
+      known: undefined,
+      sequence: undefined,
+      arrived: undefined,
+      frees: [],
+      ended: undefined,
+    };
     const take = ([view]: readonly Uint8Array[]) => this.#device.copyBytes(into, view as Uint8Array);
     const store: Store = { chunks: [], buffers, bytes: [into.length], ...nothing, take, done: undefined };
     this.#goDown(store);
@@ -229,7 +243,7 @@ export class Link {
   ): Change {
     const behind = [...this.#stores].filter((older) => older === after || haveCommon(older.chunks, chunks));
     this.#copies.send(chunks);
-    const none = { buffers: [], bytes: [], sequence: undefined, ended: undefined, done: undefined };
+    const none = { buffers: [], bytes: [], sequence: undefined, frees: [], ended: undefined, done: undefined };
     const store: Store = { chunks, behind, known, take: work, arrived, ...none };
     this.#goDown(store);
     return store;

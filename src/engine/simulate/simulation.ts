@@ -264,7 +264,7 @@ export class Simulation {
     this.#recovery += ids.length * this.#map.chunkBytes;
     const sequence = 2 * this.#step + Number(isCommit);
     const arrived = isCommit ? () => this.#discard(frees) : () => this.#host.gradientsBelow(ids);
-    this.#keeps.add({ chunks: ids, options: { sequence, arrived } });
+    this.#keeps.add({ chunks: ids, frees: isCommit ? frees : [], options: { sequence, arrived } });
     this.#keep(this.#keeps.fitting(this.#roomDown));
   }
 

@@ -312,8 +312,9 @@ export class Stepper {
 
   #commit(step: UnderWay, completion: Completion): Promise<void> {
     const { executor } = this.#session;
-    const { index, chunks } = completion;
+    const { index, chunks, frees } = completion;
     return executor.keepBelow(chunks, {
+      frees,
       sequence: sequenceOf(step, 'commit'),
       known: () => step.numbers,
       arrived: () => this.#committed(step, index),

@@ -128,8 +128,10 @@ describe('the service', () => {
     const run: NewRun = { settings, text: CHATS, records: {}, name: 'animals', memory };
     const [id, kinds] = await page.evaluate(async (run) => {
       const { trainer } = window.holdfast;
-      const { id } = await trainer.start(run);
-      const picture = await trainer.recordStep();
+      const id = await window.standing(run);
+      const recorded = trainer.recordStep();
+      await trainer.unpause();
+      const picture = await recorded;
       return [id, picture?.history.lists.map(({ kind }) => kind) ?? []] as const;
     }, run);
     // What the memory view draws has the model's own chunks, as its files have them.

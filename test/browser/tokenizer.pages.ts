@@ -97,16 +97,24 @@ test('while a text is tokenized, progress is told and the worker answers', async
     async ({ settings, text }) => {
       const { trainer } = window.holdfast;
       const files = await trainer.trainTokenizer(280, text);
-      await trainer.start({ settings, text: text.repeat(200), tokenizer: files });
+      // Minutes of work: it is not over before the worker has answered.
+      const { id } = await trainer.start({ settings, text: new Blob(Array(2000).fill(text)), tokenizer: files });
       await window.until(() => window.events.some(({ type }) => type === 'tokenizing'));
       await trainer.runs();
-      return window.events.map(({ type }) => type);
+      const heard = window.events.map(({ type }) => type);
+      await trainer.stop();
+      await trainer.remove(id);
+      // A shorter one comes to its end.
+      window.events = [];
+      await trainer.start({ settings, text: text.repeat(200), tokenizer: files });
+      return heard;
     },
     { settings: { ...settings, steps: 1 }, text: TEXT },
   );
   expect(heard).toContain('tokenizing');
   expect(heard).not.toContain('ready');
   await event(page, 'ended');
+  expect(await page.evaluate(() => window.events.map(({ type }) => type))).toContain('tokenizing');
 });
 
 test('a model with no room for the tokens is refused, and so are files without a tokenizer', async () => {

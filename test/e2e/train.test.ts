@@ -19,6 +19,8 @@ const holdfast = (args: readonly string[], options: Options = {}) =>
 const here = (args: readonly string[]) => inProcess.here(args, { cacheFolder: at('cache', 'holdfast') });
 
 const SMALL = ['--layers', '1', '--width', '16', '--heads', '2', '--context', '16', '--batch', '2'];
+/** However late it is stopped: saved then, and not before. */
+const ENDLESS = ['--steps', '5000', '--save-every', '0', '--json'];
 const QUIET = ['--eval-every', '0', '--sample-every', '0', '--eval-windows', '4', '--warmup', '2'];
 
 beforeAll(() => {
@@ -137,8 +139,8 @@ describe('train', () => {
 
   test('when its terminal is closed, it saves and leaves nothing else behind', async () => {
     let closed = false;
-    const args = train('hung up', '--steps', '5000', '--json', '--gpu-memory', '900KB', '--host-memory', '110KB');
-    const run = await holdfast([...args, '--disk', at('hung up tiers')], {
+    const memory = ['--gpu-memory', '900KB', '--host-memory', '110KB', '--disk', at('hung up tiers')];
+    const run = await holdfast(train('hung up', ...ENDLESS, ...memory), {
       watch: (stdout, child) => {
         if (closed || !stdout.includes('"step":7,')) return;
         closed = true;
@@ -155,7 +157,7 @@ describe('train', () => {
   });
 
   test('when its output has no reader any more, it saves', async () => {
-    const run = await holdfast(train('unread', '--steps', '5000', '--json'), {
+    const run = await holdfast(train('unread', ...ENDLESS), {
       watch: (stdout, child) => {
         if (stdout.includes('"step":7,')) child.stdout?.destroy();
       },

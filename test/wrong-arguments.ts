@@ -55,8 +55,8 @@ export async function taken(result: unknown): Promise<unknown> {
   return made;
 }
 
-/** Far more than any of these takes. */
-const HANG_MS = 20_000;
+/** Far more than any of these takes, on a busy machine too. */
+const HANG_MS = 120_000;
 
 /** What a call ends in; undefined: a result. */
 async function reason(call: () => unknown): Promise<unknown> {

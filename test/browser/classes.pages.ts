@@ -167,8 +167,9 @@ test('a ViT learns pictures of a canvas and tells them as it tells PNG files; on
       const [label, value] = i % 2 === 0 ? ['dark', 3 * i] : ['light', 255 - 3 * i];
       return imageFile(`all/${label}/${i}.png`, filled(shade(value as number)));
     });
-    const { id } = await trainer.start({ settings: defaultSettings(given), images: await Promise.all(files) });
+    const id = await window.standing({ settings: defaultSettings(given), images: await Promise.all(files) });
     const during = await trainer.classify(id, filled(shade(20))).catch((error: Error) => error.message);
+    await trainer.unpause();
     await window.until(() => window.events.some(({ type }) => type === 'ended' || type === 'failed'));
     const pixels = filled(shade(33));
     const drawn = await trainer.classify(id, pixels);

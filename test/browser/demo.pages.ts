@@ -9,7 +9,7 @@ import type { PolicyName } from '../../src/engine/compile/schedule.ts';
 import { ACTIVATION_POLICIES } from '../../src/graph/policies/index.ts';
 import { ORDERS } from '../../src/memory/plan/policies.ts';
 import { parseBytes } from '../../src/util/bytes.ts';
-import { close, launch, newContext, TEXT } from './driver.ts';
+import { close, launch, newContext, PATIENCE_MS, TEXT } from './driver.ts';
 import { type Site, serve } from './site.ts';
 import {
   download,
@@ -273,17 +273,24 @@ async function expectUndisturbed(page: Page, least: number): Promise<void> {
 
 /** Waits until a paused run was opened anew for what is done. */
 async function opened(page: Page, work: () => Promise<unknown>): Promise<void> {
-  const times = page.locator('#log li', { hasText: /Paused after \d+ steps$/ });
-  const before = await times.count();
+  const preparing = page.locator('#log li', { hasText: 'Preparing: compiling' });
+  const before = await preparing.count();
   await work();
-  await times.nth(before).waitFor({ state: 'attached' });
+  await preparing.nth(before).waitFor({ state: 'attached' });
+  // Behind that: a step that was asked for before may be told as the run is closed.
+  await page.waitForFunction(() => {
+    const said = [...document.querySelectorAll('#log li')].map(({ textContent }) => textContent ?? '');
+    return /Paused/.test(said.find((line) => /Preparing: compiling|Paused after \d+ steps$/.test(line)) ?? '');
+  });
 }
 
 /** Of a paused run: steps on until the view shows a step that is taken from now on. Pictures of earlier ones may still come. */
 async function nextPicture(page: Page): Promise<{ summary: string; figures: string }> {
   const past = await shownStep(page);
   const live = page.locator('.memory-view .controls button', { hasText: 'Live' });
-  for (let taken = 0; taken < 100; taken++) {
+  const began = performance.now();
+  // However long a picture takes.
+  while (performance.now() - began < PATIENCE_MS) {
     // What plays is seen to its end at once.
     await page.press('.memory-view .timeline', 'End');
     if (await live.isEnabled()) await live.click();
@@ -433,6 +440,7 @@ test('every control has a name, and headings are in order', async () => {
 test('a plain file server: the page isolates itself with one reload', async () => {
   const own = await browser.newContext();
   const page = await own.newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
   let loads = 0;
   page.on('load', () => loads++);
   await page.goto(`${site.plain}demo/`);

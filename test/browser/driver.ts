@@ -10,7 +10,7 @@ import {
   type Page,
 } from 'playwright';
 import { BROWSER, findBrowser } from '../../scripts/browsers.mjs';
-import type { Holdfast, MemorySettings, RunEvent, RunSettings } from '../../src/browser/index.ts';
+import type { Holdfast, MemorySettings, NewRun, RunEvent, RunSettings } from '../../src/browser/index.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { Site } from './site.ts';
 
@@ -21,18 +21,24 @@ declare global {
     events: RunEvent[];
     /** Waits for as long as it takes. */
     until(holds: () => unknown): Promise<void>;
+    /** Starts a run that stands still from its beginning on; its id. */
+    standing(run: NewRun): Promise<string>;
   }
 }
 
 /** A browser stops giving WebGPU to a site, and at all, when its GPU process crashes too often. */
 const ANY_NUMBER_OF_CRASHES = ['--disable-domain-blocking-for-3d-apis', '--disable-gpu-process-crash-limit'];
 
+/** What comes is waited for on a busy machine too: almost as long as a test may take. */
+export const PATIENCE_MS = 280_000;
+
 /** With other arguments than those that give WebGPU, if some are given. */
 export async function launch(args?: string[]): Promise<Browser> {
   const found = await findBrowser();
   if ('reason' in found) throw new Error(found.reason);
-  if (BROWSER === 'firefox') return firefox.launch(found.launch);
-  return chromium.launch({ ...found.launch, args: args ?? [...(found.launch.args ?? []), ...ANY_NUMBER_OF_CRASHES] });
+  const options = { ...found.launch, timeout: PATIENCE_MS };
+  if (BROWSER === 'firefox') return firefox.launch(options);
+  return chromium.launch({ ...options, args: args ?? [...(found.launch.args ?? []), ...ANY_NUMBER_OF_CRASHES] });
 }
 
 /** A file with the kernel choices of contexts before, by adapter; `npm test` has one for all test files. @default none are kept */
@@ -53,6 +59,8 @@ export async function newContext(
 ): Promise<BrowserContext> {
   await keepChoices(browser, site);
   const context = await browser.newContext(options);
+  // Of pages that pages open, too.
+  context.setDefaultTimeout(PATIENCE_MS);
   if (!KNOWN_CHOICES) return context;
   const choices = choicesIn(KNOWN_CHOICES);
   const known = Object.fromEntries(Object.keys(choices).map((adapter) => [adapter, { costs: COSTS, runs: {} }]));
@@ -120,6 +128,7 @@ async function keepChoices(browser: Browser, site: Site): Promise<void> {
 /** A page of the site's origin that shows and runs nothing. */
 async function pageOf(context: BrowserContext, site: Site): Promise<Page> {
   const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
   await page.goto(new URL('/nothing', site.isolated).href);
   return page;
 }
@@ -127,6 +136,7 @@ async function pageOf(context: BrowserContext, site: Site): Promise<Page> {
 /** Opens a page and the library in it. Errors: what `openHoldfast` says. */
 export async function open(context: BrowserContext, url: string): Promise<Page> {
   const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
   page.on('pageerror', (error) => console.error(`page: ${error.message}`));
   await page.goto(url);
   await start(page);
@@ -139,6 +149,25 @@ export async function start(page: Page): Promise<void> {
     window.events = [];
     window.until = async (holds) => {
       while (!holds()) await new Promise((resolve) => setTimeout(resolve, 5));
+    };
+    window.standing = async (run) => {
+      const { trainer } = window.holdfast;
+      const starting = trainer.start(run);
+      let isRefused = false;
+      starting.catch(() => {
+        isRefused = true;
+      });
+      // Before it is heard that it has begun: by then it may be over.
+      const isPaused = () =>
+        trainer.pause().then(
+          () => true,
+          (error: Error) => {
+            if (!error.message.startsWith('no run is open')) throw error;
+            return false;
+          },
+        );
+      while (!isRefused && !(await isPaused())) await new Promise((resolve) => setTimeout(resolve, 1));
+      return (await starting).id;
     };
     window.holdfast = await window.library.openHoldfast({ onEvents: (events) => window.events.push(...events) });
   });
@@ -165,8 +194,8 @@ export async function event<T extends RunEvent['type']>(
 }
 
 /**
- * Starts a run and has it stand still after so many steps, or a few more: what is done next is done before its end,
- * however busy the machine is. Returns its id.
+ * Starts a run and has it stand still after so many steps: what is done next is done before its end, however busy the
+ * machine is. Returns its id.
  */
 export async function halted(
   page: Page,
@@ -177,8 +206,7 @@ export async function halted(
   return page.evaluate(
     async ({ steps, settings, memory, text }) => {
       const { trainer } = window.holdfast;
-      const { id } = await trainer.start({ settings, memory, text });
-      await trainer.pause();
+      const id = await window.standing({ settings, memory, text });
       const found = () => window.events.findLast((event) => event.type === 'paused' && event.run === id);
       await window.until(found);
       const paused = found();

@@ -93,20 +93,27 @@ test('two tokenizers that are made at the same time are each of its own text, an
 test('while a text is tokenized, progress is told and the worker answers', async () => {
   await page.reload();
   await start(page);
-  const heard = await page.evaluate(
+  const { heard, shorter } = await page.evaluate(
     async ({ settings, text }) => {
       const { trainer } = window.holdfast;
       const files = await trainer.trainTokenizer(280, text);
-      await trainer.start({ settings, text: text.repeat(200), tokenizer: files });
+      // Minutes of work: it is not over before the worker has answered.
+      const { id } = await trainer.start({ settings, text: new Blob(Array(2000).fill(text)), tokenizer: files });
       await window.until(() => window.events.some(({ type }) => type === 'tokenizing'));
       await trainer.runs();
-      return window.events.map(({ type }) => type);
+      const heard = window.events.map(({ type }) => type);
+      await trainer.stop();
+      await trainer.remove(id);
+      const { id: shorter } = await trainer.start({ settings, text: text.repeat(200), tokenizer: files });
+      return { heard, shorter };
     },
     { settings: { ...settings, steps: 1 }, text: TEXT },
   );
   expect(heard).toContain('tokenizing');
   expect(heard).not.toContain('ready');
-  await event(page, 'ended');
+  expect(await event(page, 'ended')).toMatchObject({ run: shorter });
+  const told = await page.evaluate((run) => window.events.filter((each) => each.run === run), shorter);
+  expect(told.map(({ type }) => type)).toContain('tokenizing');
 });
 
 test('a model with no room for the tokens is refused, and so are files without a tokenizer', async () => {

@@ -5,6 +5,7 @@ import { readFileSync } from 'node:fs';
 import { strFromU8, unzipSync } from 'fflate';
 import type { BrowserContext, Locator, Page } from 'playwright';
 import type { SavedState } from '../../src/train/run/saved-state.ts';
+import { PATIENCE_MS } from './driver.ts';
 
 /** Fields of "All settings": a model that learns in seconds. */
 export const SMALL: Readonly<Record<string, number>> = {
@@ -21,9 +22,6 @@ export const SMALL: Readonly<Record<string, number>> = {
   sampleEvery: 60,
   saveEvery: 20,
 };
-
-/** What comes is waited for on a busy machine too: almost as long as a test may take. */
-const PATIENCE_MS = 280_000;
 
 /** What no page may do, of all that were visited: errors, and requests to anywhere else. */
 export const misdeeds: string[] = [];

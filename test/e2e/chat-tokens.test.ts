@@ -45,7 +45,8 @@ beforeAll(async () => {
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 const train = async (...args: string[]) => {
-  const found = await here(['train', ...args], { cwd: folder });
+  // Other tests do not change the kernels that the runs of this one have chosen.
+  const found = await here(['train', ...args], { cwd: folder, cacheFolder: at('cache') });
   expect(found.status, found.stderr).toBe(0);
   return found.stdout;
 };

@@ -38,8 +38,10 @@ async function run(folder: string, name: string, loseAt?: number) {
   const losses: number[] = [];
   const repeated: number[] = [];
   let lost = 0;
-  const device = await openDevice(headlessHost(), { adapter: ADAPTER });
-  const summary = await trainRun(headlessHost(), device, settings, join(folder, name), {
+  // Other tests do not change the kernels that the runs of this one have chosen.
+  const host = { ...headlessHost(), cacheFolder: join(folder, 'cache') };
+  const device = await openDevice(host, { adapter: ADAPTER });
+  const summary = await trainRun(host, device, settings, join(folder, name), {
     events: {
       step: ({ step, loss }) => {
         if (step in losses) repeated.push(step);

@@ -316,9 +316,7 @@ const HOLDS_MORE = new RegExp(
 /** No calls: data. */
 const DATA = ['ADAMW_DEFAULTS', 'DEFAULT_SHAPE', 'STEP_READS'];
 
-test('a wrong argument is refused in one line, or taken; an option that there is not is refused', {
-  timeout: 120_000,
-}, async () => {
+test('a wrong argument is refused in one line, or taken; an option that there is not is refused', async () => {
   chooseVariants(1);
   try {
     const all = await calls();

@@ -3,7 +3,8 @@
 
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { ChoiceRecord } from '../../src/engine/compile/choices.ts';
-import { fitMemory } from '../../src/engine/compile/fit.ts';
+import { fitMemory, refitMemory, leastBudget as smallestRefit } from '../../src/engine/compile/fit.ts';
+import type { Rates } from '../../src/engine/compile/rates.ts';
 import { limitsOf, type MemoryOptions } from '../../src/engine/run/arrangement.ts';
 import type { Device } from '../../src/gpu/device.ts';
 import type { Trainer } from '../../src/train/step/trainer.ts';
@@ -90,6 +91,54 @@ describe.each(['step', 'checkpoint'] as const)('asked for, recovery %s', (recove
         expect(device.allocator.bytes).toBe(peakOf(trainer));
       });
       expectSame(outcome, wanted, 'changing budgets');
+    });
+  });
+});
+
+describe('by auto each budget has the recovery that suits it', () => {
+  /** Copies beside arithmetic: at some budgets a step hardly waits for those of its state. */
+  const rates: Rates = {
+    ...{ flops: 1e9, upBytes: 1e9, downBytes: 1e9, copies: 'duplex' },
+    ...{ launchSeconds: 1e-6, copySeconds: 1e-6, answerSeconds: 1e-6 },
+  };
+
+  /** Budgets of one run: that it begins with, and of others one where steps are kept and one where they are not. */
+  function budgets() {
+    const limits = limitsOf(real, { rates });
+    const all = fitMemory(workloadOf(work), limits, undefined).peak;
+    const first = fitMemory(workloadOf(work), limits, all);
+    const least = smallestRefit(first, limits);
+    const others = [0.1, 0.2, 0.3, 0.4, 0.6].map((share) => Math.ceil(least + share * (all - least)));
+    const within = (durable: boolean) =>
+      others.find((budget) => refitMemory(first, limits, budget).durable === durable) ?? 0;
+    return { gpu: all, kept: within(true), left: within(false) };
+  }
+
+  test('while steps are under way, with the same bits; where they are kept a lost device costs one', async () => {
+    const { gpu, kept, left } = budgets();
+    await onFragile({ gpu, rates }, async (trainer, fragile) => {
+      const found: boolean[] = [];
+      const outcome = await train(trainer, work, async (pair) => {
+        if (pair === 2) return;
+        await trainer.setBudget(pair === 0 ? left : kept);
+        found.push(trainer.session.fit.durable);
+        if (pair === 1) fragile.lose();
+      });
+      expect(found).toEqual([false, true]);
+      expectSame(outcome, wanted, 'by auto');
+      expect(trainer.recoveries).toBe(1);
+    });
+  });
+
+  test('where they are not, a lost device ends the run with one error that says what to do', async () => {
+    const { gpu, left } = budgets();
+    await onFragile({ gpu, rates }, async (trainer, fragile) => {
+      await trainer.setBudget(left);
+      const [batches] = leading(1, batchesOf(work));
+      await trainer.start(batches);
+      fragile.lose();
+      await expect(trainer.start(batches)).rejects.toThrow('resume from the last checkpoint');
+      expect(trainer.recoveries).toBe(0);
     });
   });
 });

@@ -277,20 +277,21 @@ interface LeastRefit<P extends Passes> {
 
 /** For a budget: what needs the least memory, or no more than it. @default the least of everything */
 function leastRefit<P extends Passes>(
-  found: Fit<P>,
+  { workload, map, placements }: Fit<P>,
   limits: AdapterLimits,
-  { below }: FitOptions,
+  { below, recovery = 'auto' }: FitOptions,
   budget = 0,
 ): LeastRefit<P> {
-  const same = measured(found.workload, found.map, found.placements, found.durable);
-  const inMode = (workload: Workload<P>): LeastRefit<P> | undefined => {
-    const candidate = candidateOn(workload, found.map, { limits, durable: found.durable });
+  const durable = isDurable(workload, recovery);
+  const same = measured(workload, map, placements, durable);
+  const inMode = (tried: Workload<P>): LeastRefit<P> | undefined => {
+    const candidate = candidateOn(tried, map, { limits, durable });
     const bytes = leastPeak(candidate);
     return fitsBelow(candidate, below) && bytes <= leastPeak(same) ? { bytes, candidate } : undefined;
   };
-  const least = leastWay(found.workload, inMode) ?? { bytes: leastPeak(same), candidate: same };
+  const least = leastWay(workload, inMode) ?? { bytes: leastPeak(same), candidate: same };
   if (budget > 0 && budget >= least.bytes) return least;
-  const [sparing] = sparingWays(found.workload);
+  const [sparing] = sparingWays(workload);
   const other = sparing && inMode(sparing);
   return other && other.bytes < least.bytes ? other : least;
 }
@@ -309,21 +310,34 @@ export function refitMemory<P extends Passes>(
         `needs ${least.bytes} bytes (${formatBytes(least.bytes)}); give that much, or start the run with the smaller budget`,
     );
   }
-  const { map, durable } = found;
+  const { workload } = found;
+  const { recovery = 'auto' } = options;
+  const by = (one: Recovery) => refitBy(found, limits, budget, { ...options, recovery: one });
+  if (!isOpen(workload, recovery)) return by(recovery);
+  const [keeping, without] = [by('step'), by('checkpoint')];
+  const [price, other] = [keeping, without].map((fit) => priceOf(fit, trainingPass(fit), limits, options));
+  return price && other && isWorthKeeping(price, other) ? keeping : without;
+}
+
+function refitBy<P extends Passes>(
+  found: Fit<P>,
+  limits: AdapterLimits,
+  budget: number,
+  options: FitOptions & { readonly recovery: Recovery },
+): Fit<P> {
+  const { workload, map } = found;
+  const durable = isDurable(workload, options.recovery);
   const within = { limits, sized: new SizedFits<P>(budget), durable, below: options.below };
-  const fits = (
-    workload: Workload<P>,
-    { moreThan = 0, lessThan = Number.POSITIVE_INFINITY, staging }: FitWanted = {},
-  ) => {
+  const fits = (tried: Workload<P>, { moreThan = 0, lessThan = Number.POSITIVE_INFINITY, staging }: FitWanted = {}) => {
     if (moreThan >= map.chunkBytes || lessThan <= map.chunkBytes) return undefined;
-    return fitIn(within, candidateOn(workload, map, within), staging);
+    return fitIn(within, candidateOn(tried, map, within), staging);
   };
-  return cheapest(found.workload, {
+  return cheapest(workload, {
     ...pricesWithin(within),
     wholeMap: () => map,
     persistentBytes: () => found.nonModel.persistent,
     fit: fits,
     mapsInFewerPieces: () => [],
-    least: () => within.sized.of(least.candidate),
+    least: () => within.sized.of(leastRefit(found, limits, options, budget).candidate),
   });
 }

@@ -47,8 +47,8 @@ export class StateBuilder<P extends Passes> {
   }
 
   /** The arrangement of the chunks of `from` within another budget. Errors: HoldfastError for one that they do not fit into. */
-  within(gpu: number, from: Arrangement<P>, device: Device): Arrangement<P> {
-    const refitted = refitMemory(from.fit, limitsOf(device, from.memory), gpu, this.#refitOptions(from));
+  within(gpu: number, from: Arrangement<P>, device: Device, options = this.#refitOptions(from)): Arrangement<P> {
+    const refitted = refitMemory(from.fit, limitsOf(device, from.memory), gpu, options);
     return arrange(refitted, { ...from.memory, gpu });
   }
 
@@ -66,7 +66,10 @@ export class StateBuilder<P extends Passes> {
     const { peak } = from.fit;
     const least = this.leastBudget(from, device);
     const shrunk = Math.floor(peak * SHRINK);
-    return this.within(peak > least ? Math.max(least, shrunk) : shrunk, from, device);
+    // What a lost device left below is finished as it was begun.
+    const recovery = from.fit.durable ? 'step' : 'checkpoint';
+    const options = { ...this.#refitOptions(from), recovery } as const;
+    return this.within(peak > least ? Math.max(least, shrunk) : shrunk, from, device, options);
   }
 
   /** Below, there is as much room as there was when the session began. */

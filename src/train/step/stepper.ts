@@ -48,6 +48,8 @@ interface UnderWay {
   readonly number: number;
   readonly job: StepJob;
   readonly kept: Kept;
+  /** Whether what it makes goes below as well: another budget may change that for steps behind it. */
+  durable: boolean;
   /** Of what was completed, the last index: its new state lies below. */
   readonly committed: Set<number>;
   /** See STATE; known once the GPU has decided. */
@@ -129,6 +131,7 @@ export class Stepper {
       number: this.#started++,
       job,
       kept: { what: `step ${job.step}`, attempt: () => void this.#attempt(step) },
+      durable: false,
       committed: new Set(),
       state: undefined,
       numbers: undefined,
@@ -207,6 +210,7 @@ export class Stepper {
     assert(step.committed.size === 0, 'a step that was committed in part is finished, not repeated');
     step.state = undefined;
     step.numbers = undefined;
+    step.durable = this.#session.fit.durable;
     await ring.room();
     executor.check();
     this.#session.feed(step.job.scalars);
@@ -260,7 +264,7 @@ export class Stepper {
           executor.check();
           step.state = new Float32Array(bytes);
           // Without a copy below, a step is no more done than its update is encoded: see #attempt.
-          if (this.#session.fit.durable) this.#settleOldest();
+          if (step.durable) this.#settleOldest();
           return step.state;
         });
         // Of a lost device: `numbers` says so.
@@ -332,12 +336,11 @@ export class Stepper {
 
   /** Steps that nothing can undo any more are not remembered. */
   #settleOldest(): void {
-    const { fit } = this.#session;
     const updated = new Set(updatesOf(this.#pass).map(({ index }) => index)).size;
     for (;;) {
       const [oldest] = this.#underWay;
       if (!oldest?.state) return;
-      if (fit.durable && oldest.committed.size < updated) return;
+      if (oldest.durable && oldest.committed.size < updated) return;
       if (oldest.state[STATE.skip] === 0) this.#unskipped = undefined;
       else this.#unskipped ??= { step: oldest.job.step, state: this.#state };
       this.#state = oldest.state;

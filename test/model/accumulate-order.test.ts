@@ -156,7 +156,8 @@ describe('in the middle of a run', () => {
       undefined,
       options,
     );
-    const memory = { ...options, gpu: Math.ceil(1.2 * smallestBudget(spilled, limitsOf(device))) };
+    const gpu = Math.ceil(1.2 * smallestBudget(spilled, limitsOf(device)));
+    const memory = { ...options, gpu, recovery: 'step' } as const;
     for (const nth of EVERY_CASE ? [1, 4, 9, 16, 25, 36] : [9]) {
       const fragile = await fragileDevice(device);
       const trainer = await openTrainer(fragile.device, few, { memory, choices });

@@ -145,7 +145,7 @@ describe('by auto each budget has the recovery that suits it', () => {
 
 describe('a GPU with less memory than it was asked for', () => {
   test('that shows while running: the rest runs in four fifths of it', async () => {
-    const memory = { gpu: budgetFor(real, work, 1) };
+    const memory = { gpu: budgetFor(real, work, 1), recovery: 'step' } as const;
     await onFragile(memory, async (trainer, fragile) => {
       const before = peakOf(trainer);
       const outcome = await train(trainer, work, async (pair) => {

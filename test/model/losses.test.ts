@@ -327,7 +327,10 @@ test('a real device that is destroyed', async () => {
   const work: Work = { model: MODEL, batch: 1, seq: 8, accumulate: 1, steps: 3 };
   const { wanted, choices } = await prepare(work, {});
   const device = await real.reopen();
-  const trainer = await openTrainer(device, work, { memory: { gpu: leastBudget(real, work) }, choices });
+  const trainer = await openTrainer(device, work, {
+    memory: { gpu: leastBudget(real, work), recovery: 'step' },
+    choices,
+  });
   // While the first steps are under way, however fast they are.
   const found = await train(trainer, work, async (pair) => {
     if (pair === 0) trainer.device.gpu.destroy();

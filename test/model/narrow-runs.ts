@@ -51,7 +51,7 @@ export async function losable(device: Device): Promise<{ device: Device; lose: (
 /** Fails where a lost device and a new budget on the way change a bit. */
 export async function expectSameAfterLoss(device: Device, work: Work): Promise<void> {
   const { outcome, choices } = await run(device, work);
-  const memory = { gpu: 2 * leastBudget(device, work) };
+  const memory = { gpu: 2 * leastBudget(device, work), recovery: 'step' } as const;
   const { device: own, lose } = await losable(device);
   const trainer = await openTrainer(own, work, { memory, choices });
   try {

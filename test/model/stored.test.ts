@@ -111,7 +111,7 @@ test('a lost device and a new budget on the way change no bit', async () => {
   const { outcome, choices } = await run(device, work, { weights });
   const narrowWork = { ...work, model: narrowed };
   const least = leastBudget(device, narrowWork);
-  const memory = { gpu: 2 * least };
+  const memory = { gpu: 2 * least, recovery: 'step' } as const;
   const { device: own, lose } = await losable(device);
   const trainer = await openTrainer(own, narrowWork, { memory, choices, weights });
   const found = await train(trainer, narrowWork, async (pair) => {

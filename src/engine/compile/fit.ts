@@ -68,7 +68,14 @@ export function fitMemory<P extends Passes>(
         `budget that works, ${formatBytes(least.activations)} of it for activations; give that much, or use a smaller batch or context`,
     );
   }
-  if (isOpen(workload, options.recovery ?? 'auto')) return fitOpen(workload, adapter, budget, options);
+  if (isOpen(workload, options.recovery ?? 'auto')) {
+    const step = { ...options, recovery: 'step' } as const;
+    return fitOpen(wholeFit(workload, limits), limits, {
+      fitted: (recovery) => fitMemory(workload, adapter, budget, { ...options, recovery }),
+      keepsWithin: (seconds) => fitInTime(workload, adapter, budget, seconds, step) !== undefined,
+      priceOf: (fit) => priceOf(fit, trainingPass(fit), limits, options),
+    });
+  }
   return cheapest(
     workload,
     // The same, whatever is known.
@@ -76,18 +83,20 @@ export function fitMemory<P extends Passes>(
   );
 }
 
+/** Fits into one budget, where it is open which recovery has the best. */
+interface OpenFits<P extends Passes> {
+  fitted(recovery: Recovery): Fit<P>;
+  /** Whether a step takes fewer seconds than these with each one's state kept. */
+  keepsWithin(seconds: number): boolean;
+  priceOf(fit: Fit): Price;
+}
+
 /** With each step's state below, unless a step takes too long for that. */
 function fitOpen<P extends Passes>(
-  workload: Workload<P>,
-  adapter: AdapterLimits,
-  budget: number,
-  options: FitOptions,
+  whole: Fit<P>,
+  { rates }: AdapterLimits,
+  { fitted, keepsWithin, priceOf }: OpenFits<P>,
 ): Fit<P> {
-  const limits = limitsWith(adapter, options);
-  const fitted = (recovery: Recovery) => fitMemory(workload, adapter, budget, { ...options, recovery });
-  const priced = (fit: Fit) => priceOf(fit, trainingPass(fit), limits, { below: options.below });
-  const { rates } = limits;
-  const whole = wholeFit(workload, limits);
   const still = { seconds: leastSecondsOf(workOf(trainingPass(whole), rates), 0, rates) };
   if (rates.copies !== 'duplex') {
     const { dtype, momentDtype, trainable } = whole.map;
@@ -95,18 +104,16 @@ function fitOpen<P extends Passes>(
     const least = { seconds: still.seconds + copies };
     if (isWorthKeeping(least, still)) return fitted('step');
     const without = fitted('checkpoint');
-    const price = priced(without);
-    const most = WORTH_KEEPING * price.seconds;
-    const isWorthIt =
-      isWorthKeeping(least, price) && fitInTime(workload, adapter, budget, most, { ...options, recovery: 'step' });
+    const price = priceOf(without);
+    const isWorthIt = isWorthKeeping(least, price) && keepsWithin(WORTH_KEEPING * price.seconds);
     return isWorthIt ? fitted('step') : without;
   }
   // Copies that are beside arithmetic may wait for one another all the same.
   const keeping = fitted('step');
-  const price = priced(keeping);
+  const price = priceOf(keeping);
   if (isWorthKeeping(price, still)) return keeping;
   const without = fitted('checkpoint');
-  return isWorthKeeping(price, priced(without)) ? keeping : without;
+  return isWorthKeeping(price, priceOf(without)) ? keeping : without;
 }
 
 function trainingPass({ passes }: Fit): Pass {
@@ -314,9 +321,15 @@ export function refitMemory<P extends Passes>(
   const { recovery = 'auto' } = options;
   const by = (one: Recovery) => refitBy(found, limits, budget, { ...options, recovery: one });
   if (!isOpen(workload, recovery)) return by(recovery);
-  const [keeping, without] = [by('step'), by('checkpoint')];
-  const [price, other] = [keeping, without].map((fit) => priceOf(fit, trainingPass(fit), limits, options));
-  return price && other && isWorthKeeping(price, other) ? keeping : without;
+  let keeping: Fit<P> | undefined;
+  const fitted = (one: Recovery) => {
+    if (one !== 'step') return by(one);
+    keeping ??= by(one);
+    return keeping;
+  };
+  const price = (fit: Fit) => priceOf(fit, trainingPass(fit), limits, options);
+  const keepsWithin = (seconds: number) => price(fitted('step')).seconds <= seconds;
+  return fitOpen(wholeFit(workload, limits), limits, { fitted, keepsWithin, priceOf: price });
 }
 
 function refitBy<P extends Passes>(

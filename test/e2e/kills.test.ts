@@ -1,14 +1,12 @@
 // Runs that are killed at random moments, or of which a thread is, and resumed: they end in the weights, moments and history of the
 // run that nothing disturbed. And runs that two processes want: one has it, the other is told so.
 
-import type { ChildProcess } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Threads } from '../../src/runtime/host.ts';
-import { deferred } from '../../src/util/deferred.ts';
 import { Random } from '../../src/util/random.ts';
 import { EVERY_CASE, THOROUGH, testHost } from '../host.ts';
 import { records, start } from './cli.ts';
@@ -241,43 +239,25 @@ test.each(['at work', 'idle'] as const)(
   },
 );
 
-/** Stops the process that has a run's folder, as soon as it has it. */
-async function hold(run: string, processes: readonly ChildProcess[], isOver: () => boolean): Promise<void> {
-  const owner = () => {
-    try {
-      return JSON.parse(readFileSync(at(run, 'run.lock'), 'utf8')).pid;
-    } catch {
-      return undefined;
-    }
-  };
-  while (!isOver()) {
-    const found = owner();
-    const holder = processes.find(({ pid }) => pid === found);
-    if (holder?.kill('SIGSTOP')) return;
-    await sleep(1);
-  }
-}
-
 test('two processes in one folder: one trains, the other is told which; killed and resumed, the same bits', {
   timeout: 3_600_000,
 }, async () => {
   const random = new Random(7, 'two');
   const run = 'two at once';
   for (let round = 0; round < (EVERY_CASE ? 25 : 1); round++) {
-    // The one that trains is held as soon as it has the folder, until the other has ended.
+    // The one that trains is held at its first step until the other has ended.
     const isFirst = !isSaved(run);
-    const told = [0, 1].map(() => deferred<void>());
-    const pair = told.map(({ resolve }) => train(resolve, run, [], isFirst));
-    let isOver = false;
-    const held = hold(
-      run,
-      pair.map(({ child }) => child),
-      () => isOver,
-    );
+    let isHeld = false;
+    const pair = [0, 1].map(() => {
+      const hold = () => {
+        if (!isHeld) process.child.kill('SIGSTOP');
+        isHeld = true;
+      };
+      const process = train(hold, run, [], isFirst);
+      return process;
+    });
     const [first, second] = pair as [(typeof pair)[0], (typeof pair)[0]];
     const refused = await Promise.race([first.finished, second.finished]);
-    isOver = true;
-    await held;
     expect(refused.status, refused.stdout + refused.stderr).toBe(2);
     expect(refused.stdout).toBe('');
     const winner = first.child.exitCode === null ? first : second;
@@ -287,8 +267,6 @@ test('two processes in one folder: one trains, the other is told which; killed a
       ),
     );
     winner.child.kill('SIGCONT');
-    // From its first step on.
-    await Promise.race([winner.finished, ...told.map(({ promise }) => promise)]);
     await sleep(random.below(300));
     winner.child.kill('SIGKILL');
     await winner.finished;

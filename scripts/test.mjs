@@ -28,7 +28,7 @@ const LONG_SUITES = all
   ? []
   : [
       ...['losses', 'lost-for-good', 'moves', 'disk-faults', 'host-optimizer-faults', 'traces'],
-      ...['accumulate-order', 'narrow', 'stored', 'updates-ahead'],
+      ...['accumulate-order', 'late-commits', 'narrow', 'stored', 'updates-ahead'],
     ].map((name) => `test/model/${name}.test.ts`);
 /** The others of them. */
 const DEVICE_SUITES = ['test/kernels', 'test/model', 'test/platform'].flatMap((folder) =>

@@ -51,7 +51,7 @@ describe('holdfast plan', () => {
     const within = (...flags: string[]) => plan(...SMALL, '--batch', '1', '--gpu-memory', '100MB', ...flags);
     const lost = 'a lost GPU goes back to the last checkpoint';
     expect(await within()).toContain(
-      `${lost}: with each step kept below (--recovery step) they would take over 5 % longer`,
+      `${lost}: no plan was found that keeps each step below (--recovery step) in at most 5 % more time`,
     );
     const kept = await within('--recovery', 'step');
     expect(kept).toMatch(/down against the loss of a device\n/);

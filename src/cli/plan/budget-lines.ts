@@ -76,7 +76,7 @@ function stepLines({ run: { flags, settings }, basis, found, schedule, room, pla
     ...(found.durable || !isOpen(found.workload, recovery)
       ? []
       : [
-          '            a lost GPU goes back to the last checkpoint: with each step kept below (--recovery step) they would take over 5 % longer',
+          '            a lost GPU goes back to the last checkpoint: no plan was found that keeps each step below (--recovery step) in at most 5 % more time',
         ]),
     `  ${`${(flops.step / 1e9).toPrecision(4)} GFLOP`.padStart(8)}${recomputedWords(flops)}${fullStep === undefined ? '' : `, ${(flops.step / fullStep).toFixed(3)} x those of a step that trains all of it`}`,
     `  ${count(dispatches.step).padStart(8)}  dispatches, ${count(dispatches.unlimited)} without a budget`,

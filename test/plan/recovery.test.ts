@@ -62,10 +62,24 @@ test.each(SHARES)(
       );
       const [most = 0, least = 0] = [keeping?.seconds, without?.seconds];
       expect(own?.fit.durable).toBe(most <= 1.05 * least);
-      expect(own?.seconds).toBe(most <= 1.05 * least ? most : least);
+      expect(own?.seconds).toBeLessThanOrEqual(most <= 1.05 * least ? most : least);
     }
   },
 );
+
+test.each([GPU, DUPLEX])('in little memory a step takes no longer than with either recovery by itself', (rates) => {
+  const deep = makeModel(
+    configOfShape({ family: 'gpt2', layers: 12, width: 256, heads: 4, context: 128, vocabulary: 256 }),
+  );
+  const workload = trainingWorkload(deep, traceStep(deep, 1, 128), 1);
+  const [own, keeping, without] = [undefined, 'step', 'checkpoint'].map((recovery) =>
+    within(workload, 0.02, rates, recovery as Recovery | undefined),
+  );
+  const [most = 0, least = 0] = [keeping?.seconds, without?.seconds];
+  expect(own?.seconds).toBeLessThanOrEqual(own?.fit.durable ? most : Math.min(most, least));
+  // By itself it is found about as well: its staging is tried each way.
+  expect(least).toBeLessThanOrEqual(1.01 * most);
+});
 
 describe('what it is not asked for', () => {
   const limits = { ...DEFAULT_LIMITS, rates: GPU };

@@ -8,7 +8,7 @@ import type { Fit } from './fitted.ts';
 import type { FitOptions } from './least.ts';
 import type { Passes } from './pass.ts';
 import { isOpen, isWorthKeeping, type Recovery } from './recovery.ts';
-import { staged } from './way-search.ts';
+import { staged } from './staging-search.ts';
 import type { AdapterLimits, Workload } from './workload.ts';
 
 /** Chunks are so many times as large at most, and as small. */

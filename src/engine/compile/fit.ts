@@ -6,11 +6,11 @@
 // smallest budget that works is a fact that a refusal can name.
 
 import { type ChunkMap, trainedKindsOf } from '../../memory/layout/chunk-map.ts';
-import { elementBytesOfKinds, indicesTogether, lastingKinds } from '../../memory/layout/kinds.ts';
+import { indicesTogether } from '../../memory/layout/kinds.ts';
 import { chunkRange } from '../../memory/layout/layout.ts';
 import type { RoomBelow } from '../../memory/tiers/shares.ts';
 import { formatBytes } from '../../util/bytes.ts';
-import { assert, HoldfastError } from '../../util/errors.ts';
+import { HoldfastError } from '../../util/errors.ts';
 import { KnownPrices, priceOf, slotSeconds } from '../simulate/price.ts';
 import {
   arenaBytes,
@@ -34,15 +34,14 @@ import {
   residentMap,
   wholeMap,
 } from './chunk-sizes.ts';
-import { leastSecondsOf, workOf } from './estimates.ts';
 import type { FindWay, FitWanted, Price } from './find-way.ts';
 import type { Fit } from './fitted.ts';
 import { type FitOptions, fitsBelow, knownLeast, lackBelow, leastWithin, limitsWith } from './least.ts';
-import type { Pass, Passes } from './pass.ts';
-import { stepOf } from './pass-figures.ts';
-import { isDurable, isOpen, isWorthKeeping, type Recovery, WORTH_KEEPING } from './recovery.ts';
+import { fitOpen, trainingPass } from './open-recovery.ts';
+import type { Passes } from './pass.ts';
+import { isDurable, isOpen, type Recovery } from './recovery.ts';
 import { SizedFits, withSlots } from './sized.ts';
-import { cheapest, firstWithin, leastWay, sparingWays } from './ways.ts';
+import { cheapest, estimatedSeconds, firstWithin, leastWay, sparingWays } from './ways.ts';
 import { type ActivationChoice, type AdapterLimits, updatesOnHost, type Workload } from './workload.ts';
 
 /**
@@ -68,58 +67,33 @@ export function fitMemory<P extends Passes>(
         `budget that works, ${formatBytes(least.activations)} of it for activations; give that much, or use a smaller batch or context`,
     );
   }
-  if (isOpen(workload, options.recovery ?? 'auto')) {
-    const step = { ...options, recovery: 'step' } as const;
-    return fitOpen(wholeFit(workload, limits), limits, {
-      fitted: (recovery) => fitMemory(workload, adapter, budget, { ...options, recovery }),
-      keepsWithin: (seconds) => fitInTime(workload, adapter, budget, seconds, step) !== undefined,
-      priceOf: (fit) => priceOf(fit, trainingPass(fit), limits, options),
-    });
-  }
-  return cheapest(
-    workload,
-    // The same, whatever is known.
-    findWithin(workload, adapter, budget, options, () => fallback().workload),
+  // The same, whatever is known.
+  const leastOne = () => fallback().workload;
+  return fitBy(workload, limits, options, (recovery) =>
+    findWithin(workload, adapter, budget, { ...options, recovery }, leastOne),
   );
 }
 
-/** Fits into one budget, where it is open which recovery has the best. */
-interface OpenFits<P extends Passes> {
-  fitted(recovery: Recovery): Fit<P>;
-  /** Whether a step takes fewer seconds than these with each one's state kept. */
-  keepsWithin(seconds: number): boolean;
-  priceOf(fit: Fit): Price;
-}
-
-/** With each step's state below, unless a step takes too long for that. */
-function fitOpen<P extends Passes>(
-  whole: Fit<P>,
-  { rates }: AdapterLimits,
-  { fitted, keepsWithin, priceOf }: OpenFits<P>,
+/** The best fit by the recovery that is asked for, or by the one that is best. `findWith`: how ways are fitted with one. */
+function fitBy<P extends Passes>(
+  workload: Workload<P>,
+  limits: AdapterLimits,
+  options: FitOptions,
+  findWith: (recovery: Recovery) => FindWay<P, Fit<P>>,
 ): Fit<P> {
-  const still = { seconds: leastSecondsOf(workOf(trainingPass(whole), rates), 0, rates) };
-  if (rates.copies !== 'duplex') {
-    const { dtype, momentDtype, trainable } = whole.map;
-    const copies = (trainable.held * elementBytesOfKinds(lastingKinds(dtype, momentDtype))) / rates.downBytes;
-    const least = { seconds: still.seconds + copies };
-    if (isWorthKeeping(least, still)) return fitted('step');
-    const without = fitted('checkpoint');
-    const price = priceOf(without);
-    const isWorthIt = isWorthKeeping(least, price) && keepsWithin(WORTH_KEEPING * price.seconds);
-    return isWorthIt ? fitted('step') : without;
-  }
-  // Copies that are beside arithmetic may wait for one another all the same.
-  const keeping = fitted('step');
-  const price = priceOf(keeping);
-  if (isWorthKeeping(price, still)) return keeping;
-  const without = fitted('checkpoint');
-  return isWorthKeeping(price, priceOf(without)) ? keeping : without;
-}
-
-function trainingPass({ passes }: Fit): Pass {
-  const step = stepOf(passes);
-  assert(step, 'what trains has a step');
-  return step;
+  const { recovery = 'auto' } = options;
+  if (!isOpen(workload, recovery)) return cheapest(workload, findWith(recovery));
+  const finds = { step: findWith('step'), checkpoint: findWith('checkpoint') };
+  return fitOpen(wholeFit(workload, limits), limits.rates, {
+    fitted: (one, from) => cheapest(workload, finds[one], from),
+    isWithin: (seconds, one, from) => firstWithin(workload, finds[one], seconds, from) !== undefined,
+    estimated: (one) => estimatedSeconds(workload, finds[one]),
+    secondsOf: (fit, one) => {
+      const { activations } = fit.workload;
+      const price = activations ? finds[one].price(fit, activations) : priceOf(fit, trainingPass(fit), limits, options);
+      return price.seconds;
+    },
+  });
 }
 
 /**
@@ -318,26 +292,16 @@ export function refitMemory<P extends Passes>(
     );
   }
   const { workload } = found;
-  const { recovery = 'auto' } = options;
-  const by = (one: Recovery) => refitBy(found, limits, budget, { ...options, recovery: one });
-  if (!isOpen(workload, recovery)) return by(recovery);
-  let keeping: Fit<P> | undefined;
-  const fitted = (one: Recovery) => {
-    if (one !== 'step') return by(one);
-    keeping ??= by(one);
-    return keeping;
-  };
-  const price = (fit: Fit) => priceOf(fit, trainingPass(fit), limits, options);
-  const keepsWithin = (seconds: number) => price(fitted('step')).seconds <= seconds;
-  return fitOpen(wholeFit(workload, limits), limits, { fitted, keepsWithin, priceOf: price });
+  return fitBy(workload, limits, options, (recovery) => findOnMap(found, limits, budget, { ...options, recovery }));
 }
 
-function refitBy<P extends Passes>(
+/** How ways are fitted on the chunks of `found`. */
+function findOnMap<P extends Passes>(
   found: Fit<P>,
   limits: AdapterLimits,
   budget: number,
   options: FitOptions & { readonly recovery: Recovery },
-): Fit<P> {
+): FindWay<P, Fit<P>> {
   const { workload, map } = found;
   const durable = isDurable(workload, options.recovery);
   const within = { limits, sized: new SizedFits<P>(budget), durable, below: options.below };
@@ -345,12 +309,12 @@ function refitBy<P extends Passes>(
     if (moreThan >= map.chunkBytes || lessThan <= map.chunkBytes) return undefined;
     return fitIn(within, candidateOn(tried, map, within), staging);
   };
-  return cheapest(workload, {
+  return {
     ...pricesWithin(within),
     wholeMap: () => map,
     persistentBytes: () => found.nonModel.persistent,
     fit: fits,
     mapsInFewerPieces: () => [],
     least: () => within.sized.of(leastRefit(found, limits, options, budget).candidate),
-  });
+  };
 }

@@ -8,7 +8,6 @@
 import type { ActivationMode } from '../../graph/activations.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { at } from '../../util/at.ts';
-import type { StagingSize } from './candidate.ts';
 import {
   AT_ONCE,
   type Estimated,
@@ -21,6 +20,7 @@ import {
 } from './estimates.ts';
 import type { FindWay, Fitted, FitWanted, Price, Priced } from './find-way.ts';
 import type { Passes } from './pass.ts';
+import { sameBytes, staged, stagingsNextTo } from './staging-search.ts';
 import type { ActivationChoice, Workload } from './workload.ts';
 
 /** Dispatches of a pass of which a plan takes so little time that more is tried. */
@@ -50,47 +50,8 @@ const MANY_DISPATCHES = 0.1;
 const WORTH_LARGER_CHUNKS = 0.02;
 /** The share of a step that chunks in fewer pieces must save of its work for them to be tried, where dispatches are less of it. */
 const WORTH_FEWER_PIECES = 0.01;
-/** The share of a step that must be waited for in it for one more of staging to be tried, and twice as much. */
-const WORTH_STAGING = { more: 0.05, twice: 0.1 } as const;
 /** What moves nothing is looked for so often between what moves something and what moves nothing. */
 const MOST_SETTLED = 3;
-/** How often its staging is changed. */
-const MOST_STAGED = 4;
-
-/** With less staging more chunks stay, with more less is waited for, where something is. */
-const stagingsNextTo = ({ down, up }: StagingSize, { waited, seconds }: Price): StagingSize[] => [
-  ...(waited < WORTH_STAGING.twice * seconds ? [] : [{ down: 2 * down, up: 2 * up }]),
-  ...(waited < WORTH_STAGING.more * seconds ? [] : [{ down, up: up + 1 }]),
-  { down: Math.ceil(down / 2), up: Math.ceil(up / 2) },
-];
-
-/** Staging of about as many bytes in chunks of another size. `times`: of these, what one chunk comes to now. */
-const sameBytes = ({ down, up }: StagingSize, times: number): StagingSize => ({
-  down: Math.max(1, Math.round(down * times)),
-  up: Math.max(1, Math.round(up * times)),
-});
-
-/** A fit with other staging, where that costs less time. */
-export function staged<P extends Passes, F extends Fitted<P>>(
-  find: FindWay<P, F>,
-  best: Priced<F> | undefined,
-): Priced<F> | undefined {
-  if (!best || best.isResident || best.traffic === 0 || !best.isFollowed) return best;
-  let found = best;
-  for (let tries = 0; tries < MOST_STAGED; tries++) {
-    const before = found;
-    for (const staging of stagingsNextTo(found.found.staging, found)) {
-      const other = find.withStaging(found.found, staging);
-      const price = other && found.priceOf(other, found.seconds);
-      if (!price || price.seconds >= found.seconds) continue;
-      found = { ...found, ...price, found: other };
-      break;
-    }
-    if (found === before) return found;
-  }
-  return found;
-}
-
 /** One of the ways. */
 interface Way<P extends Passes> {
   /** What tells it from the others. */
@@ -104,29 +65,33 @@ interface Considered<P extends Passes, F> extends Priced<F> {
   readonly way: Way<P>;
 }
 
+/** What a search goes by beside what it is for. */
+interface SearchGiven<F> {
+  /** Seconds; what takes as many is of no use. @default no limit */
+  readonly most?: number;
+  /** A fit that was found otherwise. @default none */
+  readonly from?: F | undefined;
+}
+
 /** Among the ways of one order. */
 export class WaySearch<P extends Passes, F extends Fitted<P>> {
   readonly #workload: Workload<P>;
   readonly #choice: ActivationChoice<P>;
   readonly #find: FindWay<P, F>;
   readonly #most: number;
+  readonly #from: F | undefined;
   readonly #tried = new Set<string>();
   /** What takes about as long as the best did then. */
   readonly #contenders: Considered<P, F>[] = [];
   #size: 'small' | 'large' = 'large';
   #best: Considered<P, F> | undefined;
 
-  /** `most`: seconds; what takes as many is of no use. @default no limit */
-  constructor(
-    workload: Workload<P>,
-    choice: ActivationChoice<P>,
-    find: FindWay<P, F>,
-    most = Number.POSITIVE_INFINITY,
-  ) {
+  constructor(workload: Workload<P>, choice: ActivationChoice<P>, find: FindWay<P, F>, given: SearchGiven<F> = {}) {
     this.#workload = workload;
     this.#choice = choice;
     this.#find = find;
-    this.#most = most;
+    this.#most = given.most ?? Number.POSITIVE_INFINITY;
+    this.#from = given.from;
   }
 
   /** What fits, each better than the one before. `isFirst`: no other order was looked at. */
@@ -141,6 +106,7 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     if (best && keeping) this.#best = { ...best, way: this.#wayOf(keeping) };
     if (best?.traffic !== 0) yield* this.#begin(estimates);
     yield* this.#descend(estimates);
+    if (this.#from) yield* this.#continue(this.#from, estimates);
     if (this.#best?.traffic === 0) yield* this.#doLess(this.#best, estimates);
     if (this.#best?.traffic === 0) return;
     const before = this.#best;
@@ -163,6 +129,19 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     }
     // Around the first everything was tried.
     return [...leaders.values()].slice(1, 1 + MOST_LEADERS[this.#size]);
+  }
+
+  /** What was found otherwise, where it is of this order and better, and from there. */
+  *#continue({ workload, map, staging }: F, estimates: Estimates<P>): Generator<Priced<F>, void> {
+    const { activations, order } = workload;
+    if (!activations || order?.order !== this.#workload.order?.order) return;
+    const { name } = this.#wayIn(activations.modes);
+    const mixture = estimates.inOrder().find((one) => this.#wayOf(one.mixture).name === name)?.mixture;
+    const plain = mixture && this.#wayOf(mixture);
+    const known = plain && [plain, withOtherHead(plain)].find((way) => way.workload() === workload);
+    const before = this.#best;
+    yield* this.#consider(known ?? { name: 'as found', workload: () => workload }, { map, staging });
+    if (this.#best !== before) yield* this.#descend(estimates);
   }
 
   /** The first that fit of the most promising, each of other modes. */

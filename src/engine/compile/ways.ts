@@ -8,6 +8,7 @@ import { UNIFORM_STRIDE } from '../../gpu/dispatch.ts';
 import type { AccumulateOrder } from '../../graph/layer-major.ts';
 import { liveBytes } from '../../graph/liveness.ts';
 import { assert } from '../../util/errors.ts';
+import { Estimates } from './estimates.ts';
 import type { FindWay, Fitted, Priced } from './find-way.ts';
 import type { Passes } from './pass.ts';
 import { WaySearch } from './way-search.ts';
@@ -65,25 +66,40 @@ export function leastWay<P extends Passes, F extends { readonly bytes: number }>
 const aliveIn = ({ programs, lasting = 0 }: Workload): number =>
   lasting + programs.reduce((most, program) => Math.max(most, liveBytes(program)), 0);
 
-/** The first of the most promising fits whose step takes fewer seconds than these; undefined where none is found. */
+/** Seconds of the most promising way, about; undefined where nothing but sparing ways fits, or none are to be chosen from. */
+export function estimatedSeconds<P extends Passes, F extends Fitted<P>>(
+  workload: Workload<P>,
+  find: FindWay<P, F>,
+): number | undefined {
+  const [inOrder = workload] = inOrders(workload);
+  const { activations } = inOrder;
+  return activations && new Estimates(inOrder, activations, find.wholeMap(), find).inOrder()[0]?.seconds;
+}
+
+/** The first of the most promising fits whose step takes fewer seconds than these; undefined where none is found. `from`: as `cheapest`. */
 export function firstWithin<P extends Passes, F extends Fitted<P>>(
   workload: Workload<P>,
   find: FindWay<P, F>,
   seconds: number,
+  from?: F,
 ): F | undefined {
   for (const [i, inOrder] of inOrders(workload).entries()) {
     const { activations } = inOrder;
     if (!activations) return find.fit(inOrder);
     // As `cheapest` has it: another order is taken for so much less alone.
     const most = i === 0 ? seconds : (1 - WORTH_ANOTHER_ORDER) * seconds;
-    const { value } = new WaySearch(inOrder, activations, find, most).better(i === 0).next();
+    const { value } = new WaySearch(inOrder, activations, find, { most, from }).better(i === 0).next();
     if (value) return value.found;
   }
   return undefined;
 }
 
-/** The fit that costs the least time among the promising ones. */
-export function cheapest<P extends Passes, F extends Fitted<P>>(workload: Workload<P>, find: FindWay<P, F>): F {
+/** The fit that costs the least time among the promising ones. `from`: one that was found otherwise, of which the same and its like are among them. */
+export function cheapest<P extends Passes, F extends Fitted<P>>(
+  workload: Workload<P>,
+  find: FindWay<P, F>,
+  from?: F,
+): F {
   let best: Priced<F> | undefined;
   const orderSeconds: { [O in AccumulateOrder]?: number } = {};
   for (const inOrder of inOrders(workload)) {
@@ -95,7 +111,7 @@ export function cheapest<P extends Passes, F extends Fitted<P>>(workload: Worklo
       assert(found, 'a budget was accepted that does not fit');
       return found;
     }
-    const found = [...new WaySearch(inOrder, activations, find).better(best === undefined)].at(-1);
+    const found = [...new WaySearch(inOrder, activations, find, { from }).better(best === undefined)].at(-1);
     if (!found) continue;
     const { seconds } = found;
     if (order) orderSeconds[order.order] = seconds;

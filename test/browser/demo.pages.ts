@@ -397,10 +397,15 @@ test('a text that is none, or too short, is refused in words', async () => {
   await drop(page, 'b.txt', new TextEncoder().encode(TEXT));
   await page.locator('#text-note', { hasText: 'b.txt: ' }).waitFor();
   await drop(page, 'typo.jsonl', new TextEncoder().encode('{"text": "a" "b"}\n{"text": "b"}\n'.repeat(99)));
-  const damaged = 'Its first record is damaged, or of no shape that is known';
+  const damaged = 'typo.jsonl:1: not JSON';
   await page.locator('#text-note.problem', { hasText: damaged }).waitFor();
   await page.click('#train');
   await says(page, new RegExp(`^${damaged}`));
+  await drop(page, 'pairs.jsonl', new TextEncoder().encode('{"sentence": "a", "label": 1}\n'.repeat(99)));
+  const labelled = 'pairs.jsonl:1 has fields "sentence, label": a classifier learns such records';
+  await page.locator('#text-note.problem', { hasText: labelled }).waitFor();
+  await page.click('#train');
+  await says(page, new RegExp(`^${labelled}`));
 });
 
 test('every control has a name, and headings are in order', async () => {

@@ -14,6 +14,9 @@ import { beginsLikeRecords, type FoundRecord, firstRecord } from './lines.ts';
 import { problemOfEncoding, problemOfForm, toUTF8 } from './other-forms.ts';
 import { exampleOf, recordShape } from './shapes.ts';
 
+/** What of files is needed to tell records from text. */
+export type SourceFiles = Pick<Files, 'stat' | 'list' | 'readRange' | 'open' | 'read'>;
+
 /** A file that records are read from. */
 export interface RecordFile {
   readonly path: string;
@@ -64,8 +67,13 @@ export async function* recordFilesOf(
  */
 export async function holdRecords(host: Host, sources: readonly string[]): Promise<boolean> {
   checkSources(host, sources);
+  return areRecords(host.files, sources);
+}
+
+/** As `holdRecords`, of files alone. */
+export async function areRecords(files: SourceFiles, sources: readonly string[]): Promise<boolean> {
   const found: Partial<Record<FileContent, string>> = {};
-  for await (const file of ownFilesOf(host.files, sources)) found[await contentOf(host, file)] ??= file.path;
+  for await (const file of ownFilesOf(files, sources)) found[await contentOf(files, file)] ??= file.path;
   const { records, objects, text } = found;
   if (text === undefined) return (records ?? objects) !== undefined;
   if (records === undefined) return false;
@@ -78,10 +86,7 @@ export async function holdRecords(host: Host, sources: readonly string[]): Promi
  * Whether some file of the sources begins with a conversation: a file has one shape. What cannot be used is refused when all
  * records are read.
  */
-export async function holdConversations(
-  files: Pick<Files, 'stat' | 'list' | 'readRange' | 'open' | 'read'>,
-  sources: readonly string[],
-): Promise<boolean> {
+export async function holdConversations(files: SourceFiles, sources: readonly string[]): Promise<boolean> {
   for await (const { path, kind } of ownFilesOf(files, sources)) {
     const first = kind === 'file' ? await firstRecord(files, path) : undefined;
     if (first && isConversation(first)) return true;
@@ -102,7 +107,7 @@ function isConversation(record: FoundRecord): boolean {
 /** `objects`: of no shape that is known, or damaged. */
 type FileContent = 'records' | 'objects' | 'text';
 
-async function contentOf({ files }: Host, file: SourceFile): Promise<FileContent> {
+async function contentOf(files: Pick<Files, 'open' | 'read'>, file: SourceFile): Promise<FileContent> {
   const { path, name, kind } = file;
   if (kind !== 'file') return 'text';
   if (RECORDS.test(name)) return 'records';

@@ -298,14 +298,11 @@ export class DataPanel {
   }
 }
 
-/** What is wrong with a file as a text in UTF-8. */
+/** What is wrong with a file as a text in UTF-8, where `unreadForm` knows of nothing. */
 export async function problemOf(file: File): Promise<string | undefined> {
   if (file.size === 0) return 'is empty';
   try {
     const start = new Uint8Array(await file.slice(0, LOOKED_AT).arrayBuffer());
-    const [first, second] = start;
-    if ((first === 0xff && second === 0xfe) || (first === 0xfe && second === 0xff)) return 'is in UTF-16';
-    if (start.includes(0)) return 'is no text';
     // The last character may go on behind it.
     const text = new TextDecoder().decode(start, { stream: true });
     return text.split('\ufffd').length - 1 > DAMAGED * text.length ? 'is not in UTF-8' : undefined;

@@ -1,7 +1,7 @@
 // Files that a person chose to train on and that are not learned as they are: in a form that is not read, such as tables of records, or
-// records that no model which writes text learns. Told in the words of the command line, by its code. What begins as no text at all is
-// the page's to tell.
+// records that no model which writes text learns. Told in the words of the command line, by its code.
 
+import { problemOfContent } from '../data/records/byte-forms.ts';
 import { isPacked, unpackingOf } from '../data/records/gzip.ts';
 import { recordsOf } from '../data/records/lines.ts';
 import { problemOfForm } from '../data/records/other-forms.ts';
@@ -14,15 +14,17 @@ import { file as aFile } from './arguments.ts';
 const bytesOf = async (blob: Blob) => new Uint8Array(await blob.arrayBuffer());
 
 /**
- * What is wrong with the form of a file, and what to do about it, as it goes on behind the file's name: of a packed file, and of
- * a table (CSV, TSV) whose columns are those of records, whose syntax would be learned as text. Undefined for any other.
+ * What is wrong with the form of a file, and what to do about it, as it goes on behind the file's name: of a packed file, of
+ * a table (CSV, TSV) whose columns are those of records, whose syntax would be learned as text, and of what is no text in UTF-8 by its
+ * first bytes, whatever its name: UTF-16, a PDF document, an archive, an image, a binary file. Undefined for any other.
  * Errors: HoldfastError for what is no file.
  */
 export async function unreadForm(file: File): Promise<string | undefined> {
   check(aFile, file, 'the file');
   // Only the command line unpacks them.
   if (isPacked(file.name)) return `such files are not read here; ${unpackingOf(file.name, 'gzip -dk')}`;
-  return problemOfForm(file.name, (bytes) => bytesOf(file.slice(0, bytes)));
+  const read = (bytes: number) => bytesOf(file.slice(0, bytes));
+  return (await problemOfForm(file.name, read)) ?? problemOfContent(file.name, read);
 }
 
 /**

@@ -390,7 +390,10 @@ test.runIf(BROWSER === 'chromium')(
 test('a text that is none, or too short, is refused in words', async () => {
   const page = await ready(context, url);
   await drop(page, 'photo.txt', Uint8Array.of(80, 0, 1, 2));
-  await page.locator('#text-note', { hasText: 'photo.txt is no text' }).waitFor();
+  await page.locator('#text-note', { hasText: 'photo.txt: seems to be a binary file, and no text' }).waitFor();
+  await drop(page, 'paper.txt', new TextEncoder().encode('%PDF-1.7\n'));
+  const paper = 'paper.txt: is a PDF document, which is not read; write its text: pdftotext "paper.txt"';
+  await page.locator('#text-note.problem', { hasText: paper }).waitFor();
   await prepare(page, 'too short');
   await page.click('#train');
   await says(page, /^The text has 9 bytes; a context of 16 needs 170/);

@@ -160,7 +160,7 @@ test('files that are no text are named beside those that are, also once these ar
   ] as const;
   await data.take(given.map(([path, text]) => ({ path, file: new File([text], path) })));
   await data.looked;
-  expect(byId('text-note').textContent).toBe('r.jsonl: 17 B (not p.jpg, which is no text), conversations');
+  expect(byId('text-note').textContent).toBe('r.jsonl: 17 B (not p.jpg, which is not read), conversations');
 });
 
 test('a table of records is refused in the words of the command line, and named beside files that are read', async () => {

@@ -8,6 +8,7 @@ import type { Files, Host } from '../../runtime/host.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
 import { isObject } from '../../util/json.ts';
 import { checkSources, filesOf, type SourceFile } from '../corpus.ts';
+import { problemOfContent } from './byte-forms.ts';
 import { JSON_FILE, liesBeside, OTHER_FORM, RECORDS } from './file-names.ts';
 import { isPacked } from './gzip.ts';
 import { beginsLikeRecords, type FoundRecord, firstRecord } from './lines.ts';
@@ -63,7 +64,8 @@ export async function* recordFilesOf(
  * Whether the sources are files of records, by their names (*.jsonl, *.ndjson, also with .gz) or by what they begin with, a record of a known
  * shape. In folders, what describes records (README, LICENSE, *.md, dataset_info.json) and what systems leave there does
  * not count. A *.json file of other objects is what the other files are: text, among source code; by itself it is records, which
- * are refused when they are read. Errors: HoldfastError where some files are records and some are text.
+ * are refused when they are read. Errors: HoldfastError where some files are records and some are text, and for a file that is named
+ * itself and is neither by its first bytes.
  */
 export async function holdRecords(host: Host, sources: readonly string[]): Promise<boolean> {
   checkSources(host, sources);
@@ -73,7 +75,10 @@ export async function holdRecords(host: Host, sources: readonly string[]): Promi
 /** As `holdRecords`, of files alone. */
 export async function areRecords(files: SourceFiles, sources: readonly string[]): Promise<boolean> {
   const found: Partial<Record<FileContent, string>> = {};
-  for await (const file of ownFilesOf(files, sources)) found[await contentOf(files, file)] ??= file.path;
+  for await (const file of ownFilesOf(files, sources)) {
+    if (!file.isFound && file.kind === 'file') await checkContent(files, file);
+    found[await contentOf(files, file)] ??= file.path;
+  }
   const { records, objects, text } = found;
   if (text === undefined) return (records ?? objects) !== undefined;
   if (records === undefined) return false;
@@ -138,6 +143,13 @@ async function refuseInside(files: Pick<Files, 'read'>, { path, name, isFound, b
 async function checkForm(files: Pick<Files, 'readRange'>, { path, bytes }: SourceFile): Promise<void> {
   const read = (most: number) => files.readRange(path, 0, Math.min(bytes, most));
   const problem = (await problemOfForm(path, read)) ?? (await problemOfEncoding(path, read));
+  if (problem !== undefined) throw new HoldfastError(`${path}: ${problem}`);
+}
+
+/** Errors: HoldfastError for a file that is no text by its first bytes, whatever its name. What is packed is looked into where it is read. */
+async function checkContent(files: Pick<Files, 'readRange'>, { path, bytes }: SourceFile): Promise<void> {
+  if (isPacked(path)) return;
+  const problem = await problemOfContent(path, (most) => files.readRange(path, 0, Math.min(bytes, most)));
   if (problem !== undefined) throw new HoldfastError(`${path}: ${problem}`);
 }
 

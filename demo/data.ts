@@ -6,6 +6,7 @@ import {
   type ChosenFile,
   filesToTrain,
   formatBytes,
+  messageOf,
   type NewRun,
   type RecordChoice,
   type ShapeName,
@@ -14,6 +15,7 @@ import {
   type TrainingText,
   type TrainOn,
   unreadForm,
+  unreadRecords,
 } from '../src/browser/index.ts';
 import { areImages } from './drop.ts';
 import { whole } from './figures.ts';
@@ -35,8 +37,6 @@ const SHAPES: Readonly<Record<ShapeName, string>> = {
   text: 'texts, one a record',
 };
 const RECORD_FILE = /\.(jsonl|ndjson)$/i;
-
-const NO_RECORD = 'Its first record is damaged, or of no shape that is known: mend it, or choose other files.';
 
 type Recognise = (text: Blob) => Promise<ShapeName | undefined>;
 
@@ -61,6 +61,8 @@ export class DataPanel {
   version = 0;
   /** Of the text that is there. */
   #shape: ShapeName | undefined;
+  /** What keeps it from being learned, but for classes. */
+  #problem: string | undefined;
   /** What there is of a person's own, in words, once it was looked at. */
   #what = '';
   #hasClasses = false;
@@ -200,7 +202,7 @@ export class DataPanel {
     // A tenth validates, and a window needs one token more than the context.
     const least = 10 * (context + 1);
     if (text.size === 0) throw new Error('There is no text yet: paste one, or choose files.');
-    if (this.#shape === undefined && !hasClasses && this.#areRecords) throw new Error(NO_RECORD);
+    if (this.#problem !== undefined && !hasClasses) throw new Error(this.#problem);
     if (this.#shape === undefined && !hasClasses && text.size < least) {
       throw new Error(
         `The text has ${whole(text.size)} bytes; a context of ${context} needs ${whole(least)}. Add text, or set a shorter context.`,
@@ -209,16 +211,15 @@ export class DataPanel {
     return text;
   }
 
-  /** Whether some of the files are records by their names. */
+  /** By the names of the files. */
   get #areRecords(): boolean {
-    return this.#chosen.some(({ name }) => RECORD_FILE.test(name));
+    return this.#chosen.length > 0 && this.#chosen.every(({ name }) => RECORD_FILE.test(name));
   }
 
   /** Records end with their line. */
   get #blob(): Blob {
     if (this.#chosen.length === 0) return new Blob([this.#paste.value]);
-    const areRecords = this.#chosen.every(({ name }) => RECORD_FILE.test(name));
-    return new Blob(this.#chosen.flatMap((file) => (areRecords ? [file, '\n'] : [file])));
+    return new Blob(this.#chosen.flatMap((file) => (this.#areRecords ? [file, '\n'] : [file])));
   }
 
   problem(message: string): void {
@@ -250,6 +251,7 @@ export class DataPanel {
     const what = kind === 'own' && bytes > 0 ? own + (isPart ? ` (not ${this.#leftOut})` : '') : '';
     setText(this.#note, what);
     this.#shape = undefined;
+    this.#problem = undefined;
     this.#what = '';
     this.#hasClasses = false;
     this.#records.hidden = true;
@@ -262,8 +264,12 @@ export class DataPanel {
     const look = ++this.#looks;
     const text = this.#blob;
     const shape = await this.#recognise(text).catch(() => undefined);
+    const problem =
+      (await unreadRecords(this.#chosen).catch(messageOf)) ??
+      (shape === undefined && this.#areRecords ? 'They could not be looked at: choose them again' : undefined);
     if (look !== this.#looks || this.kind !== 'own') return;
     this.#shape = shape;
+    this.#problem = problem;
     this.#records.hidden = shape === undefined || shape === 'text';
     this.#what = what;
     this.#sayShape();
@@ -282,26 +288,21 @@ export class DataPanel {
   /** What the text is, or what is wrong with it. */
   get #sayingShape(): string {
     const shape = this.#shape;
-    if (shape !== undefined) return `${this.#what}, ${SHAPES[shape]}`;
-    if (!this.#areRecords) return this.#what;
-    return this.#hasClasses ? `${this.#what}, records with labels` : `${this.#what}. ${NO_RECORD}`;
+    if (this.#problem === undefined) return shape === undefined ? this.#what : `${this.#what}, ${SHAPES[shape]}`;
+    return this.#hasClasses ? `${this.#what}, records with labels` : `${this.#what}. ${this.#problem}.`;
   }
 
   #sayShape(): void {
     setText(this.#note, this.#sayingShape);
-    const isNone = this.#shape === undefined && this.#areRecords && !this.#hasClasses;
-    this.#note.classList.toggle('problem', isNone);
+    this.#note.classList.toggle('problem', this.#problem !== undefined && !this.#hasClasses);
   }
 }
 
-/** What is wrong with a file as a text in UTF-8. */
+/** What is wrong with a file as a text in UTF-8, where `unreadForm` knows of nothing. */
 export async function problemOf(file: File): Promise<string | undefined> {
   if (file.size === 0) return 'is empty';
   try {
     const start = new Uint8Array(await file.slice(0, LOOKED_AT).arrayBuffer());
-    const [first, second] = start;
-    if ((first === 0xff && second === 0xfe) || (first === 0xfe && second === 0xff)) return 'is in UTF-16';
-    if (start.includes(0)) return 'is no text';
     // The last character may go on behind it.
     const text = new TextDecoder().decode(start, { stream: true });
     return text.split('\ufffd').length - 1 > DAMAGED * text.length ? 'is not in UTF-8' : undefined;

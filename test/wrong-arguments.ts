@@ -23,6 +23,12 @@ const WRONG: readonly unknown[] = [
   [],
   [null],
   () => {},
+  1n,
+  Symbol('wrong'),
+  Object.create(null),
+  [1n],
+  [Symbol('wrong')],
+  [Object.create(null)],
 ];
 
 /** Not what the library has made, such as a model or a source: those have methods. */
@@ -44,7 +50,14 @@ function* changed(args: readonly unknown[]): Generator<{ readonly what: string; 
   }
 }
 
-const shown = (value: unknown) => (typeof value === 'function' ? 'a function' : (JSON.stringify(value) ?? 'undefined'));
+/** JSON has no words for some of them. */
+function shown(value: unknown): string {
+  if (typeof value === 'function') return 'a function';
+  if (typeof value === 'bigint') return 'a BigInt';
+  if (Array.isArray(value)) return `a list of ${value.map(shown).join(', ') || 'nothing'}`;
+  if (typeof value !== 'object' || value === null) return String(value);
+  return Object.getPrototypeOf(value) === null ? 'an object without a prototype' : 'an object';
+}
 
 /** What has been made is taken to its first piece: of a generator nothing runs before. */
 export async function taken(result: unknown): Promise<unknown> {

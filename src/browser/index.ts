@@ -55,4 +55,4 @@ export type { KeepProgress, ModelFiles } from './models.ts';
 export type * from './protocol.ts';
 export type { ResumeOptions } from './run-records.ts';
 export type { TrainerService } from './service.ts';
-export { unreadForm } from './unread-form.ts';
+export { unreadForm, unreadRecords } from './unread-form.ts';

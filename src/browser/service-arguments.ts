@@ -64,7 +64,7 @@ const newRun = closed<NewRun>({
 });
 const resumption = closed<ResumeOptions & { readonly paused?: boolean }>({
   memory: anything,
-  steps: anything,
+  steps: optional(number(wholeNumber(1))),
   text: someText,
   images,
   paused: optional(truth),

@@ -8,6 +8,7 @@ import { ZERO_STAGES, type ZeroStage } from '../engine/ranks/sharding.ts';
 import type { Update } from '../graph/operators/optimizer.ts';
 import type { FolderClaim, Host } from '../runtime/host.ts';
 import { UPDATE_ON_RANKS } from '../train/run/check-settings.ts';
+import { FailedElsewhere } from '../train/run/ranks.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import type { MemoryFlags } from './memory-flags.ts';
 import { wholeNumberFrom } from './options.ts';
@@ -131,7 +132,7 @@ export async function onRanks(
   } catch (error) {
     if (error instanceof HoldfastError) {
       if (await isSaidBefore(messages)) throw silently();
-      throw new HoldfastError(`${name}: ${error.message}`);
+      throw error instanceof FailedElsewhere ? error : new HoldfastError(`${name}: ${error.message}`);
     }
     // What it is follows, with its stack.
     host.terminal.warn(`holdfast: ${name}: ${messageOf(error)}\n`);

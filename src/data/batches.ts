@@ -7,6 +7,7 @@
 import { checkWholeNumber } from '../util/arguments.ts';
 import { counted } from '../util/counted.ts';
 import { HoldfastError } from '../util/errors.ts';
+import { show } from '../util/json.ts';
 import { Random } from '../util/random.ts';
 import { EpochOrder } from './epoch-order.ts';
 import { checkTokenIds, type TokenIds, type TokenRange, type TokenRun } from './token-run.ts';
@@ -53,7 +54,7 @@ export function checkTokens(what: string, windows: number, tokens: number): void
   const isSize = (value: number) => Number.isSafeInteger(value) && value >= 1;
   if (!isSize(windows) || !isSize(tokens))
     throw new HoldfastError(
-      `a ${what} of ${windows} sequences of ${tokens} tokens: both must be whole numbers, 1 or more`,
+      `a ${what} of ${show(windows)} sequences of ${show(tokens)} tokens: both must be whole numbers, 1 or more`,
     );
   if (windows * tokens <= MOST_TOKENS) return;
   const most = Math.floor(MOST_TOKENS / tokens);

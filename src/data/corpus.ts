@@ -12,6 +12,7 @@ import { HoldfastError, messageOf, shortened } from '../util/errors.ts';
 import { heldBytes } from '../util/held.ts';
 import { check, list, number, object, optional, text } from '../util/json.ts';
 import { realNumber, wholeNumber } from '../util/range.ts';
+import { formOf } from './records/byte-forms.ts';
 import { isTextTable, OTHER_FORM } from './records/file-names.ts';
 import { problemOfStream } from './records/stream-forms.ts';
 import { type TaskName, taskOf } from './tasks.ts';
@@ -26,7 +27,7 @@ export interface Corpus {
   readonly names: readonly string[];
   /** Of text whose lines are all of one length: that length. Windows of it begin with a line. */
   readonly lineBytes?: number;
-  /** Found in folders and left out: binary files (containing a NUL byte), and what is neither file nor folder. */
+  /** Found in folders and left out: binary files (with a NUL byte, or of another form by their first ones), and what is neither file nor folder. */
   readonly skipped: number;
 }
 
@@ -226,8 +227,13 @@ export async function* piecesOf(files: Files, path: string, bytes: number): Asyn
   for (let at = 0; at < bytes; at += PIECE_BYTES) yield files.readRange(path, at, Math.min(PIECE_BYTES, bytes - at));
 }
 
+/** Whether it has a NUL byte, or is in another form than text by its first bytes. */
 async function isBinary(files: Files, path: string, bytes: number): Promise<boolean> {
-  for await (const piece of piecesOf(files, path, bytes)) if (piece.includes(0)) return true;
+  let isFirst = true;
+  for await (const piece of piecesOf(files, path, bytes)) {
+    if (piece.includes(0) || (isFirst && formOf(piece))) return true;
+    isFirst = false;
+  }
   return false;
 }
 

@@ -6,7 +6,7 @@
 // Invariant: what is read from the cache is what reading the records again would give, and nothing is kept of a reading that
 // failed, was ended, or found other bytes than before.
 
-import type { Files, Host } from '../runtime/host.ts';
+import type { Host } from '../runtime/host.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
 import { number, type Schema } from '../util/json.ts';
 import { wholeNumber } from '../util/range.ts';
@@ -98,8 +98,8 @@ export async function readRecords<F>(
   const file = await TokenFile.at(host, encoding.format, content, encoding.figures);
   const read = async (mostHeld: number) => {
     const known = await file.read(mostHeld);
-    // Another process may remove it meanwhile.
-    const found = known && (await textsIn(host.files, known, encoding.tokenizer.vocabulary).catch(() => undefined));
+    // Its disk may have gone meanwhile.
+    const found = known && (await textsIn(known, encoding.tokenizer.vocabulary).catch(() => undefined));
     return found ?? encode(host, files, { identity, file, mostHeld }, encoding, options);
   };
   return { ...(await heldOrKept(read, options.mostHeld)), identity, names: files.map(({ path }) => path) };
@@ -117,19 +117,14 @@ async function identify(
 }
 
 /** What lies in the cache; undefined where it cannot be texts of that vocabulary. */
-async function textsIn<F>(
-  files: Pick<Files, 'open' | 'readRange'>,
-  cached: CachedBytes<F & PartSizes>,
-  vocabulary: number,
-): Promise<RecordTexts<F> | undefined> {
+async function textsIn<F>(cached: CachedBytes<F & PartSizes>, vocabulary: number): Promise<RecordTexts<F> | undefined> {
   const { figures, size, at } = cached;
   const { tokenBytes, count } = figures;
   const width = markedBytes(vocabulary);
   if (tokenBytes % width > 0 || size - tokenBytes !== 2 * 4 * count) return undefined;
-  const behind =
-    'held' in at ? at.held.slice(tokenBytes) : await files.readRange(at.path, tokenBytes, size - tokenBytes);
+  const behind = 'held' in at ? at.held.slice(tokenBytes) : await at.file.readRange(tokenBytes, size - tokenBytes);
   const [ends, numbers] = [new Uint32Array(behind.buffer, 0, count), new Uint32Array(behind.buffer, 4 * count, count)];
-  const texts = MarkedTexts.of(cachedRun(files, cached, width, 0, tokenBytes / width), ends);
+  const texts = MarkedTexts.of(cachedRun(cached, width, 0, tokenBytes / width), ends);
   return texts && { texts, numbers, figures };
 }
 
@@ -176,7 +171,7 @@ async function encode<F>(
     for (const part of [texts.take(), texts.ends(), Uint32Array.from(numbers)])
       await out.write(new Uint8Array(part.buffer));
     const written = await out.finish({ ...figures, tokenBytes: tokens * width, count });
-    const made = await textsIn(host.files, written, tokenizer.vocabulary);
+    const made = await textsIn(written, tokenizer.vocabulary);
     assert(made, 'what was written are texts');
     return made;
   } catch (error) {

@@ -4,7 +4,7 @@
 //
 // Invariant: what is read is what was written.
 
-import type { Files, Host } from '../runtime/host.ts';
+import type { Host } from '../runtime/host.ts';
 import { assert } from '../util/errors.ts';
 import { number, object, oneOf } from '../util/json.ts';
 import { wholeNumber } from '../util/range.ts';
@@ -42,7 +42,6 @@ export interface TokenWriter {
 }
 
 export class TokenCache {
-  readonly #files: Files;
   readonly #file: TokenFile<Figures>;
   readonly #width: IdBytes;
   readonly #mostHeld: number | undefined;
@@ -57,11 +56,10 @@ export class TokenCache {
   ): Promise<TokenCache> {
     const content = [text, border, { ...identity, path: '' }];
     const file = await TokenFile.at(host, FORMAT, content, FIGURES);
-    return new TokenCache(host.files, file, widthOf(vocabulary), mostHeld);
+    return new TokenCache(file, widthOf(vocabulary), mostHeld);
   }
 
-  private constructor(files: Files, file: TokenFile<Figures>, width: IdBytes, mostHeld: number | undefined) {
-    this.#files = files;
+  private constructor(file: TokenFile<Figures>, width: IdBytes, mostHeld: number | undefined) {
     this.#file = file;
     this.#width = width;
     this.#mostHeld = mostHeld;
@@ -98,7 +96,7 @@ export class TokenCache {
   #partsOf(cached: CachedBytes<Figures>): TokenParts | undefined {
     const { width, train, validation } = cached.figures;
     if (width !== this.#width || (train + validation) * width !== cached.size) return undefined;
-    const run = (first: number, length: number) => cachedRun(this.#files, cached, width, first, length);
+    const run = (first: number, length: number) => cachedRun(cached, width, first, length);
     return { train: run(0, train), validation: run(train, validation) };
   }
 }

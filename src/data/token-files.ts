@@ -3,9 +3,10 @@
 //
 // Invariant: what is read is what was written under the same key. A file that is damaged, cut off, of another format or
 // another key counts as not there and is made again; a cache that cannot be written costs time only. The oldest go when
-// there are more bytes than MOST_BYTES, but for those that this process reads from.
+// there are more bytes than MOST_BYTES, but for those that this process reads from, and those newer than what it has written. One that
+// another process reads from is open there, and stays readable without its name.
 
-import { type Files, type Host, join, type Sha256, type WriteStream } from '../runtime/host.ts';
+import { type Files, type Host, join, type OpenFile, type Sha256, type WriteStream } from '../runtime/host.ts';
 import { heldBytes } from '../util/held.ts';
 import { accept, number, object, oneOf, parseJSON, type Schema } from '../util/json.ts';
 import { wholeNumber } from '../util/range.ts';
@@ -18,8 +19,8 @@ const PIECE_BYTES = 4 * 2 ** 20;
 const MOST_BYTES = 2 ** 31;
 const NAME = /^(\d{8})-([0-9a-f]{64})\.tokens$/;
 
-/** Paths of files that are read from as long as the process lives. */
-const inUse = new WeakMap<Files, Set<string>>();
+/** Files that are read from, by path: open as long as the process lives. */
+const inUse = new WeakMap<Files, Map<string, OpenFile>>();
 
 /** Bytes that are held in memory, at most, unless they cannot be written. */
 export const MOST_HELD = 2 ** 26;
@@ -28,8 +29,8 @@ export const MOST_HELD = 2 ** 26;
 export interface CachedBytes<F> {
   readonly figures: F;
   readonly size: number;
-  /** The bytes themselves, or, where they are too many, the file whose first they are. */
-  readonly at: { readonly held: Uint8Array<ArrayBuffer> } | { readonly path: string };
+  /** The bytes themselves, or, where they are too many, the file whose first they are: it stays open. */
+  readonly at: { readonly held: Uint8Array<ArrayBuffer> } | { readonly file: OpenFile };
 }
 
 /** Takes a file's bytes in order. After `finish` they are in the cache, or held here. */
@@ -109,9 +110,11 @@ export class TokenFile<F> {
         sum.update(line);
         await out.write(line);
         await out.finish(encoded(`${sum.hex()}\n`));
+        // It is open before anything is removed, here or, as late as can be, by another process.
+        const kept = held.isWhole ? undefined : await this.read(mostHeld);
         await this.#removeOldest(out.path);
         if (held.isWhole) return { figures, size, at: { held: held.joined() } };
-        return (await this.read(mostHeld)) ?? notKept();
+        return kept ?? notKept();
       },
       abort: () => out.abort(),
     };
@@ -125,29 +128,44 @@ export class TokenFile<F> {
   }
 
   async #readFile(path: string, mostHeld: number): Promise<CachedBytes<F> | undefined> {
-    const size = ((await this.#files.stat(path))?.bytes ?? 0) - TRAILER_BYTES;
+    const used = this.#inUse.get(path);
+    const again = used && (await this.#readOpen(used, mostHeld).catch(() => undefined));
+    if (again) return again;
+    const file = await this.#files.open(path);
+    let found: CachedBytes<F> | undefined;
+    try {
+      found = await this.#readOpen(file, mostHeld);
+    } finally {
+      if (found && 'file' in found.at) this.#inUse.set(path, file);
+      else await file.close();
+    }
+    return found;
+  }
+
+  async #readOpen(file: OpenFile, mostHeld: number): Promise<CachedBytes<F> | undefined> {
+    const size = file.bytes - TRAILER_BYTES;
     if (size < 0) return undefined;
-    const trailer = await this.#files.readRange(path, size, TRAILER_BYTES);
+    const trailer = await file.readRange(size, TRAILER_BYTES);
     const line = trailer.subarray(0, FIGURES_BYTES);
-    const found = accept(this.#trailer, parseJSON(line, path, ''));
+    const found = accept(this.#trailer, parseJSON(line, 'the figures', ''));
     if (found?.bytes !== size) return undefined;
     const sum = await this.#sum();
     const held = size <= mostHeld ? heldBytes(size, ...TOKENS) : undefined;
     for (let at = 0; at < size; at += PIECE_BYTES) {
-      const piece = await this.#files.readRange(path, at, Math.min(PIECE_BYTES, size - at));
+      const piece = await file.readRange(at, Math.min(PIECE_BYTES, size - at));
       sum.update(piece);
       held?.set(piece, at);
     }
     sum.update(line);
     const written = new TextDecoder().decode(trailer.subarray(FIGURES_BYTES));
     if (written !== `${sum.hex()}\n`) return undefined;
-    if (!held) this.#use(path);
-    return { figures: found.figures, size, at: held ? { held } : { path } };
+    return { figures: found.figures, size, at: held ? { held } : { file } };
   }
 
-  #use(path: string): void {
-    const paths = inUse.get(this.#files) ?? new Set();
-    inUse.set(this.#files, paths.add(path));
+  get #inUse(): Map<string, OpenFile> {
+    const files = inUse.get(this.#files) ?? new Map<string, OpenFile>();
+    inUse.set(this.#files, files);
+    return files;
   }
 
   async #names(): Promise<string[]> {
@@ -160,11 +178,11 @@ export class TokenFile<F> {
     const names = await this.#names();
     const same = names.find((name) => name.includes(this.#key));
     if (same) return same;
-    const newest = Number(NAME.exec(names.at(-1) ?? '')?.[1] ?? 0);
+    const newest = numberIn(names.at(-1) ?? '');
     return `${String(newest + 1).padStart(8, '0')}-${this.#key}.tokens`;
   }
 
-  /** `written`: what stays. */
+  /** Older than what was `written`. */
   async #removeOldest(written: string): Promise<void> {
     try {
       const names = await this.#names();
@@ -172,10 +190,10 @@ export class TokenFile<F> {
         names.map(async (name) => (await this.#files.stat(join(this.#folder, name)))?.bytes ?? 0),
       );
       let total = sizes.reduce((a, b) => a + b, 0);
-      for (const [i, name] of names.slice(0, -1).entries()) {
-        if (total <= MOST_BYTES) return;
+      for (const [i, name] of names.entries()) {
         const path = join(this.#folder, name);
-        if (path === written || inUse.get(this.#files)?.has(path)) continue;
+        if (total <= MOST_BYTES || !isOlder(path, written)) return;
+        if (this.#inUse.has(path)) continue;
         await this.#files.remove(path);
         total -= sizes[i] ?? 0;
       }
@@ -184,6 +202,10 @@ export class TokenFile<F> {
     }
   }
 }
+
+/** By their numbers: others of the same one were written at the same time. */
+const isOlder = (path: string, other: string): boolean => numberIn(path) < numberIn(other);
+const numberIn = (path: string): number => Number(NAME.exec(path.slice(path.lastIndexOf('/') + 1))?.[1] ?? 0);
 
 const encoded = (text: string): Uint8Array<ArrayBuffer> => new TextEncoder().encode(text);
 

@@ -1,7 +1,7 @@
 // Runs of token ids that are read in ranges: of what is in memory, or of a file of the cache (token-files.ts), where they are many.
 
 import * as v from 'valibot';
-import type { Files, OpenFile } from '../runtime/host.ts';
+import type { OpenFile } from '../runtime/host.ts';
 import { HoldfastError, messageOf } from '../util/errors.ts';
 import { check } from '../util/json.ts';
 import type { CachedBytes } from './token-files.ts';
@@ -50,7 +50,6 @@ export const runBehind = (first: number, run: TokenRun): TokenRun => ({
 
 /** Ids of the cache: so many of them, of that width, behind the first so many. */
 export const cachedRun = (
-  files: Pick<Files, 'open'>,
   { at }: Pick<CachedBytes<unknown>, 'at'>,
   width: IdBytes,
   first: number,
@@ -58,36 +57,24 @@ export const cachedRun = (
 ): TokenRun =>
   'held' in at
     ? heldRun(idsIn(at.held.subarray(first * width, (first + length) * width), width))
-    : storedRun(files, at.path, width, first, length);
+    : storedRun(at.file, width, first, length);
 
 const idsIn = ({ buffer, byteOffset, length }: Uint8Array<ArrayBuffer>, width: IdBytes): TokenIds => {
   if (width === 1) return new Uint8Array(buffer, byteOffset, length);
   return new (width === 2 ? Uint16Array : Uint32Array)(buffer, byteOffset, length / width);
 };
 
-/** It is opened for each batch: a run that ends has nothing to close. */
-const storedRun = (
-  files: Pick<Files, 'open'>,
-  path: string,
-  width: IdBytes,
-  first: number,
-  length: number,
-): TokenRun => ({
+const storedRun = (file: OpenFile, width: IdBytes, first: number, length: number): TokenRun => ({
   length,
   async read(ranges) {
-    let file: OpenFile | undefined;
     try {
-      const open = await files.open(path);
-      file = open;
       const read = ([begin, end]: TokenRange) =>
-        open.readRange((first + begin) * width, (Math.min(end, length) - begin) * width);
+        file.readRange((first + begin) * width, (Math.min(end, length) - begin) * width);
       return (await Promise.all(ranges.map(read))).map((bytes) => idsIn(bytes, width));
     } catch (error) {
       throw new HoldfastError(
         `${messageOf(error)}: the tokens of the data were in this file of the cache; go on from the last checkpoint, or start again: it is made again`,
       );
-    } finally {
-      await file?.close();
     }
   },
 });

@@ -9,7 +9,7 @@ import type { TokenizerFiles } from '../formats/tokenizer-files.ts';
 import { effectiveTokenizer } from '../formats/tokenizer-overrides.ts';
 import { bytes, having, iterable } from '../util/arguments.ts';
 import { HoldfastError } from '../util/errors.ts';
-import { check } from '../util/json.ts';
+import { check, show } from '../util/json.ts';
 
 /** Which tokenizer a model reads and writes with, as plain JSON: saved with its run. */
 export type TokenizerIdentity =
@@ -199,6 +199,6 @@ export const utf8 = () => new TextDecoder('utf-8', { ignoreBOM: true });
 function toByte(id: number): number {
   if (Number.isInteger(id) && id >= 0 && id < 256) return id;
   throw new HoldfastError(
-    `token ${id} is not a byte (0 to 255): the model's vocabulary is larger than the byte tokenizer's, use its own`,
+    `token ${show(id)} is not a byte (0 to 255): the model's vocabulary is larger than the byte tokenizer's, use its own`,
   );
 }

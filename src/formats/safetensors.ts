@@ -53,6 +53,7 @@ export interface StoredTensor {
 /** The tensors of a file in the order of their data; each is a copy. `name` is for messages. */
 export function parse(bytes: Uint8Array, name: string): Map<string, StoredTensor> {
   check(byteArray, bytes, 'bytes');
+  check(text, name, 'name');
   const { header, data } = split(bytes, name);
   return new Map(
     [...entriesOf(header, data.length, name)].map(([tensor, entry]) => {

@@ -2,7 +2,7 @@
 // or a form says is checked by parseConfig, as any other configuration.
 
 import { anything, check, closed, list, number, object, oneOf, optional, text } from '../util/json.ts';
-import { wholeNumber } from '../util/range.ts';
+import { realNumber, wholeNumber } from '../util/range.ts';
 import { type ModelConfig, parseConfig } from './config.ts';
 import type { ImageShape } from './families/family.ts';
 import { FAMILIES, FAMILY_NAMES, type FamilyName } from './families/index.ts';
@@ -56,9 +56,11 @@ const shapeNames = closed<ShapeOptions>({
   images: anything,
 });
 
-/** What parseConfig does not see; the sizes it names itself. */
+/** Sizes are reckoned with before parseConfig sees them; what they may be it says itself. */
+const size = number(realNumber(-Number.MAX_VALUE, Number.MAX_VALUE));
 const shapeSchema = object({
   family: oneOf(FAMILY_NAMES),
+  ...{ layers: size, width: size, heads: size, kvHeads: optional(size), context: size, vocabulary: size },
   images: optional(
     closed<ImageShape>({
       image: anything,

@@ -11,7 +11,7 @@ import { makeTensor, type Tensor } from '../graph/program.ts';
 import { documentStarts } from '../kernels/attention-mask.ts';
 import { tokenIndex } from '../kernels/embedding.ts';
 import { assert, HoldfastError } from '../util/errors.ts';
-import { check, object } from '../util/json.ts';
+import { check, object, show } from '../util/json.ts';
 
 /** One array of a batch. */
 export interface InputSpec {
@@ -151,9 +151,9 @@ export class BatchInputs implements ModelInputs {
   check(given: Batch, rows = given?.batch): void {
     check(object({}), given, 'the batch');
     const { batch, seq } = given;
-    if (batch !== rows || seq !== this.#seq) {
+    if (typeof batch !== 'number' || batch !== rows || seq !== this.#seq) {
       throw new HoldfastError(
-        `a batch of ${batch} x ${seq} tokens: this trainer was made for ${this.#batch} x ${this.#seq} (batch, seq)`,
+        `a batch of ${show(batch)} x ${show(seq)} tokens: this trainer was made for ${this.#batch} x ${this.#seq} (batch, seq)`,
       );
     }
     if (given['documents'] !== undefined && !this.#isPacked) {

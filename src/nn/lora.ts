@@ -22,7 +22,7 @@ import { onTensors } from '../graph/program.ts';
 import { matmul } from '../kernels/matmul.ts';
 import type { MatmulProblem } from '../kernels/matmul-problem.ts';
 import { withoutUndefined } from '../util/arguments.ts';
-import { HoldfastError, shortened } from '../util/errors.ts';
+import { asText, HoldfastError, shortened } from '../util/errors.ts';
 import { anything, check, closed, list, optional, show, text, truth } from '../util/json.ts';
 import { checkSource, collect, restricted, type TensorSource } from '../values/tensor-source.ts';
 import { BatchInputs } from './inputs.ts';
@@ -84,10 +84,12 @@ function targetsIn(
   const linears = linearsOf(model).filter(({ weight }) => !whole.has(weight));
   const widest = Math.max(...linears.map(({ inputs, outputs }) => Math.max(inputs, outputs)));
   if (!Number.isSafeInteger(rank) || rank < 1 || rank > widest)
-    refuse(`the rank is ${rank}; it must be a whole number from 1 to ${widest}, the largest side of a linear here`);
-  if (!Number.isFinite(alpha) || alpha <= 0) refuse(`alpha is ${alpha}; it must be a number above 0`);
+    refuse(
+      `the rank is ${show(rank)}; it must be a whole number from 1 to ${widest}, the largest side of a linear here`,
+    );
+  if (!Number.isFinite(alpha) || alpha <= 0) refuse(`alpha is ${show(alpha)}; it must be a number above 0`);
   if (!(typeof dropout === 'number' && dropout >= 0 && dropout < 1))
-    refuse(`the dropout is ${dropout}; it must be from 0 to below 1`);
+    refuse(`the dropout is ${show(dropout)}; it must be from 0 to below 1`);
   const known = () => [...new Set(linears.map(({ module }) => module.split('.').at(-1)))].join(', ');
   const { stored } = familyOf(model.config);
   for (const target of targets) {
@@ -103,7 +105,8 @@ function targetsIn(
 
 /** What is left open, filled in. */
 export function completeLora({ rank, ...rest }: LoraOptions): CompleteLora {
-  return { rank, alpha: 2 * rank, targets: [ALL_LINEAR], dropout: 0, rslora: false, ...withoutUndefined(rest) };
+  const alpha = typeof rank === 'number' ? 2 * rank : 1;
+  return { rank, alpha, targets: [ALL_LINEAR], dropout: 0, rslora: false, ...withoutUndefined(rest) };
 }
 
 /** PEFT leaves "default" out of the names of parameters in files. */
@@ -200,7 +203,7 @@ export function withLora(model: Model, lora: LoraOptions, name = DEFAULT_ADAPTER
 export function checkAdapter({ adapters = [] }: Pick<Model, 'adapters'>, name: string | undefined): void {
   if (name === undefined || name === NO_ADAPTER || adapters.some((adapter) => adapter.name === name)) return;
   const names = [...adapters.map((adapter) => adapter.name), NO_ADAPTER];
-  throw new HoldfastError(`the model has no adapter ${shortened(String(name))}; it has ${names.join(', ')}`);
+  throw new HoldfastError(`the model has no adapter ${shortened(asText(name))}; it has ${names.join(', ')}`);
 }
 
 /** The adapter in use where this one is asked for, or none is; undefined where the model has none. Errors: as `checkAdapter`. */

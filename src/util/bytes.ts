@@ -4,7 +4,7 @@
 // leave open which. Invariant: parsing is exact decimal arithmetic, and a fraction of a byte is rounded
 // down, so that a budget is never larger than what was asked.
 
-import { HoldfastError } from './errors.ts';
+import { asText, HoldfastError } from './errors.ts';
 
 const UNITS: ReadonlyMap<string, bigint> = new Map([
   ['', 1n],
@@ -21,24 +21,27 @@ const UNITS: ReadonlyMap<string, bigint> = new Map([
 
 /** Bytes of "4096", "64MB", "64 MiB", "1.5GB"; units in any case. Errors: HoldfastError quoting the text. */
 export function parseBytes(text: string): number {
-  const match = /^\s*(\d+)(?:\.(\d+))?\s*([a-z]*)\s*$/i.exec(text);
+  const written = asText(text);
+  const match = /^\s*(\d+)(?:\.(\d+))?\s*([a-z]*)\s*$/i.exec(written);
   const unit = UNITS.get(match?.[3]?.toLowerCase() ?? '?');
   if (!match || unit === undefined) {
     throw new HoldfastError(
-      `${JSON.stringify(text)} is not a byte count: write a number and B, KB, MB, GB, TB (powers of 1000) ` +
+      `${JSON.stringify(written)} is not a byte count: write a number and B, KB, MB, GB, TB (powers of 1000) ` +
         'or KiB, MiB, GiB, TiB (powers of 1024), for example 64MB',
     );
   }
   const [, whole, fraction = ''] = match;
   const bytes = (BigInt(whole + fraction) * unit) / 10n ** BigInt(fraction.length);
   if (bytes > BigInt(Number.MAX_SAFE_INTEGER)) {
-    throw new HoldfastError(`${JSON.stringify(text)} is past the largest byte count, 9007 TB: ask for less`);
+    throw new HoldfastError(`${JSON.stringify(written)} is past the largest byte count, 9007 TB: ask for less`);
   }
   return Number(bytes);
 }
 
-/** "0 B", "999 B", "1.00 KB", "64.0 MB": powers of 1000, three significant digits. */
+/** "0 B", "999 B", "1.00 KB", "64.0 MB": powers of 1000, three significant digits. Errors: HoldfastError for what is no number. */
 export function formatBytes(bytes: number): string {
+  if (typeof bytes !== 'number')
+    throw new HoldfastError(`${JSON.stringify(asText(bytes))} is not a number of bytes: give a number`);
   if (bytes < 999.5) return `${Math.round(bytes)} B`;
   const units = ['KB', 'MB', 'GB', 'TB'];
   let value = bytes / 1000;

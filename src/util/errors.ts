@@ -5,6 +5,10 @@
 export class HoldfastError extends Error {
   /** Tells it apart where classes are not shared. */
   override name = 'HoldfastError';
+
+  constructor(message?: string, options?: ErrorOptions) {
+    super(message === undefined ? message : asText(message), options);
+  }
 }
 
 /** The end of a work that was asked to end, by a signal: no failure. */
@@ -14,9 +18,18 @@ export function assert(condition: unknown, message: string): asserts condition {
   if (!condition) throw new Error(`internal: ${message}`);
 }
 
+/** Any value as a text: what String makes of it, also where that would throw. */
+export function asText(value: unknown): string {
+  try {
+    return String(value);
+  } catch {
+    return 'an object';
+  }
+}
+
 /** The message of anything that was thrown. */
 export function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
+  return error instanceof Error ? error.message : asText(error);
 }
 
 /** Runs `work` and then every one of `ends`, whatever fails. Errors: the first of them, the one that matters. */

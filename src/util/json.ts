@@ -171,13 +171,13 @@ export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** A value in a message: short, on one line. */
+/** Any value in a message: short, on one line. What is given without types may be what no template takes, such as a symbol. */
 export function show(value: unknown): string {
   if (value === undefined) return 'missing';
   if (Array.isArray(value)) return `a list of ${value.length}`;
   if (typeof value === 'object' && value !== null) return 'an object';
   // JSON has no word for these.
-  const shown =
-    typeof value === 'number' || typeof value === 'bigint' ? String(value) : (JSON.stringify(value) ?? typeof value);
+  if (typeof value === 'bigint') return `${value}n`;
+  const shown = typeof value === 'number' ? String(value) : (JSON.stringify(value) ?? typeof value);
   return oneLine(shown.length <= 60 ? shown : `${shown.slice(0, 60)}...`);
 }

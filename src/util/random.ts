@@ -7,7 +7,7 @@
 
 import { having } from './arguments.ts';
 import { HoldfastError } from './errors.ts';
-import { check, text } from './json.ts';
+import { check, show, text } from './json.ts';
 
 /** One step of splitmix32: a bijection of 32-bit words that spreads every input bit over all of them. */
 export function splitmix32(word: number): number {
@@ -29,7 +29,7 @@ export class Random {
   /** `seed`: a whole number from 0 to 2^53 - 1. `stream`: what the numbers are for, such as "weights". */
   constructor(seed: number, stream: string) {
     if (!Number.isSafeInteger(seed) || seed < 0) {
-      throw new HoldfastError(`seed ${seed}: must be a whole number from 0 to ${Number.MAX_SAFE_INTEGER}`);
+      throw new HoldfastError(`seed ${show(seed)}: must be a whole number from 0 to ${Number.MAX_SAFE_INTEGER}`);
     }
     check(text, stream, 'stream');
     const input = [seed % 2 ** 32, Math.floor(seed / 2 ** 32), ...Array.from(stream, (c) => c.codePointAt(0) ?? 0)];
@@ -64,7 +64,7 @@ export class Random {
   /** Uniform over the whole numbers 0 .. n - 1, for n from 1 to 2^32; unbiased by rejection. Errors: HoldfastError for another n. */
   below(n: number): number {
     if (!(Number.isInteger(n) && n >= 1 && n <= 2 ** 32))
-      throw new HoldfastError(`below ${n}: must be a whole number from 1 to ${2 ** 32}`);
+      throw new HoldfastError(`below ${show(n)}: must be a whole number from 1 to ${2 ** 32}`);
     const limit = 2 ** 32 - (2 ** 32 % n);
     let word = this.uint32();
     while (word >= limit) word = this.uint32();

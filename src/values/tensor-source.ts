@@ -5,7 +5,7 @@
 // the next one is taken: then the maker may use the memory again.
 
 import { checkWholeNumber, floats, having, mapByName } from '../util/arguments.ts';
-import { HoldfastError, namesLike, shortened } from '../util/errors.ts';
+import { asText, HoldfastError, namesLike, shortened } from '../util/errors.ts';
 import { check } from '../util/json.ts';
 import { bytesPerElement, CODECS, type NarrowElement, type StoredElement } from './stored-elements.ts';
 
@@ -90,7 +90,7 @@ export const watched = (
 
 /** The error of a tensor that is asked for where there is none of its name. */
 export const noTensor = (holder: string, given: string, names: Iterable<string>): HoldfastError =>
-  new HoldfastError(`no tensor ${shortened(String(given))} in ${holder}; ${namesLike(String(given), names)}`);
+  new HoldfastError(`no tensor ${shortened(asText(given))} in ${holder}; ${namesLike(asText(given), names)}`);
 
 /** Values by tensor name, in memory: small models, reference cases, tests. */
 export type Values = Map<string, Float32Array<ArrayBuffer>>;

@@ -390,17 +390,25 @@ test.runIf(BROWSER === 'chromium')(
 test('a text that is none, or too short, is refused in words', async () => {
   const page = await ready(context, url);
   await drop(page, 'photo.txt', Uint8Array.of(80, 0, 1, 2));
-  await page.locator('#text-note', { hasText: 'photo.txt is no text' }).waitFor();
+  await page.locator('#text-note', { hasText: 'photo.txt: seems to be a binary file, and no text' }).waitFor();
+  await drop(page, 'paper.txt', new TextEncoder().encode('%PDF-1.7\n'));
+  const paper = 'paper.txt: is a PDF document, which is not read; write its text: pdftotext "paper.txt"';
+  await page.locator('#text-note.problem', { hasText: paper }).waitFor();
   await prepare(page, 'too short');
   await page.click('#train');
   await says(page, /^The text has 9 bytes; a context of 16 needs 170/);
   await drop(page, 'b.txt', new TextEncoder().encode(TEXT));
   await page.locator('#text-note', { hasText: 'b.txt: ' }).waitFor();
   await drop(page, 'typo.jsonl', new TextEncoder().encode('{"text": "a" "b"}\n{"text": "b"}\n'.repeat(99)));
-  const damaged = 'Its first record is damaged, or of no shape that is known';
+  const damaged = 'typo.jsonl:1: not JSON';
   await page.locator('#text-note.problem', { hasText: damaged }).waitFor();
   await page.click('#train');
   await says(page, new RegExp(`^${damaged}`));
+  await drop(page, 'pairs.jsonl', new TextEncoder().encode('{"sentence": "a", "label": 1}\n'.repeat(99)));
+  const labelled = 'pairs.jsonl:1 has fields "sentence, label": a classifier learns such records';
+  await page.locator('#text-note.problem', { hasText: labelled }).waitFor();
+  await page.click('#train');
+  await says(page, new RegExp(`^${labelled}`));
 });
 
 test('every control has a name, and headings are in order', async () => {

@@ -155,12 +155,12 @@ test('files that are no text are named beside those that are, also once these ar
     () => {},
   );
   const given = [
-    ['r.jsonl', '{}\n'],
+    ['r.jsonl', '{"messages": []}\n'],
     ['p.jpg', '\xff\0'],
   ] as const;
   await data.take(given.map(([path, text]) => ({ path, file: new File([text], path) })));
   await data.looked;
-  expect(byId('text-note').textContent).toBe('r.jsonl: 3 B (not p.jpg, which is no text), conversations');
+  expect(byId('text-note').textContent).toBe('r.jsonl: 17 B (not p.jpg, which is not read), conversations');
 });
 
 test('a table of records is refused in the words of the command line, and named beside files that are read', async () => {
@@ -185,7 +185,7 @@ test('a table of records is refused in the words of the command line, and named 
     'a.txt: 9 B (not r.tsv, which is not read)',
   );
   expect(await take({ 'prices.csv': 'year,price\n1990,7\n' })).toBe('prices.csv: 18 B');
-  expect(await take({ 'r.jsonl': '{}\n' })).toContain('conversations');
+  expect(await take({ 'r.jsonl': '{"messages": []}\n' })).toBe('r.jsonl: 17 B, conversations');
   expect(await take({ 'r.csv': table })).toMatch(/^r\.csv: a table of records/);
 });
 
@@ -201,13 +201,16 @@ test('pairs with labels are no damaged records once a model learns their classes
   const note = byId('text-note');
   const said = () => [note.textContent, note.classList.contains('problem')];
   const problem = [
-    'p.jsonl: 3 B. Its first record is damaged, or of no shape that is known: mend it, or choose other files.',
+    expect.stringMatching(
+      /^p\.jsonl: 40 B\. p\.jsonl:1 has fields "sentence, label": a classifier learns such records, .* or text\.$/,
+    ),
     true,
   ];
-  await take('p.jsonl', '{}\n');
+  await take('p.jsonl', '{"sentence": "fine", "label": "good"}\n\n\n');
   expect(said()).toEqual(problem);
+  expect(() => data.text(8)).toThrow(/^p\.jsonl:1 has fields "sentence, label": a classifier learns such records/);
   data.classesFound(true);
-  expect(said()).toEqual(['p.jsonl: 3 B, records with labels', false]);
+  expect(said()).toEqual(['p.jsonl: 40 B, records with labels', false]);
   data.classesFound(false);
   expect(said()).toEqual(problem);
   await take('r.jsonl.gz', '\x1f');

@@ -3,7 +3,6 @@
 import { Documents, DocumentWriter } from '../../src/data/documents.ts';
 import { idOf, isMarked, MarkedTexts, MarkedTextsWriter } from '../../src/data/marked-texts.ts';
 import { cachedRun } from '../../src/data/token-run.ts';
-import { MemoryFiles } from '../memory-files.ts';
 
 /** A document's tokens, and which of them are learned. */
 export interface HeldDocument {
@@ -16,7 +15,7 @@ export function documentsOf(all: readonly HeldDocument[]): { documents: Document
   const texts = new MarkedTextsWriter(Number.POSITIVE_INFINITY);
   const writer = new DocumentWriter(texts);
   const added = all.filter(({ ids, learned }) => writer.add(Int32Array.from(ids), Uint8Array.from(learned, Number)));
-  const run = cachedRun(new MemoryFiles(), { at: { held: texts.take() } }, texts.width, 0, texts.tokens);
+  const run = cachedRun({ at: { held: texts.take() } }, texts.width, 0, texts.tokens);
   const found = MarkedTexts.of(run, texts.ends());
   if (!found) throw new Error('the texts are none');
   return { documents: new Documents(found, writer.firsts), leftOut: all.length - added.length };

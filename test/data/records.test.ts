@@ -196,6 +196,11 @@ describe('a broken record is refused with its place', () => {
       'd.jsonl:1 has fields "question": no record that is known; it must have messages, or',
     ],
     [
+      'of a classifier',
+      { sentence1: 'x', sentence2: 'y', label: 1 },
+      'd.jsonl:1 has fields "sentence1, sentence2, label": a classifier learns such records, which finetune makes of a BERT; a model that writes text learns those with messages, or conversations, or',
+    ],
+    [
       'a speaker that is none',
       { conversations: [{ from: 'dog', value: 'x' }] },
       'd.jsonl:1: conversations[0].from is "dog"; it must be one of',

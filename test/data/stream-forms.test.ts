@@ -24,9 +24,10 @@ const REFUSED: Readonly<Record<string, readonly [content: Uint8Array, says: stri
   TAR: [tar(), 'is a TAR archive, which is not read; send the texts in it: tar -xOf FILE'],
   gzip: [gzipSync('text'), 'is packed by gzip, .*: gzip -dc'],
   zstd: [new Uint8Array([0x28, 0xb5, 0x2f, 0xfd, 0]), 'is packed by zstd, .*: zstd -dc'],
-  bzip2: [encode('BZh91AY'), 'is packed by bzip2, .*: bzip2 -dc'],
+  bzip2: [new Uint8Array([...encode('BZh91AY&SY'), 0x94, 0xf2, 0, 0x80]), 'is packed by bzip2, .*: bzip2 -dc'],
   xz: [new Uint8Array([0xfd, ...encode('7zXZ\0')]), 'is packed by xz, .*: xz -dc'],
-  Parquet: [encode('PAR1'), 'is a Parquet file, which is not read; write JSONL'],
+  Parquet: [encode('PAR1\x15\x04\x15\0'), 'is a Parquet file, which is not read; write JSONL'],
+  PNG: [new Uint8Array([0x89, ...encode('PNG\r\n\x1a\n\0')]), 'is a PNG image, and no text; name a text; images are'],
   'records, a line each': [encode('{"text": "a"}\n{"text": "b"}\n'), 'brings JSON records, which are read from files'],
   'a record that has a label': [encode('{"sentence": "a", "label": 1}'), 'brings JSON records'],
   'a list of records': [encode('[\n  {"prompt": "a", "completion": "b"},\n'), 'brings JSON records'],
@@ -38,6 +39,8 @@ const READ: Readonly<Record<string, Uint8Array>> = {
   'another object a line': encode('{"time": 1}\n{"time": 2}\n'),
   'code that begins with a bracket': encode('{ "text": a }\n[x, y] = [y, x]\n'),
   'a short one': encode('P'),
+  'words that another form begins with': encode('BZh is no word, PAR1 is none, too'),
+  'a line about PDF': encode('%PDF is how a document of that kind begins'),
 };
 
 const pipes = (content: Uint8Array) => {

@@ -1,17 +1,18 @@
 // Ids of a text that are too many to be held: they are read from the file of the cache, whatever their width, and are those that
-// memory would have; where no file can be written they are held all the same.
+// memory would have, also where another process removes it; where no file can be written they are held all the same.
 
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
 import { expect, test } from 'vitest';
-import { readWindows } from '../../src/data/batches.ts';
 import { textIn } from '../../src/data/corpus.ts';
-import { readStridedWindows, stridedWindows } from '../../src/data/strided-windows.ts';
 import { TokenCache } from '../../src/data/token-cache.ts';
 import { MOST_HELD } from '../../src/data/token-files.ts';
-import { heldRun, runBehind } from '../../src/data/token-run.ts';
 import { tokenizedText } from '../../src/data/tokenized-text.ts';
 import { ByteTokenizer } from '../../src/data/tokenizer.ts';
+import type { Files, Host } from '../../src/runtime/host.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
-import { EVERY_CASE } from '../host.ts';
+import { EVERY_CASE, testHost } from '../host.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { idsOf } from './ids-of.ts';
 
@@ -50,34 +51,99 @@ test.each([
     }
     expect(files.contents.size).toBe(1);
     expect([...files.contents.values()][0]).toHaveLength(bytes + 512);
-    // What is in memory needs no file any more; the rest says what to do.
+    // What is in memory needs no file any more, and what is open no name.
     files.contents.clear();
-    const read = parts.map(({ train }) => train.read([[0, 1]]));
-    if (mostHeld === bytes) expect(Array.from((await read[0])?.[0] ?? [])).toEqual([ids[0]]);
-    else
-      await expect(read[0]).rejects.toThrow(
-        /tokens of the data were in this file of the cache; go on from the last checkpoint/,
-      );
+    for (const { train } of parts) expect(Array.from((await train.read([[0, 1]]))[0] ?? [])).toEqual([ids[0]]);
   }
 });
 
-test('windows of a file are those of memory, with BOS in front or without', async () => {
+test('where the file cannot be read any more, it says what to do', async () => {
   const files = new MemoryFiles();
-  const ids = idsBelow(300);
-  const { train } = await written(await cacheOf(files, 300, 0), ids);
-  const held = heldRun(ids.subarray(0, TRAINED));
-  const offsets = [0, 5, 880, 5];
-  expect(await readWindows(train, 19, offsets)).toEqual(await readWindows(held, 19, offsets));
-  const options = { context: 32, stride: 20, batch: 3 };
-  const all = async (run: typeof train) => {
-    const batches = [];
-    for await (const batch of readStridedWindows(run, options)) batches.push(batch);
-    return batches;
+  const open = files.open.bind(files);
+  let isGone = false;
+  files.open = async (path) => {
+    const file = await open(path);
+    const readRange: typeof file.readRange = async (...range) => {
+      if (isGone) throw new HoldfastError(`cannot read ${path}: the disk is gone`);
+      return file.readRange(...range);
+    };
+    return { ...file, readRange };
   };
-  expect(await all(train)).toEqual([...stridedWindows(ids.subarray(0, TRAINED), options)]);
-  const behind = Int32Array.from([299, ...ids.subarray(0, TRAINED)]);
-  expect(await all(runBehind(299, train))).toEqual([...stridedWindows(behind, options)]);
+  const { train } = await written(await cacheOf(files, 300, 0), idsBelow(300));
+  isGone = true;
+  await expect(train.read([[0, 1]])).rejects.toThrow(
+    /the disk is gone: the tokens of the data were in this file of the cache; go on from the last checkpoint/,
+  );
 });
+
+/** Hosts of processes that share a cache on the disk, whose files count as so many more bytes than there are. */
+async function sharingCache(work: (hostWith: (more: () => number) => Host, names: () => Promise<string[]>) => unknown) {
+  const cacheFolder = await mkdtemp(path.join(os.tmpdir(), 'holdfast-tokens-'));
+  const hostWith = (more: () => number): Host => {
+    const stat: Files['stat'] = async (path) => {
+      const found = await testHost.files.stat(path);
+      return found?.kind === 'file' ? { ...found, bytes: found.bytes + more() } : found;
+    };
+    return { ...testHost, cacheFolder, files: { ...testHost.files, stat } };
+  };
+  try {
+    await work(hostWith, () => readdir(path.join(cacheFolder, 'tokens')));
+  } finally {
+    await rm(cacheFolder, { recursive: true, force: true });
+  }
+}
+
+const cacheAt = (host: Host, bytes: number, mostHeld?: number) =>
+  TokenCache.at(host, { ...text, bytes }, 1, { identity, vocabulary: 300 }, mostHeld);
+
+test('what another process removes, because the cache is too large, is still read by the run that it is of', () =>
+  sharingCache(async (hostWith, names) => {
+    const ids = idsBelow(300);
+    const own = hostWith(() => 0);
+    const runs = [await written(await cacheAt(own, 1, 0), ids)];
+    // As a second run of the same text does.
+    const again = await (await cacheAt(own, 1, 0)).read();
+    if (again) runs.push(again);
+    const before = await names();
+    await written(
+      await cacheAt(
+        hostWith(() => 2e9),
+        2,
+      ),
+      ids,
+    );
+    expect(await names()).toHaveLength(1);
+    expect(await names()).not.toEqual(before);
+    expect(runs).toHaveLength(2);
+    for (const { train, validation } of runs)
+      expect([...(await idsOf(train)), ...(await idsOf(validation))]).toEqual([...ids]);
+  }));
+
+test('what another process has written meanwhile stays', () =>
+  sharingCache(async (hostWith, names) => {
+    const ids = idsBelow(300);
+    let more = 0;
+    const slow = await (
+      await cacheAt(
+        hostWith(() => more),
+        1,
+      )
+    ).writer();
+    for (const bytes of [2, 3])
+      await written(
+        await cacheAt(
+          hostWith(() => 0),
+          bytes,
+        ),
+        ids,
+      );
+    const before = await names();
+    more = 2e9;
+    await slow.train(ids);
+    await slow.finish();
+    expect(await names()).toEqual(expect.arrayContaining(before.filter((name) => name.endsWith('.tokens'))));
+    expect(await names()).toHaveLength(3);
+  }));
 
 test('when the cache is too large, the oldest file goes, but not one that is read from', async () => {
   for (const mostHeld of [undefined, 0]) {

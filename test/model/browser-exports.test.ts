@@ -21,6 +21,7 @@ const CALLS: Readonly<Record<string, Call>> = {
   filesToTrain: { args: [[{ path: 'a/train.jsonl', file }]], call: library.filesToTrain },
   'filesToTrain, file': { args: [{ path: 'a/train.jsonl', file }], call: (given) => library.filesToTrain([given]) },
   unreadForm: { args: [file], call: library.unreadForm },
+  unreadRecords: { args: [[file]], call: library.unreadRecords },
   fineTuningSettings: { args: [config], call: library.fineTuningSettings },
   formatBytes: { args: [1e6], call: library.formatBytes },
   imageFile: { args: ['cat/1.png', { ...pixels }], call: library.imageFile },

@@ -2,12 +2,16 @@
 // endless loop, or was taken without a word. What else may be given is in exports.test.ts.
 
 import { expect, test, vi } from 'vitest';
+import { decode, formatBytes, parseBytes, shapeOf } from '../../src/browser/index.ts';
 import {
   computedIn,
+  configOfShape,
+  defaultSettings,
   EarlyStopping,
   evenWindows,
   initialWeights,
   loadWeights,
+  mergedWeights,
   momentsIn,
   parseSafetensors,
   Random,
@@ -29,6 +33,7 @@ import { SMALLEST as model } from './runs.ts';
 const tokens = Uint16Array.from({ length: 60 }, (_, i) => i % 40);
 const weights = initialWeights(model, 1);
 const none = <T>(value: unknown): T => value as T;
+const bare: unknown = Object.create(null);
 const windows = (changes: object) => [...stridedWindows(tokens, { context: 8, stride: 2, batch: 2, ...changes })];
 const arrays = 'an Int32Array, a Uint8Array, a Uint16Array or a Uint32Array';
 
@@ -66,6 +71,44 @@ test.each<[string, () => unknown, string]>([
     () => serializeSafetensors([['a', { shape: [2], data: none(new Uint8Array(2)) }]]),
     'a tensor and its name: [1].data is an object; it must be a Float32Array, an Int32Array or a Float64Array',
   ],
+  // What no template of a message takes, and no arithmetic.
+  ['a seed that is a BigInt', () => new Random(none(1n), 'test'), 'seed 1n: must be a whole number from 0 to'],
+  ['a seed that is a symbol', () => new Random(none(Symbol('s')), 'test'), 'seed symbol: must be a whole number'],
+  ['a seed without a prototype', () => new Random(none(bare), 'test'), 'seed an object: must be a whole number'],
+  [
+    'a rank that is a BigInt',
+    () => withLora(model, { rank: none(1n) }),
+    'low-rank updates: the rank is 1n; it must be',
+  ],
+  [
+    'a rank that is a symbol',
+    () => withLora(model, { rank: none(Symbol('r')) }),
+    'low-rank updates: the rank is symbol;',
+  ],
+  [
+    'an adapter',
+    () => mergedWeights(withLora(model, { rank: 1 }), weights, none(bare)),
+    'the model has no adapter an object',
+  ],
+  ['a width', () => configOfShape({ width: none(1n) }), 'this shape: width is 1n; it must be a number'],
+  [
+    'a rate',
+    () => defaultSettings({ lr: none(Symbol('r')) }),
+    'the settings: lr is symbol; it must be a number, 0 or more',
+  ],
+  [
+    'a configuration',
+    () => shapeOf(none({ ...model.config, n_embd: 1n })),
+    'the configuration of the model has a size',
+  ],
+  [
+    'a number of sequences',
+    () => new RandomWindows(tokens, none(bare), 2, 1),
+    'a batch of an object sequences of 2 tokens',
+  ],
+  ['a text of bytes', () => parseBytes(none(Symbol('b'))), '"Symbol(b)" is not a byte count: write a number and'],
+  ['a number of bytes', () => formatBytes(none(1n)), '"1" is not a number of bytes: give a number'],
+  ['a code', () => decode(none(1n)), 'nothing has the code that is given; it must be one from 0 to'],
 ])('%s', async (_, mistake, says) => {
   await expectMistake(mistake, new RegExp(`^${says.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}`));
 });
@@ -94,7 +137,10 @@ test('of a trainer', async () => {
   );
   await expectMistake(opened({ memory: { disk: {} } }), /^the memory options: disk.open is missing; .* a function$/);
   await expectMistake(opened({ memory: '1 GB' }), /^the memory options is "1 GB"; it must be an object$/);
-  await expectMistake(opened({ schedule: { ...schedule, min: [] } }), /^minimum learning rate : must lie between/);
+  await expectMistake(
+    opened({ schedule: { ...schedule, min: [] } }),
+    /^minimum learning rate a list of 0: must lie between/,
+  );
   const trainer = await Trainer.create(device, model, { ...options, optimizerDevice: none(undefined) });
   try {
     await trainer.setWeights(weights);

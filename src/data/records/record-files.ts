@@ -8,11 +8,15 @@ import type { Files, Host } from '../../runtime/host.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
 import { isObject } from '../../util/json.ts';
 import { checkSources, filesOf, type SourceFile } from '../corpus.ts';
+import { problemOfContent } from './byte-forms.ts';
 import { JSON_FILE, liesBeside, OTHER_FORM, RECORDS } from './file-names.ts';
 import { isPacked } from './gzip.ts';
 import { beginsLikeRecords, type FoundRecord, firstRecord } from './lines.ts';
 import { problemOfEncoding, problemOfForm, toUTF8 } from './other-forms.ts';
 import { exampleOf, recordShape } from './shapes.ts';
+
+/** What of files is needed to tell records from text. */
+export type SourceFiles = Pick<Files, 'stat' | 'list' | 'readRange' | 'open' | 'read'>;
 
 /** A file that records are read from. */
 export interface RecordFile {
@@ -60,12 +64,21 @@ export async function* recordFilesOf(
  * Whether the sources are files of records, by their names (*.jsonl, *.ndjson, also with .gz) or by what they begin with, a record of a known
  * shape. In folders, what describes records (README, LICENSE, *.md, dataset_info.json) and what systems leave there does
  * not count. A *.json file of other objects is what the other files are: text, among source code; by itself it is records, which
- * are refused when they are read. Errors: HoldfastError where some files are records and some are text.
+ * are refused when they are read. Errors: HoldfastError where some files are records and some are text, and for a file that is named
+ * itself and is neither by its first bytes.
  */
 export async function holdRecords(host: Host, sources: readonly string[]): Promise<boolean> {
   checkSources(host, sources);
+  return areRecords(host.files, sources);
+}
+
+/** As `holdRecords`, of files alone. */
+export async function areRecords(files: SourceFiles, sources: readonly string[]): Promise<boolean> {
   const found: Partial<Record<FileContent, string>> = {};
-  for await (const file of ownFilesOf(host.files, sources)) found[await contentOf(host, file)] ??= file.path;
+  for await (const file of ownFilesOf(files, sources)) {
+    if (!file.isFound && file.kind === 'file') await checkContent(files, file);
+    found[await contentOf(files, file)] ??= file.path;
+  }
   const { records, objects, text } = found;
   if (text === undefined) return (records ?? objects) !== undefined;
   if (records === undefined) return false;
@@ -78,10 +91,7 @@ export async function holdRecords(host: Host, sources: readonly string[]): Promi
  * Whether some file of the sources begins with a conversation: a file has one shape. What cannot be used is refused when all
  * records are read.
  */
-export async function holdConversations(
-  files: Pick<Files, 'stat' | 'list' | 'readRange' | 'open' | 'read'>,
-  sources: readonly string[],
-): Promise<boolean> {
+export async function holdConversations(files: SourceFiles, sources: readonly string[]): Promise<boolean> {
   for await (const { path, kind } of ownFilesOf(files, sources)) {
     const first = kind === 'file' ? await firstRecord(files, path) : undefined;
     if (first && isConversation(first)) return true;
@@ -102,7 +112,7 @@ function isConversation(record: FoundRecord): boolean {
 /** `objects`: of no shape that is known, or damaged. */
 type FileContent = 'records' | 'objects' | 'text';
 
-async function contentOf({ files }: Host, file: SourceFile): Promise<FileContent> {
+async function contentOf(files: Pick<Files, 'open' | 'read'>, file: SourceFile): Promise<FileContent> {
   const { path, name, kind } = file;
   if (kind !== 'file') return 'text';
   if (RECORDS.test(name)) return 'records';
@@ -133,6 +143,13 @@ async function refuseInside(files: Pick<Files, 'read'>, { path, name, isFound, b
 async function checkForm(files: Pick<Files, 'readRange'>, { path, bytes }: SourceFile): Promise<void> {
   const read = (most: number) => files.readRange(path, 0, Math.min(bytes, most));
   const problem = (await problemOfForm(path, read)) ?? (await problemOfEncoding(path, read));
+  if (problem !== undefined) throw new HoldfastError(`${path}: ${problem}`);
+}
+
+/** Errors: HoldfastError for a file that is no text by its first bytes, whatever its name. What is packed is looked into where it is read. */
+async function checkContent(files: Pick<Files, 'readRange'>, { path, bytes }: SourceFile): Promise<void> {
+  if (isPacked(path)) return;
+  const problem = await problemOfContent(path, (most) => files.readRange(path, 0, Math.min(bytes, most)));
   if (problem !== undefined) throw new HoldfastError(`${path}: ${problem}`);
 }
 

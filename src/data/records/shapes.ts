@@ -6,6 +6,7 @@
 import * as v from 'valibot';
 import { HoldfastError } from '../../util/errors.ts';
 import { check, isObject, list, namesTo, object, oneOf, optional, type Schema, show, text } from '../../util/json.ts';
+import { hasLabel } from './labelled-fields.ts';
 import type { FoundRecord } from './lines.ts';
 import { checkMessageFields, checkNone, checkRecordFields, says } from './other-fields.ts';
 
@@ -266,9 +267,15 @@ export function shapeAt({ at, value }: FoundRecord): ShapeName {
   const shape = recordShape(value);
   if (shape) return shape;
   if (isObject(value)) checkRecordFields(value, at, false);
-  const known = Object.values(READERS).map(({ fields }) => fields.join(' and '));
+  const known = Object.values(READERS)
+    .map(({ fields }) => fields.join(' and '))
+    .join(', or ');
   const found = isObject(value) ? `fields ${show(Object.keys(value).join(', '))}` : show(value);
-  throw new HoldfastError(`${at} has ${found}: no record that is known; it must have ${known.join(', or ')}`);
+  throw new HoldfastError(
+    hasLabel(value)
+      ? `${at} has ${found}: a classifier learns such records, which finetune makes of a BERT; a model that writes text learns those with ${known}`
+      : `${at} has ${found}: no record that is known; it must have ${known}`,
+  );
 }
 
 /** What a record of a shape says. Errors: HoldfastError naming the place and the field. */

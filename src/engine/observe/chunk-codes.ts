@@ -82,7 +82,7 @@ const CHUNK_CODES = TIERS.length * STATES.length;
 
 /** The code of an activation. */
 export const activationCode = (state: ActivationState, used: boolean): number =>
-  CHUNK_CODES + 2 * ACTIVATION_STATES.indexOf(state) + Number(used);
+  CHUNK_CODES + 2 * ACTIVATION_STATES.indexOf(state) + (used ? 1 : 0);
 
 /** How many codes there are, from 0 on. */
 export const CODES = CHUNK_CODES + 2 * ACTIVATION_STATES.length;
@@ -110,6 +110,7 @@ export interface Decoded {
 
 /** What a code of a chunk or an activation stands for. Errors: HoldfastError for what is none. */
 export function decode(code: number): Decoded {
+  if (typeof code !== 'number') throw noCode();
   const activation = ACTIVATION_STATES[(code - CHUNK_CODES) >> 1];
   if (code >= CHUNK_CODES && activation) {
     const used = (code - CHUNK_CODES) % 2 === 1;
@@ -118,10 +119,12 @@ export function decode(code: number): Decoded {
   }
   const tier = TIERS[Math.floor(code / STATES.length)];
   const state = STATES[code % STATES.length];
-  if (!tier || !state)
-    throw new HoldfastError(`nothing has the code that is given; it must be one from 0 to ${CODES - 1}`);
+  if (!tier || !state) throw noCode();
   return { tier, state };
 }
+
+const noCode = (): HoldfastError =>
+  new HoldfastError(`nothing has the code that is given; it must be one from 0 to ${CODES - 1}`);
 
 /** What chunks and activations hold, one row each: lists of model data, and one of activations behind them. */
 export const rowLists = ({

@@ -1,6 +1,6 @@
 // Questions about a model that its family answers: by its configuration, whichever family it is of.
 
-import { HoldfastError } from '../../util/errors.ts';
+import { HoldfastError, messageOf } from '../../util/errors.ts';
 import type { Family, ModelShape, SeenImages } from './family.ts';
 import type { Labels } from './labels.ts';
 import FAMILIES, { type FamilyName, type ModelConfig } from './table.ts';
@@ -14,7 +14,7 @@ export const FAMILY_NAMES = Object.keys(FAMILIES) as FamilyName[];
 /** Errors: HoldfastError for what is no configuration of a family in the table. */
 export function familyOf(config: ModelConfig): Family<ModelConfig> {
   const name = (config as ModelConfig | null | undefined)?.model_type as FamilyName;
-  if (Object.hasOwn(FAMILIES, name)) return FAMILIES[name];
+  if (typeof name === 'string' && Object.hasOwn(FAMILIES, name)) return FAMILIES[name];
   throw new HoldfastError(
     `the configuration of the model is of no family that is supported (model_type); it must be one of ${FAMILY_NAMES.join(', ')}`,
   );
@@ -35,8 +35,18 @@ export function checkWriter(config: ModelConfig, where?: string): void {
   );
 }
 
-/** Its sizes, whatever its family calls them. */
-export const shapeOf = (config: ModelConfig): ModelShape => familyOf(config).shape(config);
+/** Its sizes, whatever its family calls them. Errors: HoldfastError for what is no configuration, and for sizes that cannot be reckoned with. */
+export function shapeOf(config: ModelConfig): ModelShape {
+  const family = familyOf(config);
+  try {
+    return family.shape(config);
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error;
+    throw new HoldfastError(
+      `the configuration of the model has a size that is no number (${messageOf(error)}); give one as parseConfig makes it`,
+    );
+  }
+}
 
 /** The model with its first `layers` blocks alone. */
 export function withLayers(config: ModelConfig, layers: number): ModelConfig {

@@ -11,7 +11,7 @@ import type { Model } from '../../nn/model.ts';
 import { at } from '../../util/at.ts';
 import { ASYNC_DISPOSE } from '../../util/dispose.ts';
 import { assert, HoldfastError } from '../../util/errors.ts';
-import { check, object } from '../../util/json.ts';
+import { check, object, show } from '../../util/json.ts';
 import type { Random } from '../../util/random.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
 import { continuation, type GenerationOptions, nothingFed, type TokensFed } from './continuation.ts';
@@ -66,7 +66,7 @@ export class BatchGenerator {
     check(object({}), options, 'the options of a generator');
     const { batch, ...each } = options;
     if (!Number.isSafeInteger(batch) || batch < 1)
-      throw new HoldfastError(`a batch of ${batch} texts: must be a whole number of texts, 1 or more`);
+      throw new HoldfastError(`a batch of ${show(batch)} texts: must be a whole number of texts, 1 or more`);
     const { session, generation } = await openGeneration(device, model, weights, each, batch);
     return new BatchGenerator(session, model, generation, batch);
   }

@@ -9,7 +9,7 @@ import { checkDevice, type Device } from '../../gpu/device.ts';
 import { checkComplete, checkModel, type Model } from '../../nn/model.ts';
 import { ASYNC_DISPOSE } from '../../util/dispose.ts';
 import { assert, finishing, HoldfastError } from '../../util/errors.ts';
-import { anything, check, closed } from '../../util/json.ts';
+import { anything, check, closed, show } from '../../util/json.ts';
 import type { Random } from '../../util/random.ts';
 import { describeRange, inRange, wholeNumber } from '../../util/range.ts';
 import type { TensorSource } from '../../values/tensor-source.ts';
@@ -58,7 +58,7 @@ export async function openGeneration(
   const { capacity = context } = options;
   if (!inRange(wholeNumber(1, context), capacity))
     throw new HoldfastError(
-      `a capacity of ${capacity} tokens: must be ${describeRange(wholeNumber(1, context))}, the model's context`,
+      `a capacity of ${show(capacity)} tokens: must be ${describeRange(wholeNumber(1, context))}, the model's context`,
     );
   const most = Math.max(1, Math.floor(MOST_CACHES / layers));
   if (sequences > most) throw new HoldfastError(`${sequences} texts at once: use at most ${most} with this model`);

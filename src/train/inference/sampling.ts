@@ -5,6 +5,7 @@
 
 import { at } from '../../util/at.ts';
 import { HoldfastError } from '../../util/errors.ts';
+import { show } from '../../util/json.ts';
 import type { Random } from '../../util/random.ts';
 
 /** How the next token is drawn. Errors where they are used: HoldfastError for an option out of range. */
@@ -20,13 +21,13 @@ export interface SamplingOptions {
 /** Errors: HoldfastError for an option out of range. */
 export function checkSampling({ temperature = 1, topK = 1, topP = 1 }: SamplingOptions): void {
   if (!(Number.isFinite(temperature) && temperature >= 0)) {
-    throw new HoldfastError(`temperature ${temperature}: must be 0 (always the likeliest token) or above`);
+    throw new HoldfastError(`temperature ${show(temperature)}: must be 0 (always the likeliest token) or above`);
   }
   if (!(Number.isSafeInteger(topK) && topK >= 1)) {
-    throw new HoldfastError(`top-k ${topK}: must be a whole number of tokens, 1 or more`);
+    throw new HoldfastError(`top-k ${show(topK)}: must be a whole number of tokens, 1 or more`);
   }
   if (!(typeof topP === 'number' && topP > 0 && topP <= 1)) {
-    throw new HoldfastError(`top-p ${topP}: must be a probability above 0 and at most 1`);
+    throw new HoldfastError(`top-p ${show(topP)}: must be a probability above 0 and at most 1`);
   }
 }
 

@@ -1,6 +1,6 @@
 // `Listeners`: the program's side of a run: its events, callbacks, intermission and observer. What one of them throws ends the run as
 // an abort does, behind the step under way: it is saved, and the error is thrown then (run-part.ts). Of a device that is lost
-// meanwhile the error is that of the device, and thrown at once.
+// meanwhile the error is that of the device, and thrown at once. Of several ranks all end as that one does.
 //
 // Invariant: once one has failed, nothing more is told but what is saved.
 
@@ -9,6 +9,7 @@ import { LostForGood } from '../../engine/run/device-mutex.ts';
 import { HoldfastError, messageOf } from '../../util/errors.ts';
 import { type CallbackDetails, Callbacks, EarlyStopping, type TrainerCallback } from './callbacks.ts';
 import type { HuggingFaceState } from './huggingface-state.ts';
+import { failTogether } from './ranks.ts';
 import type { ReadyRun, RunEvents, RunOptions } from './run-events.ts';
 import type { RunSettings } from './run-settings.ts';
 
@@ -49,25 +50,37 @@ export class Listeners {
     return this.#events.lastStep !== undefined;
   }
 
-  /** The run is over. Errors: as `raise`. */
-  end(unsaved?: unknown): void {
+  /** The run is over; all ranks come here. Errors: as `raise`. */
+  async end(): Promise<void> {
     this.#isOver = true;
-    this.raise(unsaved);
+    await this.raise();
   }
 
-  /** Errors: what a listener has thrown; `unsaved`: why the run could not be saved behind it, which has that as its cause. */
-  raise(unsaved?: unknown): void {
-    if (!this.#failed) return;
+  /** The run is over by an error. Errors: that one; where a listener has thrown, it is why the run could not be saved behind that. */
+  endBy(reason: unknown): never {
+    this.#isOver = true;
+    if (!this.#failed || reason === this.#failed.error) throw reason;
     const { error } = this.#failed;
-    if (unsaved === undefined || unsaved === error) throw error;
-    const message = `${messageOf(unsaved)} (the run ended by an error of the program’s: ${messageOf(error)})`;
     // A run whose device was lost as well does not go on with another.
-    throw new (this.#deviceWorks() ? HoldfastError : LostForGood)(message, { cause: error });
+    const Kind = this.#deviceWorks() ? HoldfastError : LostForGood;
+    throw new Kind(`${messageOf(reason)} (${endedBy(error)})`, { cause: error });
   }
 
-  /** Before anything is done: what this handler throws is thrown at once. */
+  /** All ranks come here. Errors: what a listener has thrown; of one on another rank, FailedElsewhere. */
+  async raise(): Promise<void> {
+    const { ranks } = this.#options;
+    const failed = this.#failed;
+    if (ranks) await failTogether(ranks, failed && { ...failed, message: endedBy(failed.error) });
+    else if (failed) throw failed.error;
+  }
+
+  /** Before anything is done. */
   ready(run: ReadyRun): void {
-    this.#events.ready?.(run);
+    try {
+      this.#events.ready?.(run);
+    } catch (error) {
+      this.#fail(error);
+    }
   }
 
   /** Nothing is waited for: a promise that a handler returns may be rejected later. */
@@ -134,3 +147,5 @@ export class Listeners {
     this.#failed ??= { error };
   }
 }
+
+const endedBy = (error: unknown): string => `the run ended by an error of the program’s: ${messageOf(error)}`;

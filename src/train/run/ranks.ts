@@ -8,7 +8,7 @@ import type { Ranks } from '../../engine/ranks/ranks.ts';
 import type { LoadedCheckpoint, Writers } from '../../formats/checkpoint.ts';
 import type { Host } from '../../runtime/host.ts';
 import { at } from '../../util/at.ts';
-import { assert, HoldfastError, shortened } from '../../util/errors.ts';
+import { assert, HoldfastError, messageOf, shortened } from '../../util/errors.ts';
 import type { Trainer } from '../step/trainer.ts';
 import type { RunSettings } from './run-settings.ts';
 import type { SavedState } from './saved-state.ts';
@@ -65,6 +65,35 @@ export function writersOf(ranks: Ranks, trainer: Trainer): Writers {
 export function rankText({ size, grid }: Pick<Ranks, 'size' | 'grid'>): string {
   const axes = GRID_AXES.filter((axis) => axis === 'data' || grid[axis].size > 1);
   return `${size} ranks${axes.length > 1 ? ` (${axes.map((axis) => `${grid[axis].size} ${axis}`).join(' x ')})` : ''}`;
+}
+
+/** The error of a run that has failed on another rank. */
+export class FailedElsewhere extends HoldfastError {}
+
+/** What has failed on a rank, and what the others are told of it. */
+export interface Failure {
+  readonly error: unknown;
+  readonly message: string;
+}
+
+/** All ranks call it. Errors: what has failed on this one; else FailedElsewhere, of the first of the others where it did. */
+export async function failTogether({ control, size }: Ranks, own: Failure | undefined): Promise<void> {
+  const told = await control.fromAll('whether it has failed', own ? JSON.stringify(own.message) : '');
+  if (own) throw own.error;
+  const first = told.findIndex((text) => text !== '');
+  if (first >= 0) throw new FailedElsewhere(`rank ${first} of ${size}: ${JSON.parse(at(told, first))}`);
+}
+
+/** Does what each rank does by itself; all of them call it. Errors: as `work`, and as `failTogether`. */
+export async function together<T>(ranks: Ranks | undefined, work: () => Promise<T>): Promise<T> {
+  if (!ranks) return work();
+  const done = await work().then(
+    (value) => ({ value }),
+    (error: unknown) => ({ failure: { error, message: messageOf(error) } }),
+  );
+  await failTogether(ranks, 'failure' in done ? done.failure : undefined);
+  assert('value' in done, 'a failure was thrown');
+  return done.value;
 }
 
 /** What every rank has, in words, by what it is. */

@@ -17,7 +17,8 @@ import type { SavedState } from './saved-state.ts';
 
 /**
  * What happens in a run, told as it happens. A handler that throws, or a callback, an intermission or an observer, ends the run as a
- * signal does: behind the step under way it is saved, and `trainRun` rejects with that error.
+ * signal does: behind the step under way it is saved, and `trainRun` rejects with that error; on other ranks with one that names the
+ * rank, and has its message.
  */
 export interface RunEvents {
   /** So many bytes of the text are tokens; not told where that takes no time. */

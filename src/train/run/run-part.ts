@@ -127,16 +127,15 @@ class RunPart {
     try {
       await this.#emit('onTrainBegin');
       // With no step to lose.
-      this.#listeners.raise();
+      await this.#listeners.raise();
       this.#clock.start();
       await this.#steps(end);
       await this.#settle();
       const summary = await this.#conclude(end);
-      this.#listeners.end();
+      await this.#listeners.end();
       return summary;
     } catch (error) {
-      this.#listeners.end(error);
-      throw error;
+      return this.#listeners.endBy(error);
     } finally {
       await Promise.allSettled(this.#underWay);
     }
@@ -154,13 +153,14 @@ class RunPart {
     const { asked } = this.#listeners;
     // What is asked for behind a step comes before the next one.
     const ahead = this.#handlesEachStep ? 0 : STEPS_AHEAD;
-    while (trainer.step < end && !asked.control.shouldTrainingStop && (await this.#goesOn())) {
-      if (intermission?.wanted) {
+    while (trainer.step < end && !asked.control.shouldTrainingStop) {
+      if (intermission?.wanted && !this.#isToStop) {
         await this.#settle();
         await this.#between.during(() => this.#listeners.intermit());
         this.#clock.start();
-        if (!(await this.#goesOn())) break;
       }
+      // Once a step: an intermission may be of one rank alone.
+      if (!(await this.#goesOn())) break;
       await this.#start(end);
       if (this.#underWay.length > ahead) await this.#underWay.shift();
       this.#isSaveOwed = asked.take('shouldSave') || this.#isDue(settings.saveEvery) || this.#isSaveOwed;
@@ -189,9 +189,14 @@ class RunPart {
     return this.#listeners.asked.handles('onStepEnd', 'onLog', 'onEpochEnd');
   }
 
+  /** On this rank. */
+  get #isToStop(): boolean {
+    return (this.#options.signal?.aborted ?? false) || this.#listeners.failed;
+  }
+
   async #goesOn(): Promise<boolean> {
-    const { ranks, signal } = this.#options;
-    const asked = (signal?.aborted ?? false) || this.#listeners.failed;
+    const { ranks } = this.#options;
+    const asked = this.#isToStop;
     this.#isAborted = ranks ? await ranks.control.any('whether to stop', asked) : asked;
     return !this.#isAborted;
   }
@@ -314,9 +319,8 @@ class RunPart {
     const writes = !interrupted && Number.isFinite(validated?.loss);
     if (writes && history.samples.at(-1)?.step !== trainer.step) await this.#sample();
     if (!isEarly) await this.#save();
+    await this.#listeners.raise();
     const { ranks } = this.#options;
-    // The others wait for what is shared.
-    if (!ranks) this.#listeners.raise();
     const shared = ranks && (await rankRecord(ranks, trainer, this.#lastStep));
     const others = (shared?.each ?? []).flatMap(({ rank, step }) => (step && rank > 0 ? [step] : []));
     if (this.#lastStep) await this.#listeners.waitFor('lastStep', this.#lastStep, others);

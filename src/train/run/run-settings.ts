@@ -157,6 +157,7 @@ const LONGEST_SEQ = 1024;
 export function defaultSettings(changes: Partial<RunSettings> = {}): RunSettings {
   check(settingNames, changes, 'the settings');
   const { config = configOfShape(), tokenizer = DEFAULT_TOKENIZER, lr = 0.006 } = changes;
+  check(numbers.lr, lr, 'the settings: lr');
   return {
     config,
     tokenizer,

@@ -26,7 +26,7 @@ import { wholeNumber } from '../../util/range.ts';
 import type { Trainer } from '../step/trainer.ts';
 import { trainerCallback } from './callbacks.ts';
 import { checkSettings, checkStepsDone } from './check-settings.ts';
-import { checkAlike, runFacts, settingsOn } from './ranks.ts';
+import { checkAlike, runFacts, settingsOn, together } from './ranks.ts';
 import { type RunSetting, settled } from './run-beginning.ts';
 import type { Intermission, Observer, RunEvents, RunOptions, RunSummary } from './run-events.ts';
 import { trainPart } from './run-part.ts';
@@ -94,8 +94,8 @@ export async function trainRun(
     const carried = resume ? await loadTokenizer(host.files, out) : undefined;
     const tokenizer = options.tokenizer ?? (await tokenizerFor(host.files, settings, out, carried));
     const { signal, events } = options;
-    const text =
-      options.text ?? (await readText(host, settings, tokenizer, { signal, onProgress: events?.tokenizing }));
+    const reading = { signal, onProgress: events?.tokenizing };
+    const text = await together(ranks, async () => options.text ?? readText(host, settings, tokenizer, reading));
     if (ranks) await checkAlike(ranks, dataFact(text));
     let setting: RunSetting = { host, settings, out, text, tokenizer, claim };
     for (;;) {

@@ -4,7 +4,7 @@
 // Steps count from 0. Invariant: the rate lies in (0, peak] through the warm-up and in [min, peak] after it.
 
 import { HoldfastError } from '../../util/errors.ts';
-import { anything, check, closed } from '../../util/json.ts';
+import { anything, check, closed, show } from '../../util/json.ts';
 import { inRange, realNumber } from '../../util/range.ts';
 
 /** How the learning rate comes down after the warm-up. */
@@ -49,20 +49,20 @@ export function checkSchedule(schedule: LearningRateSchedule): void {
   check(scheduleNames, schedule, 'the schedule of the learning rate');
   const { decay, peak, min, warmup, steps } = schedule;
   if (!DECAYS.includes(decay)) {
-    throw new HoldfastError(`learning rate schedule "${decay}": choose one of ${DECAYS.join(', ')}`);
+    throw new HoldfastError(`learning rate schedule ${show(decay)}: choose one of ${DECAYS.join(', ')}`);
   }
   if (!(inRange(realNumber(0), peak) && peak > 0)) {
     throw new HoldfastError(
-      `learning rate ${peak}: must be above 0, for example 0.001, and a number that float32 holds`,
+      `learning rate ${show(peak)}: must be above 0, for example 0.001, and a number that float32 holds`,
     );
   }
   if (!inRange(realNumber(0, peak), min)) {
-    throw new HoldfastError(`minimum learning rate ${min}: must lie between 0 and the peak, ${peak}`);
+    throw new HoldfastError(`minimum learning rate ${show(min)}: must lie between 0 and the peak, ${peak}`);
   }
   if (!(Number.isSafeInteger(warmup) && warmup >= 0)) {
-    throw new HoldfastError(`warm-up of ${warmup} steps: must be a whole number, 0 for none`);
+    throw new HoldfastError(`warm-up of ${show(warmup)} steps: must be a whole number, 0 for none`);
   }
   if (!(Number.isSafeInteger(steps) && steps > 0)) {
-    throw new HoldfastError(`${steps} training steps: must be a whole number above 0`);
+    throw new HoldfastError(`${show(steps)} training steps: must be a whole number above 0`);
   }
 }

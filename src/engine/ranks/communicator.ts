@@ -153,11 +153,17 @@ export class Communicator {
 
   /** Whether it is so on any rank. */
   async any(what: string, truth: boolean): Promise<boolean> {
-    const truths = new Uint8Array(this.size);
-    truths[this.rank] = Number(truth);
-    const parts = Array.from(truths, (_, owner) => ({ owner, offset: owner, bytes: 1 }));
-    await this.allGather(what, truths, parts);
-    return truths.includes(1);
+    return at(await this.anyOf(what, [truth]), 0);
+  }
+
+  /** Of each, whether it is so on any rank; all say as many. */
+  async anyOf(what: string, truths: readonly boolean[]): Promise<boolean[]> {
+    const { length } = truths;
+    const all = new Uint8Array(this.size * length);
+    all.set(truths.map(Number), this.rank * length);
+    const parts = Array.from({ length: this.size }, (_, owner) => ({ owner, offset: owner * length, bytes: length }));
+    await this.allGather(what, all, parts);
+    return truths.map((_, i) => all.some((truth, k) => k % length === i && truth === 1));
   }
 
   /** Resolves when all ranks have come here. */

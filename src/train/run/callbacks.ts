@@ -3,6 +3,7 @@
 //
 // Invariant: each callback gets events in the order in which they happened; where one takes time, the run waits.
 
+import type { Ranks } from '../../engine/ranks/ranks.ts';
 import { check, figure, handlers, list, number, object, optional } from '../../util/json.ts';
 import type { HuggingFaceState, LogEntry } from './huggingface-state.ts';
 import { EARLY_STOPPING_RANGES } from './run-settings.ts';
@@ -62,6 +63,11 @@ export class Callbacks {
     this.#all = all;
   }
 
+  /** Whether there is one. */
+  get areThere(): boolean {
+    return this.#all.length > 0;
+  }
+
   /** Whether one of them has a handler of any of these. */
   handles(...events: Event[]): boolean {
     return this.#all.some((callback) => events.some((event) => callback[event]));
@@ -75,6 +81,14 @@ export class Callbacks {
         | undefined;
       await handler?.call(callback, state, this.control, ...details);
     }
+  }
+
+  /** What those of any rank have requested is requested of all. All ranks call it. */
+  async shareRequests(ranks: Ranks): Promise<void> {
+    const { shouldTrainingStop, shouldEvaluate, shouldSave } = this.control;
+    const own = [shouldTrainingStop, shouldEvaluate, shouldSave];
+    const [stop = false, evaluate = false, save = false] = await ranks.control.anyOf('what callbacks request', own);
+    Object.assign(this.control, { shouldTrainingStop: stop, shouldEvaluate: evaluate, shouldSave: save });
   }
 
   /** Whether it was asked for; it then counts as done. */

@@ -72,6 +72,8 @@ class RunPart {
   #isBestOwed = false;
   /** On any rank: an interrupt comes to each at another step. */
   #isAborted = false;
+  /** On any rank. */
+  #hasCallbacks = false;
   readonly #between = new BetweenSteps();
   /** The first step of this part, and how all lay in memory then. */
   readonly #first;
@@ -128,6 +130,9 @@ class RunPart {
       await this.#emit('onTrainBegin');
       // With no step to lose.
       await this.#listeners.raise();
+      const { ranks } = this.#options;
+      const { areThere } = this.#listeners.asked;
+      this.#hasCallbacks = ranks ? await ranks.control.any('whether it has callbacks', areThere) : areThere;
       this.#clock.start();
       await this.#steps(end);
       await this.#settle();
@@ -148,13 +153,13 @@ class RunPart {
   /** Steps up to that one, and between them what is due. */
   async #steps(end: number): Promise<void> {
     const { settings } = this.#setting;
-    const { intermission } = this.#options;
+    const { intermission, ranks } = this.#options;
     const trainer = this.#trainer;
     const { asked } = this.#listeners;
     // What is asked for behind a step comes before the next one.
     const ahead = this.#handlesEachStep ? 0 : STEPS_AHEAD;
-    while (trainer.step < end && !asked.control.shouldTrainingStop) {
-      if (intermission?.wanted && !this.#isToStop) {
+    while (trainer.step < end) {
+      if (intermission?.wanted && !this.#isToEnd && !asked.control.shouldTrainingStop) {
         await this.#settle();
         await this.#between.during(() => this.#listeners.intermit());
         this.#clock.start();
@@ -163,6 +168,7 @@ class RunPart {
       if (!(await this.#goesOn())) break;
       await this.#start(end);
       if (this.#underWay.length > ahead) await this.#underWay.shift();
+      if (ranks && this.#hasCallbacks) await asked.shareRequests(ranks);
       this.#isSaveOwed = asked.take('shouldSave') || this.#isDue(settings.saveEvery) || this.#isSaveOwed;
       const validates = asked.take('shouldEvaluate') || this.#isDue(settings.evalEvery);
       if (!validates && !this.#isDue(settings.sampleEvery) && !this.#isSaveOwed) continue;
@@ -189,16 +195,20 @@ class RunPart {
     return this.#listeners.asked.handles('onStepEnd', 'onLog', 'onEpochEnd');
   }
 
-  /** On this rank. */
-  get #isToStop(): boolean {
+  /** Whether it is to be saved and left, on this rank. */
+  get #isToEnd(): boolean {
     return (this.#options.signal?.aborted ?? false) || this.#listeners.failed;
   }
 
+  /** Whether another step is to come; all ranks come here. */
   async #goesOn(): Promise<boolean> {
     const { ranks } = this.#options;
-    const asked = this.#isToStop;
-    this.#isAborted = ranks ? await ranks.control.any('whether to stop', asked) : asked;
-    return !this.#isAborted;
+    const { control } = this.#listeners.asked;
+    const own = [this.#isToEnd, control.shouldTrainingStop];
+    const [isToEnd = false, isEnough = false] = ranks ? await ranks.control.anyOf('whether to stop', own) : own;
+    this.#isAborted = isToEnd && !isEnough;
+    control.shouldTrainingStop = isEnough;
+    return !isToEnd && !isEnough;
   }
 
   /** All steps that were started are done, and the clock stands. */

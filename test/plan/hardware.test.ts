@@ -109,6 +109,14 @@ describe('holdfast plan --hardware', () => {
     );
   });
 
+  it('says where no step is kept against the loss of a device', async () => {
+    const wide = ['--layers', '1', '--width', '256', '--heads', '4', '--vocab-size', '2000', '--gpu-memory', '60MB'];
+    const within = async (...flags: string[]) => (await plan(...wide, '--hardware', 'rtx-4090', ...flags)).text;
+    const lost = 'a lost GPU goes back to the last checkpoint: no plan was found that keeps each step below';
+    expect(await within()).toContain(lost);
+    expect(await within('--recovery', 'step')).not.toContain(lost);
+  });
+
   it('predicts AdamW on the host, and says where the other processor would be quicker', async () => {
     // The gradient of the embeddings is complete last, and there is little arithmetic beside the update of them.
     const slow = ['--hardware', 'rtx-3060', '--gpu-memory', '2MB', '--vocab-size', '8000'];

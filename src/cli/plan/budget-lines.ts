@@ -20,7 +20,7 @@ import { type PlannedBudget, ratioOf, recomputedShare } from './planned-budget.t
 import { describeRates } from './rates.ts';
 import { stepTimeLine } from './step-time.ts';
 import { describeUpdate } from './update.ts';
-import { count } from './words.ts';
+import { count, LOSES_STEPS } from './words.ts';
 
 /** What a run needs, what a step of it moves and takes, and the parts that the flags want listed. */
 export const budgetLines = (planned: PlannedBudget): string[] => [
@@ -73,11 +73,7 @@ function stepLines({ run: { flags, settings }, basis, found, schedule, room, pla
     `a step of ${counted(settings.accumulate, 'micro-batch')}`,
     ...(order ? [`            ${describeOrder(order.order, found.orderSeconds)}`] : []),
     ...linkLines(plan.links, flags.policy),
-    ...(found.durable || !isOpen(found.workload, recovery)
-      ? []
-      : [
-          '            a lost GPU goes back to the last checkpoint: no plan was found that keeps each step below (--recovery step) in at most 5 % more time',
-        ]),
+    ...(found.durable || !isOpen(found.workload, recovery) ? [] : [`            ${LOSES_STEPS}`]),
     `  ${`${(flops.step / 1e9).toPrecision(4)} GFLOP`.padStart(8)}${recomputedWords(flops)}${fullStep === undefined ? '' : `, ${(flops.step / fullStep).toFixed(3)} x those of a step that trains all of it`}`,
     `  ${count(dispatches.step).padStart(8)}  dispatches, ${count(dispatches.unlimited)} without a budget`,
     ...(basis.adapter && expected ? [stepTimeLine(expected, settings, basis.adapter)] : []),

@@ -19,7 +19,7 @@ import { checkWritable } from '../options.ts';
 import { adviceOn, type Budgets, optimizesOnHost, WORTH_SAYING } from './advice.ts';
 import { scalingLines } from './scaling.ts';
 import { SWEPT_BUDGETS, sweepMachines } from './sweep.ts';
-import { count, duration, percent } from './words.ts';
+import { count, duration, LOSES_STEPS, percent } from './words.ts';
 
 export interface MachineFlags {
   readonly hardware: readonly string[];
@@ -159,6 +159,7 @@ function predictOne(host: Host, what: string, scenario: Scenario, machine: Machi
       `  ${duration(found.seconds).padStart(8)}  a step, ${count(found.tokensPerSecond)} tokens/s: ${percent(found.efficiency)} of the speed with ${all} on the GPU${optimizesOnHost(scenario) ? ' and nothing to wait for' : ''}, ${percent(found.shareOfPeak)} of its peak`,
       `            ${computing(found)}${waits(found)}`,
       `            moves ${moved(found, scenario)}`,
+      ...(budgets.gpu !== undefined && found.losesSteps ? [`            ${LOSES_STEPS}`] : []),
       ...(scenario.accumulate > 1 ? [`            ${describeOrder(found.order)}`] : []),
       ...adviceOn({ predictor, scenario, machine, budgets, found, comfortable, tries }).map(
         (line) => `            ${line}`,

@@ -11,3 +11,7 @@ export function duration(seconds: number): string {
   if (seconds < 3600) return `${Number(seconds.toPrecision(3))} s`;
   return `${Number((seconds / 3600).toPrecision(3))} h`;
 }
+
+/** What is said of a step that is not kept, where it is open if it is. */
+export const LOSES_STEPS =
+  'a lost GPU goes back to the last checkpoint: no plan was found that keeps each step below (--recovery step) in at most 5 % more time';

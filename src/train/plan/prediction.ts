@@ -8,6 +8,7 @@
 import { isAllOnGPU, needBelow } from '../../engine/compile/candidate.ts';
 import { fitMemory } from '../../engine/compile/fit.ts';
 import { type FitOptions, leastMemory } from '../../engine/compile/least.ts';
+import { isOpen } from '../../engine/compile/recovery.ts';
 import { schedule } from '../../engine/compile/schedule.ts';
 import { EXCHANGE_AXES, type ExchangeAxis } from '../../engine/ranks/grid.ts';
 import { computeSeconds, launchSecondsOf } from '../../engine/simulate/machine.ts';
@@ -42,6 +43,8 @@ export interface Prediction extends SimulatedStep {
   readonly modes: readonly ActivationMode[];
   /** How its micro-batches go through the model. */
   readonly order: AccumulateOrder;
+  /** Whether a lost GPU goes back to the last checkpoint, where it is open if each step is kept (`--recovery auto`). */
+  readonly losesSteps: boolean;
 }
 
 /** Within which a step is followed. */
@@ -59,6 +62,7 @@ interface Followed extends SimulatedStep {
   readonly below: number;
   readonly modes: readonly ActivationMode[];
   readonly order: AccumulateOrder;
+  readonly losesSteps: boolean;
 }
 
 export class Predictor extends ReducedModel {
@@ -107,6 +111,7 @@ export class Predictor extends ReducedModel {
       onDisk: Math.max(0, first.below - hostBytes),
       modes: first.modes,
       order: first.order,
+      losesSteps: first.losesSteps,
     };
   }
 
@@ -148,6 +153,7 @@ export class Predictor extends ReducedModel {
       below: Math.max(...fitted.map(({ below }) => below)),
       modes: fit.workload.activations?.modes ?? [],
       order: fit.workload.order?.order ?? 'batch',
+      losesSteps: !fit.durable && isOpen(fit.workload, within.changes.recovery),
     };
   }
 

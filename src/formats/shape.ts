@@ -1,8 +1,9 @@
 // A model's shape in a few words, turned into a configuration by Hugging Face's field names. Not a parser: what a file
 // or a form says is checked by parseConfig, as any other configuration.
 
-import { anything, check, closed, list, number, object, oneOf, optional, text } from '../util/json.ts';
-import { realNumber, wholeNumber } from '../util/range.ts';
+import * as v from 'valibot';
+import { anything, check, closed, list, number, object, oneOf, optional, type Schema, text } from '../util/json.ts';
+import { wholeNumber } from '../util/range.ts';
 import { type ModelConfig, parseConfig } from './config.ts';
 import type { ImageShape } from './families/family.ts';
 import { FAMILIES, FAMILY_NAMES, type FamilyName } from './families/index.ts';
@@ -57,7 +58,7 @@ const shapeNames = closed<ShapeOptions>({
 });
 
 /** Sizes are reckoned with before parseConfig sees them; what they may be it says itself. */
-const size = number(realNumber(-Number.MAX_VALUE, Number.MAX_VALUE));
+const size: Schema<number> = v.custom<number>((value) => typeof value === 'number', 'a number');
 const shapeSchema = object({
   family: oneOf(FAMILY_NAMES),
   ...{ layers: size, width: size, heads: size, kvHeads: optional(size), context: size, vocabulary: size },

@@ -136,7 +136,7 @@ describe('of a program, where a configuration is made by hand', () => {
     [{ family: 'foo' }, /^this shape: family is "foo"; it must be one of "gpt2", /],
     [{ family: 'constructor' }, /^this shape: family is "constructor"; it must be one of/],
     [{ layers: 1.5 }, /^this shape: n_layer is 1.5; it must be/],
-    [{ width: Number.NaN }, /^this shape: width is NaN; it must be/],
+    [{ width: Number.NaN }, /^this shape: n_embd is NaN; it must be/],
     [{ family: 'llama', tied: 'no' }, /^this shape: tie_word_embeddings is "no"; supported: true, false$/],
     [{ family: 'vit', images: 32 }, /^this shape: images is 32; it must be an object$/],
     [

@@ -3,28 +3,20 @@
 
 import { expect, test } from 'vitest';
 import { checkpointsOf } from '../../src/formats/checkpoint.ts';
-import { parseConfig } from '../../src/formats/config.ts';
 import { FailedElsewhere } from '../../src/train/run/ranks.ts';
 import { trainRun } from '../../src/train/run/run.ts';
 import type { RunOptions } from '../../src/train/run/run-events.ts';
-import { defaultSettings } from '../../src/train/run/run-settings.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { ranksInProcess } from './in-process.ts';
+import { smallRun, smallText } from './small-run.ts';
 
 chooseVariants(1);
 
 const STEPS = 4;
-const config = parseConfig(
-  { model_type: 'gpt2', vocab_size: 256, n_positions: 8, n_embd: 16, n_layer: 1, n_head: 2 },
-  'test',
-);
-const settings = defaultSettings({
-  ...{ config, data: ['text.txt'], batch: 2, steps: STEPS, warmup: 0, sampleTokens: 2, evalWindows: 2, ranks: 2 },
-  ...{ evalEvery: 2, sampleEvery: 3 },
-});
+const settings = smallRun({ steps: STEPS, evalEvery: 2, sampleEvery: 3 });
 
 const mine = new TypeError('a chart has no such point');
 const fail = (): never => {
@@ -34,7 +26,7 @@ const fail = (): never => {
 /** How the run ends on both ranks, where these options are of one of them alone; and the steps that are saved. */
 async function ends(own: number, options: RunOptions, filesOf = (_: number) => new MemoryFiles()) {
   const device = await testDevice();
-  const files = new MemoryFiles({ 'text.txt': 'hold fast, hold on; '.repeat(12) });
+  const files = smallText();
   const errors = await Promise.all(
     ranksInProcess(2, 2).map((ranks, rank) => {
       const host = memoryHost(Object.assign(filesOf(rank), { contents: files.contents }));

@@ -2,31 +2,23 @@
 
 import { expect, test } from 'vitest';
 import { checkpointsOf } from '../../src/formats/checkpoint.ts';
-import { parseConfig } from '../../src/formats/config.ts';
 import type { TrainerCallback, TrainerControl } from '../../src/train/run/callbacks.ts';
 import { trainRun } from '../../src/train/run/run.ts';
-import { defaultSettings } from '../../src/train/run/run-settings.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { ranksInProcess } from './in-process.ts';
+import { smallRun, smallText } from './small-run.ts';
 
 chooseVariants(1);
 
 const STEPS = 6;
-const config = parseConfig(
-  { model_type: 'gpt2', vocab_size: 256, n_positions: 8, n_embd: 16, n_layer: 1, n_head: 2 },
-  'test',
-);
-const settings = defaultSettings({
-  ...{ config, data: ['text.txt'], batch: 2, steps: STEPS, warmup: 0, sampleTokens: 2, evalWindows: 2, ranks: 2 },
-  ...{ evalEvery: 0, sampleEvery: 0, saveEvery: 0 },
-});
+const settings = smallRun({ steps: STEPS, evalEvery: 0, sampleEvery: 0, saveEvery: 0 });
 
 /** What the first rank tells where one of them has this callback, whether each was stopped, and the steps that are saved. */
 async function ends(own: number, callback: TrainerCallback) {
   const device = await testDevice();
-  const files = new MemoryFiles({ 'text.txt': 'hold fast, hold on; '.repeat(12) });
+  const files = smallText();
   const validations: number[] = [];
   let steps = 0;
   const events = { validation: (step: number) => validations.push(step), step: () => steps++ };

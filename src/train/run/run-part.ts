@@ -72,8 +72,8 @@ class RunPart {
   #isBestOwed = false;
   /** On any rank: an interrupt comes to each at another step. */
   #isAborted = false;
-  /** On any rank. */
-  #hasCallbacks = false;
+  /** Whether there are other ranks, and callbacks on one of them all. */
+  #sharesRequests = false;
   readonly #between = new BetweenSteps();
   /** The first step of this part, and how all lay in memory then. */
   readonly #first;
@@ -132,7 +132,7 @@ class RunPart {
       await this.#listeners.raise();
       const { ranks } = this.#options;
       const { areThere } = this.#listeners.asked;
-      this.#hasCallbacks = ranks ? await ranks.control.any('whether it has callbacks', areThere) : areThere;
+      this.#sharesRequests = (await ranks?.control.any('whether it has callbacks', areThere)) ?? false;
       this.#clock.start();
       await this.#steps(end);
       await this.#settle();
@@ -168,7 +168,7 @@ class RunPart {
       if (!(await this.#goesOn())) break;
       await this.#start(end);
       if (this.#underWay.length > ahead) await this.#underWay.shift();
-      if (ranks && this.#hasCallbacks) await asked.shareRequests(ranks);
+      if (ranks && this.#sharesRequests) await asked.shareRequests(ranks);
       this.#isSaveOwed = asked.take('shouldSave') || this.#isDue(settings.saveEvery) || this.#isSaveOwed;
       const validates = asked.take('shouldEvaluate') || this.#isDue(settings.evalEvery);
       if (!validates && !this.#isDue(settings.sampleEvery) && !this.#isSaveOwed) continue;

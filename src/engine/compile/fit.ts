@@ -135,7 +135,7 @@ export function findWithin<P extends Passes>(
 ): FindWay<P, Fit<P>> {
   const limits = limitsWith(adapter, options);
   const durable = isDurable(workload, options.recovery ?? 'auto');
-  const within = { limits, sized: new SizedFits<P>(budget), durable, below: options.below };
+  const within = { limits, sized: new SizedFits<P>(budget, limits.rates), durable, below: options.below };
   const fits = (tried: Workload<P>, wanted: FitWanted = {}) => {
     const { map, moreThan, staging } = wanted;
     if (map) {
@@ -194,7 +194,7 @@ function wholeFit<P extends Passes>(workload: Workload<P>, limits: AdapterLimits
   const map = staysWhole ? residentMap(workload, limits) : wholeMapOf(workload, limits);
   const found = measured(workload, map, placeAll(workload, limits), isDurable(workload, 'checkpoint'));
   const pieceBytes = staysWhole ? Math.min(map.chunkBytes, LARGEST_CHUNK) : map.chunkBytes;
-  return withSlots(found, passesOf(found), found.residents, leastStaging(found), { pieceBytes });
+  return withSlots(found, passesOf(found), found.residents, leastStaging(found), { rates: limits.rates, pieceBytes });
 }
 
 /** The best fit of one workload; undefined where it does not fit. */
@@ -304,7 +304,7 @@ function findOnMap<P extends Passes>(
 ): FindWay<P, Fit<P>> {
   const { workload, map } = found;
   const durable = isDurable(workload, options.recovery);
-  const within = { limits, sized: new SizedFits<P>(budget), durable, below: options.below };
+  const within = { limits, sized: new SizedFits<P>(budget, limits.rates), durable, below: options.below };
   const fits = (tried: Workload<P>, { moreThan = 0, lessThan = Number.POSITIVE_INFINITY, staging }: FitWanted = {}) => {
     if (moreThan >= map.chunkBytes || lessThan <= map.chunkBytes) return undefined;
     return fitIn(within, candidateOn(tried, map, within), staging);

@@ -3,13 +3,15 @@
 
 import type { Tensor } from '../../graph/program.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
-import { heldAt } from '../../memory/plan/trace.ts';
+import { type CopyTimes, heldAt } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
 import { assert } from '../../util/errors.ts';
+import { machineOf, secondsOfEach } from '../simulate/machine.ts';
 import { type FitCandidate, leastStaging, passesOf, type StagingSize } from './candidate.ts';
 import { type FreeRanges, findExtraSlots, freeRanges } from './extra-slots.ts';
 import type { Fit } from './fitted.ts';
 import type { Pass, Passes } from './pass.ts';
+import type { Rates } from './rates.ts';
 import { slotsAt } from './schedule.ts';
 import { movesOf } from './transfer-moments.ts';
 import type { Workload } from './workload.ts';
@@ -31,10 +33,12 @@ interface Known<P extends Passes> {
 /** The fits of candidates within a budget, each worked out once: a search comes back to them, and tries others of their staging. */
 export class SizedFits<P extends Passes> {
   readonly budget: number;
+  readonly #rates: Rates;
   readonly #known = new WeakMap<Workload, WeakMap<ChunkMap, Known<P>>>();
 
-  constructor(budget: number) {
+  constructor(budget: number, rates: Rates) {
     this.budget = budget;
+    this.#rates = rates;
   }
 
   /** `staging`: of what moves; undefined where there is no room for it. @default by the slots */
@@ -73,19 +77,20 @@ export class SizedFits<P extends Passes> {
   #sized(found: FitCandidate<P>, known: Known<P>, wanted: StagingSize | undefined): Fit<P> {
     const { map, atOnce, residents } = found;
     const { passes } = known;
+    const rates = this.#rates;
     const least = leastStaging(found);
     const room = this.#roomFor(found);
     const spare = room - least.down - least.up - atOnce;
     assert(spare >= 0, 'a budget was accepted that does not fit');
     const alone = Math.min(residents, room - least.down - least.up);
-    if (alone === residents) return withSlots(found, passes, residents, least);
+    if (alone === residents) return withSlots(found, passes, residents, least, { rates });
     known.free ??= freeRanges(passes, found.placements, outputsOf(found.workload), map.chunkBytes);
     const { free } = known;
-    if (holdsAll(free, alone)) return withSlots(found, passes, alone, least, { free });
+    if (holdsAll(free, alone)) return withSlots(found, passes, alone, least, { rates, free });
     const enough = Math.min(MOST_STAGING, Math.ceil(ENOUGH_STAGING / map.chunkBytes));
     const more = Math.min(enough, Math.floor(spare / SLOTS_PER_STAGING));
     const staging = wanted ?? { down: inWholes(more, least), up: Math.max(least.up, more, spare > 0 ? 2 : 1) };
-    return withSlots(found, passes, room - staging.down - staging.up, staging, { free });
+    return withSlots(found, passes, room - staging.down - staging.up, staging, { rates, free });
   }
 }
 
@@ -99,6 +104,7 @@ const holdsAll = ({ main, open }: FreeRanges, slots: number): boolean =>
   main.update !== undefined && heldAt(main.trace).every((held, m) => held <= slots + at(open, m));
 
 interface Dealt {
+  readonly rates: Rates;
   readonly free?: FreeRanges;
   /** @default a chunk's */
   readonly pieceBytes?: number;
@@ -110,28 +116,32 @@ export function withSlots<P extends Passes>(
   passes: P,
   slots: number,
   staging: StagingSize,
-  { free, pieceBytes = found.map.chunkBytes }: Dealt = {},
+  { rates, free, pieceBytes = found.map.chunkBytes }: Dealt,
 ): Fit<P> {
   const { workload, map, placements, nonModel, stashes, durable, other, residents, held } = found;
   const peak = other + slots * map.chunkBytes + (staging.down + staging.up) * pieceBytes;
   const extraSlots = free && findExtraSlots(free, residents - slots);
   const ranges = extraSlots?.ranges ?? [];
   const outputs = outputsOf(workload);
+  const machine = machineOf({ rates });
+  const copies = copyTimes(rates, staging, map.chunkBytes);
   const sized = <One extends Pass>(pass: One): One => {
     const extra = extraSlots?.of(pass);
     const room = slotsAt(pass.trace, slots, extra);
     const beside = extra && { ranges, slots: extra, chunkBytes: map.chunkBytes };
     const moves = movesOf(pass, { placements, outputs, extra: beside });
+    const seconds = secondsOfEach(machine, pass.operations);
     const moments = pass.trace.moments.map(({ fetches, ...moment }, m) => {
       const coming = moves ? at(moves, m).up.flatMap(({ pieces }) => pieces.map(({ id }) => id)) : fetches;
       return {
         ...moment,
+        work: at(seconds, m),
         ...(coming && coming.length > 0 && { fetches: coming }),
         // What activations leave at a moment is not theirs.
         nonModelBytes: peak - at(room, m) * map.chunkBytes,
       };
     });
-    return { ...pass, trace: { ...pass.trace, moments }, ...(extra && { extra }), ...(moves && { moves }) };
+    return { ...pass, trace: { ...pass.trace, moments, copies }, ...(extra && { extra }), ...(moves && { moves }) };
   };
   return {
     workload,
@@ -149,6 +159,16 @@ export function withSlots<P extends Passes>(
     stagingBytes: pieceBytes,
     peak,
   };
+}
+
+/** A buffer of staging takes the next chunk once it is known that the last one has left it. */
+function copyTimes(rates: Rates, { down, up }: StagingSize, chunkBytes: number): CopyTimes {
+  const { upBytes, downBytes, answerSeconds = 0, copySeconds = 0, copies } = rates;
+  const through = (buffers: number, bytesPerSecond: number) => {
+    const alone = copySeconds + chunkBytes / bytesPerSecond;
+    return Math.max(alone, (alone + answerSeconds) / buffers);
+  };
+  return { up: through(up, upBytes), down: through(down, downBytes), takesTurns: copies !== 'duplex' };
 }
 
 /** Each pass changed once it is asked for: of most fits one alone is looked at, and priced. */

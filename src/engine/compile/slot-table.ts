@@ -24,7 +24,7 @@ export class SlotTable {
   /** By chunk. */
   readonly #slotOf: Int32Array;
   readonly #lastSlot: Int32Array;
-  /** Slots that serve and hold nothing; the one to be taken first comes last. */
+  /** Slots that serve and hold nothing; the one to be taken first comes last: what lay there has had the longest to leave. */
   readonly #free: number[] = [];
 
   constructor(always: number, arenas: readonly number[], chunks: number) {
@@ -90,7 +90,7 @@ export class SlotTable {
     const slot = this.of(chunk);
     this.#slotOf[chunk] = NONE;
     this.#chunkIn[slot] = NONE;
-    if (at(this.#until, slot) > 0) this.#free.push(slot);
+    if (at(this.#until, slot) > 0) this.#free.unshift(slot);
     else this.#bytesOf[slot] = NONE;
   }
 

@@ -26,47 +26,16 @@ interface Absence {
 
 /** With so many slots at each moment of a step. */
 export function withMovesApart(trace: Trace, plan: Plan, slots: readonly number[]): Plan {
-  const count = trace.moments.length;
   const all = plan.moments.length;
   const absences = absencesIn(trace, plan);
   if (absences.length === 0) return plan;
-  const held = heldBy(trace, plan);
-  const begins = beginsOf(trace);
-  const step = at(begins, count);
-  /** Work from the plan's beginning to a moment. */
-  const timeOf = (moment: number) => Math.floor(moment / count) * step + at(begins, moment % count);
-  const hasRoom = (moment: number) => at(held, moment % all) < at(slots, moment % count);
-  const takeRoom = (from: number, to: number) => {
-    for (let m = from; m < to; m++) held[m % all] = at(held, m % all) + 1;
-  };
-  const apart = (moved: number) => (OF_EVEN * step * plan.steps) / Math.max(1, moved);
-
-  const coming = absences.toSorted((a, b) => b.comes - a.comes);
-  let next = Number.POSITIVE_INFINITY;
-  for (const one of coming) {
-    const { left, needed } = one;
-    const first = Math.max(Math.floor(needed / count) * count, Math.floor((left + needed) / 2) + 1);
-    const latest = next - apart(coming.length);
-    while (one.comes > first && timeOf(one.comes) > latest && hasRoom(one.comes - 1)) one.comes--;
-    takeRoom(one.comes, needed);
-    next = timeOf(one.comes);
-  }
-  const leaving = absences.filter(({ isStored }) => isStored).sort((a, b) => a.left - b.left);
-  const first = behindPause(
-    leaving.map(({ left }) => timeOf(left)),
-    timeOf(all),
+  const room = new Room(trace, plan, slots);
+  comeAhead(absences, trace, timesWithCopies(trace, absences, plan), room);
+  leaveLater(
+    absences.filter(({ isStored }) => isStored),
+    new Times(plan.moments.map((_, m) => workAt(trace, m))),
+    room,
   );
-  next = Number.POSITIVE_INFINITY;
-  for (let i = first + leaving.length - 1; i >= first; i--) {
-    const one = at(leaving, i % leaving.length);
-    // Those before the pause are of the next round.
-    const round = i < leaving.length ? 0 : all;
-    const latest = next - apart(leaving.length);
-    const most = Math.min(one.comes - 1, Math.floor((one.left + one.needed) / 2));
-    while (one.leaves < most && timeOf(one.leaves + 1 + round) <= latest && hasRoom(one.leaves)) one.leaves++;
-    takeRoom(one.left, one.leaves);
-    next = timeOf(one.leaves + round);
-  }
   const drops = plan.moments.map(({ drop }) => new Set(drop));
   const loads = plan.moments.map(({ load }) => new Set(load));
   for (const { chunk, left, needed } of absences) {
@@ -81,6 +50,118 @@ export function withMovesApart(trace: Trace, plan: Plan, slots: readonly number[
     return { store: [], drop: [...at(drops, m)], load: [...at(loads, m)], claim };
   });
   return startingOver(trace, { ...plan, moments });
+}
+
+/** Each load as late as the link allows: it is over when it is needed and when the next one begins. The last ones have the room first. */
+function comeAhead(absences: readonly Absence[], { moments, copies }: Trace, times: Times, room: Room): void {
+  const takes = copies?.up ?? 0;
+  let next = Number.POSITIVE_INFINITY;
+  for (const one of absences.toSorted((a, b) => b.needed - a.needed)) {
+    const { left, needed } = one;
+    const stepBegins = Math.floor(needed / moments.length) * moments.length;
+    const first = Math.max(stepBegins, Math.floor((left + needed) / 2) + 1);
+    const latest = Math.min(times.of(needed), next) - takes;
+    while (one.comes > first && times.of(one.comes) > latest && room.isAt(one.comes - 1)) one.comes--;
+    room.take(one.comes, needed);
+    // One that has no room to come ahead delays what needs it, and not the ones before it.
+    next = one.comes === needed ? times.of(needed) : latest;
+  }
+}
+
+/** Stores spread over the work of a plan, from the longest pause in which none is on. */
+function leaveLater(stored: readonly Absence[], times: Times, room: Room): void {
+  const leaving = stored.toSorted((a, b) => a.left - b.left);
+  const apart = (OF_EVEN * times.all) / Math.max(1, leaving.length);
+  const first = behindPause(
+    leaving.map(({ left }) => times.of(left)),
+    times.all,
+  );
+  let next = Number.POSITIVE_INFINITY;
+  for (let i = first + leaving.length - 1; i >= first; i--) {
+    const one = at(leaving, i % leaving.length);
+    // Those before the pause are of the next round.
+    const round = i < leaving.length ? 0 : times.count;
+    const latest = next - apart;
+    const most = Math.min(one.comes - 1, Math.floor((one.left + one.needed) / 2));
+    while (one.leaves < most && times.of(one.leaves + 1 + round) <= latest && room.isAt(one.leaves)) one.leaves++;
+    room.take(one.left, one.leaves);
+    next = times.of(one.leaves + round);
+  }
+}
+
+/** When each moment of a plan begins, around and around. */
+class Times {
+  readonly #begins: number[] = [];
+  /** Of a round of the plan. */
+  readonly all: number;
+
+  /** What each moment of a round takes. */
+  constructor(lengths: readonly number[]) {
+    let sum = 0;
+    for (const length of lengths) {
+      this.#begins.push(sum);
+      sum += length;
+    }
+    this.all = sum;
+  }
+
+  /** Moments of a round. */
+  get count(): number {
+    return this.#begins.length;
+  }
+
+  of(moment: number): number {
+    return Math.floor(moment / this.count) * this.all + at(this.#begins, moment % this.count);
+  }
+}
+
+/** Slots of a plan that nothing is in, by its moments. */
+class Room {
+  readonly #free: number[];
+
+  constructor({ moments }: Trace, plan: Plan, slots: readonly number[]) {
+    const here = new Set(plan.start.map(({ chunk }) => chunk));
+    this.#free = plan.moments.map(({ drop, load, claim }, m) => {
+      for (const chunk of drop) here.delete(chunk);
+      for (const chunk of [...load, ...claim]) here.add(chunk);
+      const free = at(slots, m % slots.length) - here.size;
+      for (const chunk of at(moments, m % moments.length).frees) here.delete(chunk);
+      return free;
+    });
+  }
+
+  isAt(moment: number): boolean {
+    return at(this.#free, moment % this.#free.length) > 0;
+  }
+
+  /** At the moments before `to`, from `from` on. */
+  take(from: number, to: number): void {
+    for (let m = from; m < to; m++) {
+      const place = m % this.#free.length;
+      this.#free[place] = at(this.#free, place) - 1;
+    }
+  }
+}
+
+const workAt = ({ moments }: Trace, moment: number): number => at(moments, moment % moments.length).work ?? 1;
+
+/** With what is copied for each moment just before it, and what may leave behind the one before. */
+function timesWithCopies(trace: Trace, absences: readonly Absence[], plan: Plan): Times {
+  const { up, down, takesTurns } = trace.copies ?? { up: 0, down: 0, takesTurns: true };
+  const [coming, leaving] = [plan.moments.map(() => 0), plan.moments.map(() => 0)];
+  const count = (of: number[], moment: number) => {
+    const place = moment % of.length;
+    of[place] = at(of, place) + 1;
+  };
+  for (const { needed, left, isStored } of absences) {
+    count(coming, needed);
+    if (isStored) count(leaving, left);
+  }
+  const lengths = plan.moments.map((_, m) => {
+    const [work, ups, downs] = [workAt(trace, m), up * at(coming, m), down * at(leaving, m)];
+    return takesTurns ? work + ups + downs : Math.max(work, ups, downs);
+  });
+  return new Times(lengths);
 }
 
 /** Of ascending times, which repeat themselves after a period: the place of the one before which nothing is for the longest. */
@@ -113,27 +194,4 @@ function absencesIn({ moments }: Trace, plan: Plan): Absence[] {
     }
   }
   return found;
-}
-
-/** The work before each moment of a step, and that of all. */
-function beginsOf({ moments }: Trace): number[] {
-  const begins = [0];
-  let sum = 0;
-  for (const { work = 1 } of moments) {
-    sum += work;
-    begins.push(sum);
-  }
-  return begins;
-}
-
-/** How many chunks are on the GPU at each moment of a plan. */
-function heldBy({ moments }: Trace, plan: Plan): number[] {
-  const here = new Set(plan.start.map(({ chunk }) => chunk));
-  return plan.moments.map(({ drop, load, claim }, m) => {
-    for (const chunk of drop) here.delete(chunk);
-    for (const chunk of [...load, ...claim]) here.add(chunk);
-    const held = here.size;
-    for (const chunk of at(moments, m % moments.length).frees) here.delete(chunk);
-    return held;
-  });
 }

@@ -38,8 +38,17 @@ export interface Moment {
   readonly fetches?: readonly number[];
   /** GPU memory that is not chunks, until the next moment. */
   readonly nonModelBytes: number;
-  /** What it takes beside the other moments, in any unit. @default as much as each of them */
+  /** What it takes beside the other moments, in any unit: seconds, of a pass that is fitted. @default as much as each of them */
   readonly work?: number;
+}
+
+/** What copies of chunks take, in the unit of `work`. */
+export interface CopyTimes {
+  /** Of one after the other, through the staging that there is. */
+  readonly up: number;
+  readonly down: number;
+  /** Whether copies and work take turns, or each way is beside the other and beside work. */
+  readonly takesTurns: boolean;
 }
 
 /** Chunks whose values change on the GPU at a moment, or are of no use there behind it. */
@@ -59,6 +68,8 @@ export interface Trace {
   readonly chunkBytes: number;
   readonly lists: readonly ChunkList[];
   readonly moments: readonly Moment[];
+  /** Known of a pass that is fitted. @default copies take no time */
+  readonly copies?: CopyTimes;
 }
 
 export const chunkCount = ({ lists }: Pick<Trace, 'lists'>): number =>

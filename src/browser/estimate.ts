@@ -57,18 +57,20 @@ type RunEstimate = Omit<Estimate, 'room' | 'tokensPerSecond'> & {
   readonly secondsWithin?: Confined['seconds'];
 };
 
-/**
- * `stored`: how the files of a model hold what a low-rank update freezes. @default as f32. `known`: what estimates before this one
- * have worked out. @default nothing. Errors: HoldfastError for settings that make no model.
- */
-export function estimateRun(
-  settings: RunSettings,
-  memory: MemorySettings,
-  limits: AdapterLimits = DEFAULT_LIMITS,
-  stored?: StoredWeights,
-  known = new KnownRuns(),
-): RunEstimate {
-  const run = knownOf(known, toPlan(settings, memory, limits, stored));
+/** What an estimate goes by beside its settings and its budgets. */
+export interface EstimateBasis {
+  /** @default DEFAULT_LIMITS */
+  readonly limits?: AdapterLimits | undefined;
+  /** How the files of a model hold what a low-rank update freezes. @default as f32 */
+  readonly stored?: StoredWeights | undefined;
+  /** What estimates before this one have worked out. @default nothing */
+  readonly known?: KnownRuns;
+}
+
+/** The estimate of a run. Errors: HoldfastError for settings that make no model. */
+export function estimateRun(settings: RunSettings, memory: MemorySettings, basis: EstimateBasis = {}): RunEstimate {
+  const { limits = DEFAULT_LIMITS } = basis;
+  const { run } = askedFor(settings, memory, basis);
   const { planned, parameters, trained } = run;
   const { whole, smallest } = planned;
   const figures = {
@@ -130,12 +132,10 @@ interface PlannedHere {
 export async function planHere(
   settings: RunSettings,
   memory: MemorySettings,
-  limits: AdapterLimits = DEFAULT_LIMITS,
-  stored?: StoredWeights,
-  known = new KnownRuns(),
+  basis: EstimateBasis = {},
 ): Promise<PlannedHere> {
-  const asked = toPlan(settings, memory, limits, stored);
-  const run = knownOf(known, asked);
+  const { limits = DEFAULT_LIMITS } = basis;
+  const { asked, run } = askedFor(settings, memory, basis);
   const { planned } = run;
   await nextTask();
   const fit = fitOf(run, memory);
@@ -156,11 +156,9 @@ export async function planHere(
 export async function comparePolicies(
   settings: RunSettings,
   memory: MemorySettings,
-  limits: AdapterLimits = DEFAULT_LIMITS,
-  stored?: StoredWeights,
-  known = new KnownRuns(),
+  basis: EstimateBasis = {},
 ): Promise<PolicyComparison> {
-  const run = knownOf(known, toPlan(settings, memory, limits, stored));
+  const { run } = askedFor(settings, memory, basis);
   await nextTask();
   const { passes, slots, map } = fitOf(run, memory);
   const { trace, extra } = passes.step;
@@ -182,8 +180,7 @@ export async function comparePolicies(
 export async function compareActivationPolicies(
   settings: RunSettings,
   { gpu, host, recovery = 'auto' }: MemorySettings,
-  limits: AdapterLimits = DEFAULT_LIMITS,
-  stored?: StoredWeights,
+  { limits = DEFAULT_LIMITS, stored }: EstimateBasis = {},
 ): Promise<ActivationPolicyFigures[]> {
   const { batch, seq: context, accumulate, records } = settings;
   const packed = records?.pack === 'yes';
@@ -210,12 +207,15 @@ export async function compareActivationPolicies(
   return found;
 }
 
-const toPlan = (
+/** What is asked for, as it is planned, and what is known of it. */
+function askedFor(
   settings: RunSettings,
   memory: MemorySettings,
-  limits: AdapterLimits,
-  stored: StoredWeights | undefined,
-): RunToPlan => ({ settings, memory, limits, stored: inFiles(stored) });
+  { limits = DEFAULT_LIMITS, stored, known = new KnownRuns() }: EstimateBasis,
+): { readonly asked: RunToPlan; readonly run: Known } {
+  const asked = { settings, memory, limits, stored: inFiles(stored) };
+  return { asked, run: knownOf(known, asked) };
+}
 
 function knownOf(known: KnownRuns, run: RunToPlan): Known {
   const { settings, stored, limits } = run;

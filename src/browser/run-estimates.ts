@@ -8,7 +8,14 @@ import type { BrowserHost } from '../runtime/browser.ts';
 import type { RunForecast } from '../train/run/run-plan.ts';
 import type { RunSettings } from '../train/run/run-settings.ts';
 import type { CurrentDevice } from './current-device.ts';
-import { compareActivationPolicies, comparePolicies, estimateRun, KnownRuns, planHere } from './estimate.ts';
+import {
+  compareActivationPolicies,
+  comparePolicies,
+  type EstimateBasis,
+  estimateRun,
+  KnownRuns,
+  planHere,
+} from './estimate.ts';
 import type { ActivationPolicyFigures, Estimate, PolicyComparison } from './estimate-types.ts';
 import type { MemorySettings, StoredWeights } from './protocol.ts';
 import type { Speeds } from './speed.ts';
@@ -31,8 +38,8 @@ export class RunEstimates {
   /** `isQuiet`: nothing is measured for it. */
   async of(settings: RunSettings, memory: MemorySettings, isQuiet: boolean, stored?: StoredWeights): Promise<Estimate> {
     const device = await this.#works();
-    const [limits, inFiles] = await this.#basis(settings, stored);
-    const { secondsWithin: seconds, ...found } = estimateRun(settings, memory, limits, inFiles, this.#known);
+    const basis = await this.#basis(settings, stored);
+    const { secondsWithin: seconds, ...found } = estimateRun(settings, memory, basis);
     const size = { dispatches: found.dispatchesPerStep, flops: found.flopsPerStep };
     const step = device && (await this.#speeds.of(device, settings, size, isQuiet, seconds && { memory, seconds }));
     const tokens = settings.batch * settings.seq * settings.accumulate;
@@ -42,34 +49,35 @@ export class RunEstimates {
 
   async plan(settings: RunSettings, memory: MemorySettings, stored?: StoredWeights): Promise<RunForecast> {
     const device = await this.#works();
-    const [limits, inFiles] = await this.#basis(settings, stored);
-    const { plan, size, secondsWithin: seconds } = await planHere(settings, memory, limits, inFiles, this.#known);
+    const basis = await this.#basis(settings, stored);
+    const { plan, size, secondsWithin: seconds } = await planHere(settings, memory, basis);
     const step = device && (await this.#speeds.of(device, settings, size, true, seconds && { memory, seconds }));
     return { ...plan, ...(step && { step }) };
   }
 
   async policies(settings: RunSettings, memory: MemorySettings): Promise<PolicyComparison> {
-    return comparePolicies(settings, memory, ...(await this.#basis(settings)), this.#known);
+    return comparePolicies(settings, memory, await this.#basis(settings));
   }
 
   async activationPolicies(settings: RunSettings, memory: MemorySettings): Promise<ActivationPolicyFigures[]> {
-    return compareActivationPolicies(settings, memory, ...(await this.#basis(settings)));
+    return compareActivationPolicies(settings, memory, await this.#basis(settings));
   }
 
   /** Why a run does not fit, and what would; undefined where it does. */
   async problem(settings: RunSettings, memory: MemorySettings): Promise<string | undefined> {
-    return estimateRun(settings, memory, ...(await this.#basis(settings)), this.#known).problem;
+    return estimateRun(settings, memory, await this.#basis(settings)).problem;
   }
 
   async #works(): Promise<Device | undefined> {
     return this.#device.opened && this.#device.open();
   }
 
-  async #basis(
-    settings: RunSettings,
-    stored?: StoredWeights,
-  ): Promise<[limits: AdapterLimits | undefined, stored: StoredWeights | undefined]> {
-    return [await this.#limits(), stored ?? (await this.#stored.of(settings))];
+  async #basis(settings: RunSettings, stored?: StoredWeights): Promise<EstimateBasis> {
+    return {
+      limits: await this.#limits(),
+      stored: stored ?? (await this.#stored.of(settings)),
+      known: this.#known,
+    };
   }
 
   /** What a run's plan would go by: of the device, or, where none was opened, of the one that was here last. */

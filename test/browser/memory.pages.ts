@@ -78,7 +78,9 @@ test('a plan has the figures that Node has of the same run, and those of the est
     [SETTINGS, memory] as const,
   );
   const { step, ...figures } = plan;
-  expect(figures).toEqual((await planHere(SETTINGS, memory, { ...DEFAULT_LIMITS, rates: typicalRates(true) })).plan);
+  expect(figures).toEqual(
+    (await planHere(SETTINGS, memory, { limits: { ...DEFAULT_LIMITS, rates: typicalRates(true) } })).plan,
+  );
   // The first run of its shape was not within a budget.
   expect(step).toMatchObject({ from: 'probe', seconds: expect.any(Number) });
   expect({ smallest, unlimited, peak: fit?.peak }).toEqual({

@@ -108,7 +108,7 @@ describe('by auto each budget has the recovery that suits it', () => {
     const all = fitMemory(workloadOf(work), limits, undefined).peak;
     const first = fitMemory(workloadOf(work), limits, all);
     const least = smallestRefit(first, limits);
-    const others = [0.1, 0.2, 0.3, 0.4, 0.6].map((share) => Math.ceil(least + share * (all - least)));
+    const others = [0.1, 0.3, 0.5, 0.7, 0.8].map((share) => Math.ceil(least + share * (all - least)));
     const within = (durable: boolean) =>
       others.find((budget) => refitMemory(first, limits, budget).durable === durable) ?? 0;
     return { gpu: all, kept: within(true), left: within(false) };

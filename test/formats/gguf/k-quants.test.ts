@@ -174,11 +174,11 @@ describe('a file of several types', async () => {
       const lora = completeLora({ rank: 2 });
       const short = { batch: 1, seq: 8, steps: 1, warmup: 0, evalWindows: 1, sampleTokens: 0 };
       const settings = defaultSettings({ config, lora, from: 'mixed.gguf', data: ['text.txt'], ...short });
-      const { unlimited, smallest } = estimateRun(settings, {}, limits, stored);
+      const { unlimited, smallest } = estimateRun(settings, {}, { limits, stored });
       // Most of what is frozen is packed to less than a fourth.
-      expect(unlimited).toBeLessThan(estimateRun(settings, {}, limits).unlimited / 2);
+      expect(unlimited).toBeLessThan(estimateRun(settings, {}, { limits }).unlimited / 2);
       const gpu = which === 'least' ? smallest : undefined;
-      const { fit } = estimateRun(settings, gpu === undefined ? {} : { gpu }, limits, stored);
+      const { fit } = estimateRun(settings, gpu === undefined ? {} : { gpu }, { limits, stored });
       const flags = [
         '--data',
         'text.txt',

@@ -8,7 +8,7 @@ import type { Piece } from '../../memory/layout/layout.ts';
 import { type State, type TensorAtFirst, TensorStates } from '../../memory/layout/states.ts';
 import type { AccessMode, AccessTier, ChunkAccess, ChunkList, Moment, Trace } from '../../memory/plan/trace.ts';
 import { at } from '../../util/at.ts';
-import { isDispatch, type Operation } from './operations.ts';
+import type { Operation } from './operations.ts';
 
 export class Walk {
   readonly #map: ChunkMap;
@@ -80,7 +80,6 @@ export class Walk {
     this.#moments.push({
       ...{ label, accesses: isOnHost ? [] : listed, frees, nonModelBytes: 0 },
       ...(isOnHost && { onHost: listed }),
-      work: isDispatch(operation) ? operation.kernel.flops(operation.problem) : 0,
       ...(fetches.length > 0 && { fetches }),
     });
   }

@@ -10,7 +10,7 @@ import { at } from '../../util/at.ts';
 import { type Plan, startingOver } from './plan.ts';
 import type { Trace } from './trace.ts';
 
-/** The part that is wanted between two of them, of what would be between them if all were as far apart as they can be. */
+/** The part that is wanted between two stores, of what would be between them if all were as far apart as they can be. */
 const OF_EVEN = 0.5;
 
 /** A chunk that leaves at one moment of a plan and comes back at another, which may be in the next round of it. */

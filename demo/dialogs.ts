@@ -36,7 +36,7 @@ export async function ask(
       value,
       required: true,
       autocomplete: 'off',
-      ...(type === 'number' && { step: 'any', min: '0' }),
+      ...(type === 'number' ? { step: 'any', min: '0' } : { pattern: '.*\\S.*', title: 'More than spaces' }),
     });
   });
   const no = make('button', { type: 'button' }, 'Cancel');

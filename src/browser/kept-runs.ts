@@ -43,7 +43,7 @@ export class KeptRuns {
   importRun(chosen: readonly File[], name: string | undefined): Promise<RunInfo> {
     return this.#import(name, async (folder) => {
       const [first] = chosen;
-      const called = first && isZip(first.name) ? first.name.slice(0, -4) : 'imported';
+      const called = (first && isZip(first.name) && first.name.slice(0, -4).trim()) || 'imported';
       const given = await filesIn(this.#host, chosen);
       const baseOf = async (state: SavedState) => baseHere(this.#host, state, await this.#bases());
       return { name: called, ...(await importCheckpoint(this.#host, folder, given, baseOf)) };

@@ -68,7 +68,7 @@ export async function inspectFiles(host: Host, given: ModelFiles): Promise<Model
 
 async function inspectChosen({ name, files, folder, adapter }: Chosen): Promise<ModelInfo> {
   const found = await inspect(files, folder, name ?? UNNAMED, adapter && { files: adapter, folder: adapter.path });
-  return { name: name ?? defaultRunName(found), ...found };
+  return { name: name?.trim() || defaultRunName(found), ...found };
 }
 
 /** What a model is that is kept here, in the folder of a run. */

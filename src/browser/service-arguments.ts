@@ -53,9 +53,14 @@ const records = closed<RecordChoice>({
   pack: optional(oneOf(['yes', 'no'])),
   template: optional(text),
 });
+/** Of a run: one of nothing but spaces could not be seen, or pressed. */
+const runName = v.custom<string>(
+  (value) => typeof value === 'string' && value.trim() !== '',
+  'a text that is not blank',
+);
 const newRun = closed<NewRun>({
   settings: anything,
-  name: optional(text),
+  name: optional(runName),
   memory: anything,
   text: someText,
   images,
@@ -69,7 +74,7 @@ const resumption = closed<ResumeOptions & { readonly paused?: boolean }>({
   images,
   paused: optional(truth),
 });
-const fork = closed<Fork>({ name: optional(text), changes: optional(object({})), memory: anything });
+const fork = closed<Fork>({ name: optional(runName), changes: optional(object({})), memory: anything });
 /** How it is written is looked into where it is. */
 const writing = {
   adapter: anything,
@@ -93,7 +98,7 @@ type Arguments = Readonly<Record<string, Schema<unknown>>>;
 
 const id: Arguments = { 'the id of the run': text };
 const onText: Arguments = { 'the function for text': optional(callable) };
-const name: Arguments = { 'the name': optional(text) };
+const name: Arguments = { 'the name': optional(runName) };
 
 /** Of every method that has any, but for those whose arguments are settings and budgets alone. */
 const ARGUMENTS = {
@@ -110,7 +115,7 @@ const ARGUMENTS = {
     'what the weights are stored as': optional(stored),
   },
   history: id,
-  rename: { ...id, 'the name': text },
+  rename: { ...id, 'the name': runName },
   remove: id,
   start: { 'the new run': newRun },
   resume: { ...id, 'the options of resume': optional(resumption) },

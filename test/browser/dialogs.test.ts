@@ -28,3 +28,14 @@ test('a question that comes while another is read is not asked, and the answer i
   expect(await ask('Remove “b”?', '', [], 'Remove')).toBe(undefined);
   expect(await third).toEqual(['zip']);
 });
+
+test('a name of spaces alone is not taken', async () => {
+  const answer = ask('Rename', '', [{ label: 'Name', value: 'a' }], 'Rename');
+  const field = dialog.querySelector('input') as HTMLInputElement;
+  field.value = '  ';
+  press('Rename');
+  expect([dialog.open, field.validity.patternMismatch]).toEqual([true, true]);
+  field.value = ' b';
+  press('Rename');
+  expect(await answer).toEqual([' b']);
+});

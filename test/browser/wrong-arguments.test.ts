@@ -172,6 +172,19 @@ test('a method of the trainer refuses a wrong argument in one line, or takes it,
   expect(await trainer.sample(id, { prompt: 'a', tokens: 2 })).toEqual(expect.any(String));
 });
 
+test('a run has no name of spaces alone', async () => {
+  const blank = /^the (name|new run|fork)\b.*must be a text that is not blank$/;
+  const { name } = (await trainer.runs()).find((run) => run.id === id) as RunInfo;
+  expect(() => trainer.rename(id, ' ')).toThrow(blank);
+  expect(() => trainer.fork(id, { name: '', changes: { steps: 3 } })).toThrow(blank);
+  expect(() => trainer.start({ settings, text, name: '\t' })).toThrow(blank);
+  expect((await trainer.runs()).map((run) => [run.id, run.name])).toEqual([[id, name]]);
+  const zip = new File([await trainer.exportZip(id)], ' .zip');
+  const imported = await trainer.importRun([zip]);
+  expect(imported.name).toBe('imported');
+  await trainer.remove(imported.id);
+});
+
 test('what opens the library refuses a wrong option in one line, or takes it', async () => {
   const open = async (...args: Parameters<typeof openHoldfast>) => {
     const holdfast: Holdfast = await openHoldfast(...args);

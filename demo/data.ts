@@ -229,6 +229,8 @@ export class DataPanel {
 
   #show(): void {
     this.version++;
+    // What is found out yet of the text before is not said of this.
+    this.#looks++;
     const { kind } = this;
     for (const name of ['example', 'own', 'task']) byId(`panel-${name}`, HTMLElement).hidden = name !== kind;
     const { description } = TASKS[this.#task.value as TaskName];
@@ -261,13 +263,13 @@ export class DataPanel {
 
   /** Sees whether it is records. */
   async #look(what: string): Promise<void> {
-    const look = ++this.#looks;
+    const look = this.#looks;
     const text = this.#blob;
     const shape = await this.#recognise(text).catch(() => undefined);
     const problem =
       (await unreadRecords(this.#chosen).catch(messageOf)) ??
       (shape === undefined && this.#areRecords ? 'They could not be looked at: choose them again' : undefined);
-    if (look !== this.#looks || this.kind !== 'own') return;
+    if (look !== this.#looks) return;
     this.#shape = shape;
     this.#problem = problem;
     this.#records.hidden = shape === undefined || shape === 'text';

@@ -67,11 +67,11 @@ export class MemoryPanel {
     this.#slider.disabled = true;
     this.#slider.addEventListener('input', () => this.#showValue());
     for (const control of [this.#slider, this.#host, this.#disk, this.#diskLimit, this.#policy]) {
-      control.addEventListener('change', () => void this.#take());
+      control.addEventListener('change', () => void this.#take(control === this.#slider));
     }
     this.view.onPolicy = (name) => {
       this.#policy.value = name;
-      void this.#take();
+      void this.#take(false);
     };
   }
 
@@ -152,13 +152,14 @@ export class MemoryPanel {
     this.view.clear();
   }
 
-  async #take(): Promise<void> {
+  /** `moved`: the slider was; otherwise the GPU's budget stays, also between two places of the slider or beyond its ends. */
+  async #take(moved: boolean): Promise<void> {
     this.#diskLimit.disabled = !this.#disk.checked;
     this.#asked++;
     let problem: string | undefined;
     try {
       setText(this.#limitsNote, '');
-      const memory = this.#wanted();
+      const memory = this.#wanted(moved ? this.#budget : this.#memory.gpu);
       if (JSON.stringify(memory) === JSON.stringify(this.#memory)) return;
       this.#memory = memory;
       const taken = this.#taken.then(async () => {
@@ -177,8 +178,7 @@ export class MemoryPanel {
     if (problem !== undefined) this.#say(problem, true);
   }
 
-  #wanted(): MemorySettings {
-    const gpu = this.#budget;
+  #wanted(gpu: number | undefined): MemorySettings {
     const host = this.#host.value.trim() === '' ? undefined : parseBytes(this.#host.value);
     const disk = this.#disk.checked ? parseBytes(this.#diskLimit.value) : undefined;
     const policy = this.#policy.value as PolicyName;

@@ -97,21 +97,37 @@ export class RunList {
   }
 
   #draw(): void {
-    const drawn = JSON.stringify([this.#runs, this.#shown, [...this.#compared.keys()]]);
+    const ages = this.#runs.map(({ created }) => ago(created));
+    const drawn = JSON.stringify([this.#runs, ages, this.#shown, [...this.#compared.keys()]]);
     if (drawn === this.#drawn) return;
     this.#drawn = drawn;
     this.#empty.hidden = this.#runs.length > 0;
-    const focused = document.activeElement?.closest<HTMLElement>('[data-key]');
-    const place = [...this.#list.children].findIndex((row) => row.contains(focused ?? null));
+    const { key, place } = this.#focused();
     const opened = new Set(
       [...this.#list.querySelectorAll('details[open]')].map((d) => (d as HTMLElement).dataset['run']),
     );
     this.#list.replaceChildren(...this.#runs.map((run) => this.#row(run, opened.has(run.id))));
-    if (focused) this.#focus(focused.dataset['key'], place);
+    if (key !== undefined) this.#focus(key, place);
+  }
+
+  /** What has the focus in the list, and in which row. */
+  #focused(): { readonly key: string | undefined; readonly place: number } {
+    const focused = document.activeElement?.closest<HTMLElement>('[data-key]');
+    const place = [...this.#list.children].findIndex((row) => row.contains(focused ?? null));
+    return { key: focused?.dataset['key'], place };
+  }
+
+  /** As `ask`; where the list was drawn anew meanwhile, what asked has the focus again all the same. */
+  async #ask(...question: Parameters<typeof ask>): Promise<string[] | undefined> {
+    const asker = document.activeElement;
+    const { key, place } = this.#focused();
+    const answer = await ask(...question);
+    if (key !== undefined && !asker?.isConnected) this.#focus(key, place);
+    return answer;
   }
 
   /** What had the focus has it again; where it is gone or out of use, the run in its place, or what is left. */
-  #focus(key: string | undefined, place: number): void {
+  #focus(key: string, place: number): void {
     const same = this.#list.querySelector<HTMLButtonElement>(`[data-key="${key}"]`);
     const row = this.#list.children[Math.min(place, this.#list.childElementCount - 1)];
     const next = row?.querySelector<HTMLElement>('.name') ?? byId('import', HTMLElement);
@@ -236,7 +252,7 @@ export class RunList {
   async #fork(run: RunInfo, yes: string): Promise<RunInfo | undefined> {
     const { steps, lr, minLr } = run.settings as RunSettings;
     const isOver = run.savedStep >= steps;
-    const values = await ask(
+    const values = await this.#ask(
       `Fork “${run.name}”`,
       `${isOver ? `It has all its ${whole(steps)} steps. ` : ''}Another run from where this one is, with the same past. Both can be compared.`,
       [
@@ -256,7 +272,7 @@ export class RunList {
   }
 
   async #rename(run: RunInfo): Promise<void> {
-    const values = await ask('Rename', '', [{ label: 'Name', value: run.name }], 'Rename');
+    const values = await this.#ask('Rename', '', [{ label: 'Name', value: run.name }], 'Rename');
     if (!values) return;
     await this.#trainer().rename(run.id, at(values, 0));
     await this.refresh();
@@ -268,7 +284,7 @@ export class RunList {
 
   async #exportModel(run: RunInfo): Promise<void> {
     const { adapter } = await this.#trainer().voiceOf(run.id);
-    const values = await ask(
+    const values = await this.#ask(
       `Export “${run.name}” for other programs`,
       adapter ? 'A model and a GGUF file have the adapter made a part of them.' : '',
       [{ label: 'As', value: adapter ? 'adapter' : 'model f32', options: adapter ? { ...ADAPTER, ...FORMS } : FORMS }],
@@ -309,7 +325,7 @@ export class RunList {
   }
 
   async #remove(run: RunInfo): Promise<void> {
-    const sure = await ask(
+    const sure = await this.#ask(
       `Remove “${run.name}”?`,
       'Its checkpoints go with it. Export it first to keep them.',
       [],

@@ -1,10 +1,11 @@
 // Parts of the demo page in its own markup, one by one: what each shows of answers that come late, or in another order than
 // they were asked for. The worker is one that answers when the test does.
 
-import { afterAll, expect, test } from 'vitest';
+import { afterAll, expect, test, vi } from 'vitest';
 import '../../demo/style.css';
 import { RunCurves } from '../../demo/curve-data.ts';
 import { type ComparedRun, Curves } from '../../demo/curves.ts';
+import { DataPanel } from '../../demo/data.ts';
 import markup from '../../demo/index.html?raw';
 import { Live } from '../../demo/live.ts';
 import { MemoryPanel } from '../../demo/memory-panel.ts';
@@ -14,7 +15,7 @@ import { Seeing } from '../../demo/seeing.ts';
 import { Telling } from '../../demo/telling.ts';
 import type { Training } from '../../demo/training.ts';
 import { Writing } from '../../demo/writing.ts';
-import type { Holdfast, RunForecast, RunInfo, RunSettings, StepEvent } from '../../src/browser/index.ts';
+import type { Estimate, Holdfast, RunForecast, RunInfo, RunSettings, StepEvent } from '../../src/browser/index.ts';
 import { type Deferred, deferred } from '../../src/util/deferred.ts';
 
 type Trainer = Holdfast['trainer'];
@@ -317,6 +318,64 @@ test('what had the focus in the list has it when the list is drawn again', async
   runs.show('a', true);
   expect(document.activeElement).toBe(summaries()[1]);
   expect(document.activeElement).not.toBe(before);
+});
+
+test('a question has the focus go back to what asked it, although the list is drawn again meanwhile', async () => {
+  const { list, runs } = await listOf(worker({ runs: [run('a'), run('b')] }).trainer);
+  const rename = () => list.querySelector<HTMLElement>('[data-key="b Rename"]');
+  for (const more of list.querySelectorAll('details')) more.open = true;
+  rename()?.focus();
+  rename()?.click();
+  const before = rename();
+  runs.show('a', true);
+  byId('dialog').querySelector<HTMLElement>('button[type=button]')?.click();
+  await new Promise((resolve) => byId('dialog').addEventListener('close', resolve, { once: true }));
+  await settled();
+  expect(document.activeElement).toBe(rename());
+  expect(document.activeElement).not.toBe(before);
+});
+
+test('how long ago a run was is told anew when the list is read again', async () => {
+  const { list, runs } = await listOf(worker({ runs: [run('a', { created: Date.now() })] }).trainer);
+  const said = () => list.querySelector('.hint')?.textContent;
+  expect(said()).toMatch(/ just now$/);
+  vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 3 * 3600e3 });
+  await runs.refresh();
+  vi.useRealTimers();
+  expect(said()).toMatch(/ 3 h ago$/);
+});
+
+test('what is found out of a text that was cleared is not said of what is there now', async () => {
+  const shape = deferred<'messages'>();
+  const data = new DataPanel(
+    () => shape.promise,
+    () => {},
+  );
+  const paste = byId('paste') as HTMLTextAreaElement;
+  document.querySelector<HTMLInputElement>('#text-kinds [value=own]')?.click();
+  paste.value = '{"messages": []}';
+  paste.dispatchEvent(new Event('input'));
+  press('clear-text');
+  shape.resolve('messages');
+  await data.looked;
+  expect([byId('text-note').textContent, byId('records').hidden, data.records]).toEqual(['', true, undefined]);
+});
+
+test('what is chosen beside the GPU’s budget leaves that as it is, wherever the slider stands', async () => {
+  const memory = new MemoryPanel({ wanted: async () => {}, picture: async () => undefined });
+  const policy = byId('policy') as HTMLSelectElement;
+  memory.showEstimate({ smallest: 100, unlimited: 10_000 } as Estimate);
+  for (const [gpu, chosen] of [
+    [1001, 'LRU'],
+    [20_000, 'FIFO'],
+    [50, 'LRU'],
+  ] as const) {
+    memory.show({ gpu });
+    policy.value = chosen;
+    policy.dispatchEvent(new Event('change'));
+    await settled();
+    expect(memory.memory).toEqual({ gpu, policy: chosen });
+  }
 });
 
 test('a run that is shown and was removed is told to be gone; one that is open is not', async () => {

@@ -51,7 +51,7 @@ export function sayEvent(notes: Notes, event: RunEvent, phase: TrainingPhase): v
     const tens = Math.floor((10 * event.done) / event.total);
     notes.progress(`Preparing: ${10 * tens} % of the text is tokenized …`);
   }
-  if (event.type === 'ready') {
+  if (event.type === 'ready' && phase !== 'moving') {
     const { firstStep } = event;
     if (phase === 'paused') notes.say(`Paused after ${firstStep} steps`);
     else notes.say(firstStep > 0 ? `Going on from step ${firstStep}` : 'Training');

@@ -144,7 +144,8 @@ export class Training {
   take(event: RunEvent): void {
     switch (event.type) {
       case 'ready':
-        if (this.phase !== 'stopping') this.#enter(this.#underWay);
+        // While it is about to be opened anew, with other budgets, nothing else can be asked of it.
+        if (this.phase !== 'stopping' && this.#moves === 0) this.#enter(this.#underWay);
         break;
       case 'step':
         this.curves.addStep(event);

@@ -13,6 +13,7 @@ import type { BrowserHost } from '../runtime/browser.ts';
 import type { RunForecast } from '../train/run/run-plan.ts';
 import { type RunSettings, readSettings } from '../train/run/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
+import type { ActiveRun } from './active-run.ts';
 import { classesIn } from './class-settings.ts';
 import { countedIn, recordsIn } from './conversations.ts';
 import { CurrentDevice } from './current-device.ts';
@@ -188,19 +189,25 @@ export class TrainerService {
     return hasData(this.#host, await this.#runs.whole(id));
   }
 
-  /** Pauses the run that is open here; resolves when its checkpoint is saved. */
-  pause(): Promise<void> {
-    return this.#open.needed.pause();
+  /** Pauses the run that is open here, behind other budgets that were asked for before; resolves when its checkpoint is saved. */
+  async pause(): Promise<void> {
+    return (await this.#settled()).pause();
   }
 
   /** Goes on with the run that is paused. */
-  unpause(): void {
-    this.#open.needed.unpause();
+  async unpause(): Promise<void> {
+    (await this.#settled()).unpause();
   }
 
   /** One step of the run that is paused. */
-  step(): Promise<void> {
-    return this.#open.needed.step();
+  async step(): Promise<void> {
+    return (await this.#settled()).step();
+  }
+
+  /** The run that is open here, once it is none that other budgets are about to end and open anew. */
+  async #settled(): Promise<ActiveRun> {
+    await this.#moved;
+    return this.#open.needed;
   }
 
   /** Saves and ends the run that is open here; it can be resumed. One whose data is still read ends with nothing new to save. */

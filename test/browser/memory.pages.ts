@@ -252,6 +252,29 @@ test('of budgets that are asked for at the same time one is taken after the othe
   await page.evaluate(() => window.holdfast.trainer.stop());
 });
 
+test('a pause that is asked for while other budgets are taken is one of the run that has them', async () => {
+  const page = await open(context, site.isolated);
+  const id = await train(page, {}, { steps: 100_000 });
+  await event(page, 'step');
+  const { least, middle } = budgets;
+  const asked = await page.evaluate(
+    async ([least, middle]) => {
+      const { trainer } = window.holdfast;
+      const moved = trainer.setMemory({ gpu: middle });
+      const again = trainer.setMemory({ gpu: least, host: 1e9 });
+      return Promise.all([moved, again, trainer.pause()].map((asked) => asked.then(() => 'done', String)));
+    },
+    [least, middle] as const,
+  );
+  expect(asked).toEqual(['done', 'done', 'done']);
+  const record = await page.evaluate(
+    async (id) => (await window.holdfast.trainer.runs()).find((run) => run.id === id),
+    id,
+  );
+  expect(record).toMatchObject({ status: 'paused', open: 'here', memory: { gpu: least, host: 1e9 } });
+  await page.evaluate(() => window.holdfast.trainer.stop());
+});
+
 test('a fork has the history of its run until there, and its own settings from there on', async () => {
   const page = await open(context, site.isolated);
   const message = await page.evaluate(

@@ -77,10 +77,25 @@ test('one whose pause is saved while it is opened with another budget is paused 
   expect(training.phase).toBe('moving');
   training.take({ type: 'ended', run: 'a', summary: { interrupted: true } } as Parameters<Training['take']>[0]);
   training.take(ready);
-  expect(training.phase).toBe('paused');
+  expect(training.phase).toBe('moving');
   asked('setMemory')[0]?.resolve(undefined);
   await moved;
   expect(training.phase).toBe('paused');
+});
+
+test('one that is ready by an earlier change of its budgets, while another is under way, cannot be paused yet', async () => {
+  const { training, asked } = await trains();
+  const first = training.setMemory({ gpu: 3 });
+  await settled();
+  asked('setMemory')[0]?.resolve(undefined);
+  await first;
+  const second = training.setMemory({ gpu: 2 });
+  await settled();
+  training.take(ready);
+  expect([training.phase, training.stoppable]).toEqual(['moving', false]);
+  asked('setMemory')[1]?.resolve(undefined);
+  await second;
+  expect(training.phase).toBe('training');
 });
 
 test('of two runs that are looked at, the later is shown, whichever is read first', async () => {

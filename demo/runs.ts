@@ -190,8 +190,14 @@ export class RunList {
     return make(
       'li',
       { className: isShown ? 'shown' : '' },
-      this.#button(name, { id: `name-${id}`, 'data-key': `${id} look`, class: 'name' }, true, () =>
-        this.#events.look(run),
+      this.#button(
+        name,
+        {
+          ...{ id: `name-${id}`, 'data-key': `${id} look`, class: 'name' },
+          ...(isShown && { 'aria-current': 'true' }),
+        },
+        true,
+        () => this.#events.look(run),
       ),
       make('p', { className: 'hint' }, describe(run, openHere)),
       make(

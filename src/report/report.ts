@@ -199,6 +199,8 @@ figcaption b { color: var(--ink); font-size: 1rem; font-weight: 600; }
 figcaption output { color: var(--ink); }
 figcaption i { display: inline-block; width: 0.85rem; height: 3px; margin-right: 0.45rem; border-radius: 2px;
   background: var(--paint); vertical-align: middle; }
+/* Where the system sets all colours, what a colour alone tells keeps its own. */
+figcaption i, .legend i, [class^="wait-"] { forced-color-adjust: none; }
 figcaption .step { margin-left: auto; }
 .u-hz .u-cursor-x { border-right: 1px solid var(--muted); }
 .u-select { background: color-mix(in srgb, var(--first) 14%, transparent); }

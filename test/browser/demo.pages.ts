@@ -63,7 +63,26 @@ afterEach(async () => {
 const ENDLESS = { ...SMALL, steps: 100_000 };
 
 async function expectFits(page: Page): Promise<void> {
-  for (const width of [360, 1280]) expect(await overflow(page, width), `${width} pixels`).toBeLessThanOrEqual(0);
+  for (const width of [320, 360, 1280]) expect(await overflow(page, width), `${width} pixels`).toBeLessThanOrEqual(0);
+}
+
+/** Where the system sets all colours, bars and swatches are seen all the same, and what is chosen is told apart. */
+async function expectSeen(page: Page): Promise<void> {
+  await page.emulateMedia({ forcedColors: 'active' });
+  const found = await page.evaluate(() => {
+    const colors = (selector: string) =>
+      [...document.querySelectorAll<HTMLElement>(selector)]
+        .filter(({ offsetWidth }) => offsetWidth > 0)
+        .map((element) => getComputedStyle(element).backgroundColor);
+    return {
+      paper: colors('body'),
+      seen: colors('.memory-view .track, .memory-view .track i:first-child, .chart figcaption i'),
+      chosen: colors('.choice input:checked + span'),
+    };
+  });
+  await page.emulateMedia({ forcedColors: 'none' });
+  expect(found.seen.length).toBeGreaterThan(20);
+  for (const color of [...found.seen, ...found.chosen]) expect(found.paper).not.toContain(color);
 }
 
 test('by keyboard alone: a text is pasted, a model set, trained and asked to write', async () => {
@@ -251,6 +270,7 @@ test('within a budget the page says where bytes lie and what moves, and sets eac
     expect(paper !== '', said).toBe(i > 0);
   }
   await expectFits(page);
+  await expectSeen(page);
   await page.click('#stop:enabled');
   await says(page, /^Stopped after/);
 });

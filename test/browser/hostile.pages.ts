@@ -233,6 +233,12 @@ test.each(PLACES)('a report %s draws its curves, and can reach nothing else', as
     page.context().pages().at(-1)?.locator('#save').click(),
   ]);
   expect(saved.suggestedFilename()).toBe('honest.html');
+  // Where the system sets all colours, a swatch keeps its own.
+  await frame?.page().emulateMedia({ forcedColors: 'active' });
+  const forced = await frame?.evaluate(
+    () => getComputedStyle(document.querySelector('figcaption i') as Element).backgroundColor,
+  );
+  expect(forced).toBe(found?.swatch);
   await context.close();
 });
 

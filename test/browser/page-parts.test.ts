@@ -318,6 +318,7 @@ test('what had the focus in the list has it when the list is drawn again', async
   runs.show('a', true);
   expect(document.activeElement).toBe(summaries()[1]);
   expect(document.activeElement).not.toBe(before);
+  expect([...list.querySelectorAll('[aria-current=true]')].map(({ textContent }) => textContent)).toEqual(['a']);
 });
 
 test('a question has the focus go back to what asked it, although the list is drawn again meanwhile', async () => {

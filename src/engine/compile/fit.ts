@@ -25,7 +25,6 @@ import {
   type StagingSize,
 } from './candidate.ts';
 import {
-  chunkSizes,
   LARGEST_CHUNK,
   largestChunk,
   leanMap,
@@ -36,7 +35,7 @@ import {
 } from './chunk-sizes.ts';
 import type { FindWay, FitWanted, Price } from './find-way.ts';
 import type { Fit } from './fitted.ts';
-import { type FitOptions, fitsBelow, knownLeast, lackBelow, leastWithin, limitsWith } from './least.ts';
+import { type FitOptions, fitsBelow, knownLeast, lackBelow, leastWithin, limitsWith, sizesBelow } from './least.ts';
 import { fitOpen, trainingPass } from './open-recovery.ts';
 import type { Passes } from './pass.ts';
 import { isDurable, isOpen, type Recovery } from './recovery.ts';
@@ -141,7 +140,7 @@ export function findWithin<P extends Passes>(
     if (map) {
       const found = candidateOn(tried, map, within);
       // Their padding has room below, too, or they are not taken.
-      const hasRoom = options.below?.holds(needBelow(found)) ?? true;
+      const hasRoom = options.below?.holdsChunks(needBelow(found)) ?? true;
       return hasRoom ? fitIn(within, found, staging) : undefined;
     }
     // Where gradients are used up as soon as they are complete, larger chunks of them would be held at once.
@@ -207,7 +206,7 @@ function fitOne<P extends Passes>(
   const { budget } = sized;
   const placements = placeAll(workload, limits);
   if (arenaBytes(placements) > budget) return undefined;
-  const sizes = chunkSizes(workload, limits);
+  const sizes = sizesBelow(workload, limits, placements, within);
   const isWanted = (bytes: number) => {
     const { chunkBytes } = mapOf(workload, bytes);
     return chunkBytes > moreThan && chunkBytes < lessThan;

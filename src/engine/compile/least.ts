@@ -3,6 +3,7 @@
 //
 // Pure. Chunk sizes come from one fixed list, whatever the budget, so that the least is a fact.
 
+import type { Placement } from '../../graph/liveness.ts';
 import { bytesBelow, leastHostBytes, type NeedBelow, type RoomBelow } from '../../memory/tiers/shares.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
@@ -27,6 +28,19 @@ export interface FitOptions {
 /** Whether there is room below the GPU for all chunks and the activations that lie there; without the latter, others say. */
 export const fitsBelow = (found: FitCandidate, below: RoomBelow | undefined): boolean =>
   found.stashes.length === 0 || below === undefined || below.holds(needBelow(found));
+
+/** The sizes of chunks that have room below the GPU; where none has, all of them: what lies there then says what it needs. */
+export function sizesBelow(
+  workload: Workload,
+  limits: AdapterLimits,
+  placements: readonly Placement[],
+  { durable, below }: { readonly durable: boolean; readonly below: RoomBelow | undefined },
+): readonly number[] {
+  const sizes = chunkSizes(workload, limits);
+  if (!below) return sizes;
+  const held = sizes.filter((bytes) => below.holdsChunks(needBelow(candidate(workload, placements, bytes, durable))));
+  return held.length > 0 ? held : sizes;
+}
 
 /** The smallest budget that `fitMemory` accepts, in bytes. */
 export const smallestBudget = (workload: Workload, limits: AdapterLimits, options: FitOptions = {}): number =>
@@ -172,7 +186,7 @@ function findLeast<P extends Passes>(
   const chunks = leastChunks(tried, durable);
   // What no chunk size changes. Other ranks' programs are not known.
   const other = activations + (tried.isShared ? 0 : lastingBytes(tried.programs));
-  for (const size of chunkSizes(tried, limits)) {
+  for (const size of sizesBelow(tried, limits, placements, { durable, below })) {
     // Chunks that are too large by themselves, in slots and in staging, need not be looked at.
     if (other + chunks * leastBytesOf(tried, size) >= bytes) continue;
     if (other + chunks * mapOf(tried, size).chunkBytes >= bytes) continue;

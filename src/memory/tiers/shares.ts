@@ -52,7 +52,10 @@ export interface StashHomes {
 
 /** Room below for a fit to go by. */
 export interface RoomBelow {
+  /** Whether activations have room beside chunks; without activations it always is so. */
   holds(need: NeedBelow): boolean;
+  /** Whether chunks have room by themselves. */
+  holdsChunks(need: NeedBelow): boolean;
   /** All that there is: what does not go into host memory takes the disk's time. */
   readonly all: TierBytes;
   /** What there is, to the byte, and in words. */
@@ -115,6 +118,12 @@ export function leastHostBytes(need: NeedBelow, hasDisk: boolean): number {
   return leastHostChunks(held, true, updates) * chunkBytes + largest(stashes);
 }
 
+const hasRoomForChunks = ({ held, chunkBytes, largestPut, updates }: NeedBelow, { host, disk }: TierBytes): boolean => {
+  const slots = Math.floor(host / chunkBytes);
+  const blocks = Math.floor(disk / chunkBytes);
+  return slots >= leastHostChunks(held, disk > 0, updates) && blocks >= leastDiskChunks(held, slots, largestPut);
+};
+
 /** How the two divide what there is; undefined where it is too little. Without pieces chunks have it all. */
 export function sharesOf(need: NeedBelow, { host, disk }: TierBytes): Shares | undefined {
   const { held, chunkBytes, largestPut, beside = 0, stashes } = need;
@@ -141,8 +150,7 @@ export function sharesOf(need: NeedBelow, { host, disk }: TierBytes): Shares | u
     if (!homes) continue;
     const taken = homes.onHost + homes.readers * homes.readerBytes;
     const forChunks = { host: host - taken, disk: Math.min(disk - homes.onDisk, blockBytes(need)) };
-    const slots = Math.floor(forChunks.host / chunkBytes);
-    if (Math.floor(forChunks.disk / chunkBytes) >= leastDiskChunks(held, slots, largestPut)) {
+    if (hasRoomForChunks(need, forChunks)) {
       return { chunks: forChunks, stashes: { host: taken, disk: homes.onDisk } };
     }
   }
@@ -152,6 +160,7 @@ export function sharesOf(need: NeedBelow, { host, disk }: TierBytes): Shares | u
 /** Where chunks have their share of `all` already. */
 export const roomForStashes = (room: TierBytes, all: TierBytes): RoomBelow => ({
   holds: ({ stashes }) => stashHomes(stashes, room) !== undefined,
+  holdsChunks: () => true,
   all,
   key: `${room.host} ${room.disk} beside chunks`,
   described: `${described(room)} beside chunks`,
@@ -162,6 +171,7 @@ export const roomOf = ({ host, disk }: TierBytes): RoomBelow => ({
   // What is too little for chunks alone is no reason to treat activations otherwise.
   holds: (need) =>
     (disk > 0 && host < leastHostBytes({ ...need, stashes: [] }, true)) || sharesOf(need, { host, disk }) !== undefined,
+  holdsChunks: (need) => hasRoomForChunks(need, { host, disk }),
   all: { host, disk },
   key: `${host} ${disk}`,
   described: described({ host, disk }),

@@ -192,6 +192,7 @@ export class Predictor extends ReducedModel {
     const hasOf = (need: NeedBelow) => ({ ...need, held: Math.ceil(has * need.chunks) });
     const roomHere: RoomBelow = {
       holds: (need) => room.holds(hasOf(need)),
+      holdsChunks: (need) => room.holdsChunks(hasOf(need)),
       all: room.all,
       key: `${room.key} ${has}`,
       described: room.described,

@@ -3,6 +3,7 @@
 
 import { describe, expect, test } from 'vitest';
 import { planCommand } from '../../src/cli/plan.ts';
+import { parseBytes } from '../../src/util/bytes.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 
 async function plan(...args: string[]): Promise<string> {
@@ -30,13 +31,34 @@ describe('without a machine', () => {
     expect(await plan(...SMALL, ...within, ...little, ...DISK)).toMatch(
       /^ {2}GPU .*\n {2}host .* \d+ KB\n {2}disk .*B\n.*\n.*up to the GPU.*\n.*\n.*from disk, .*B written to it/m,
     );
-    const refused = /there are 300 KB of host memory and no disk; --host-memory (\dMB) would do$/;
+    const refused = /there are 300 KB of host memory and no disk; --host-memory (\S+) would do$/;
     const message = await plan(...SMALL, ...within, ...little).catch((error: Error) => error.message);
     const [, enough = ''] = refused.exec(message) ?? [];
     expect((await json(...within, '--host-memory', enough)).below).toEqual(alone);
     await expect(plan(...SMALL, ...within, ...little, ...DISK, '--disk-limit', '100KB')).rejects.toThrow(
       'there are 300 KB of host memory and 100 KB of disk; --host-memory',
     );
+  });
+
+  test('beside a disk host memory that is too little for what passes through it is told the least, not all that lies below', async () => {
+    const least = /on its way to disk has no room in \S+ KB of it; give --host-memory (\S+) at least$/;
+    const refusal = (host: string) =>
+      plan(...SMALL, ...within, ...DISK, '--host-memory', host).then(
+        () => '',
+        (error: Error) => error.message,
+      );
+    const [, first = ''] = least.exec(await refusal('10KB')) ?? [];
+    // With more of it chunks may be larger.
+    const [, second = first] = least.exec(await refusal(first)) ?? [];
+    expect(await refusal(second)).toBe('');
+    expect(parseBytes(second)).toBeLessThan(50e3);
+  });
+
+  test('what is not read ahead is not read again where it had to give way', async () => {
+    const tiers = [...within, '--host-memory', '100KB', ...DISK];
+    const [ahead, needed] = [await json(...tiers), await json(...tiers, '--no-prefetch')];
+    expect(needed.links.disk.read).toBeLessThan(ahead.links.disk.read);
+    expect(needed.links.gpu).toEqual(ahead.links.gpu);
   });
 
   test('another policy moves more, and is named', async () => {

@@ -73,6 +73,7 @@ describe('without a machine', () => {
   test('what would mean nothing is refused by name', async () => {
     for (const [flags, named] of [
       [['--no-prefetch'], '--no-prefetch: is of a disk; give --disk'],
+      [['--sequence-parallel'], '--sequence-parallel: is for several ranks; give --ranks'],
       [['--disk-limit', '1MB'], '--disk-limit: give --disk'],
       [['--ranks', '2', '--policy', 'lru'], '--policy: with --ranks it is told how much lies below each GPU'],
       [['--ranks', '2', '--host-memory', '1MB'], '--host-memory: with --ranks'],

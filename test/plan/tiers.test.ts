@@ -61,6 +61,15 @@ describe('without a machine', () => {
     expect(needed.links.gpu).toEqual(ahead.links.gpu);
   });
 
+  test('copies of what is all on the GPU lie on disk where host memory has no room for them, and are written there', async () => {
+    const copies = ['--gpu-memory', '64MB', '--activations', 'keep', '--recovery', 'step', '--host-memory', '100KB'];
+    const { tiers, links, slots, chunks } = await json(...copies, ...DISK);
+    expect(slots * chunks.bytes).toBeGreaterThanOrEqual(tiers.gpu.parameters + tiers.gpu.moments);
+    const { parameters, gradients, moments } = tiers.host;
+    expect(Math.max(parameters, gradients, moments)).toBeLessThanOrEqual(tiers.host.all);
+    expect(links.disk.written).toBeGreaterThan(links.gpu.recovery / 2);
+  });
+
   test('another policy moves more, and is named', async () => {
     const moved = ({ bytesPerStep: { h2d, d2h } }: { bytesPerStep: Record<'h2d' | 'd2h', number> }) => h2d + d2h;
     const [planned, lru] = [await json(...within), await json(...within, '--policy', 'lru')];

@@ -262,7 +262,7 @@ function figuresWithin(
     peaks.host.end();
     peaks.disk.end();
   };
-  const { bytes } = simulate(fit, step, plan, machine, { hostBytes: host, steps: 1, watch, prefetch });
+  const { bytes } = simulate(fit, step, plan, machine, { hostBytes: host, steps: 1, watch, prefetch, copiesLie: true });
   const { h2d, d2h } = plan.moved;
   const activations = offloadedBytes(step);
   const room = slotsAt(trace, slots, extra);

@@ -22,7 +22,7 @@ import { planOnMachines } from './plan/machine.ts';
 import { planOnRanks } from './plan/ranks.ts';
 import { planBasis } from './plan/rates.ts';
 import { addGridOptions, checkGrid, checkRankFlags, DEFAULT_STAGE, ofSeveralRanks } from './rank-flags.ts';
-import { addRunOptions } from './train/flags.ts';
+import { addRunOptions, NEW_WARMUP } from './train/flags.ts';
 import { checkUpdate } from './update-flags.ts';
 
 /** More processes than any machine of today has GPUs. */
@@ -41,7 +41,7 @@ export function planCommand(host: Host): Command {
       `tokens of a new model (default: those of --tokenizer, else ${PLANNED_SHAPE.vocabulary})`,
       wholeNumberFrom(2),
     );
-  addRunOptions(command, { ...defaultSettings(), batch: 1 }, 'none');
+  addRunOptions(command, { ...defaultSettings(), batch: 1, warmup: NEW_WARMUP }, 'none');
   addMemoryOptions(command, 'the budget, as 64MB or 1.5GiB (default: half of what all would need)', '[what]');
   command
     .option(

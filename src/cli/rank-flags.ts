@@ -87,7 +87,8 @@ export const ofSeveralRanks = ({
     '--sequence-parallel': sequenceParallel,
   })
     .find(([, value]) => value !== undefined)
-    ?.join(' ');
+    ?.filter((part) => part !== true)
+    .join(' ');
 
 /**
  * Runs `work` with the ranks that this process is one of; undefined where it is alone. Errors: as `work`, named for the rank, the

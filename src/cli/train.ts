@@ -27,7 +27,7 @@ import { memoryFromFlags } from './memory-flags.ts';
 import { addShapeOptions } from './model-flags.ts';
 import { Progress } from './progress.ts';
 import { checkGrid, claimOnRanks, onRanks, type RankFlags } from './rank-flags.ts';
-import { addTrainingOptions, type IsGiven, numbersIn, type TrainFlags } from './train/flags.ts';
+import { addTrainingOptions, type IsGiven, NEW_WARMUP, numbersIn, type TrainFlags } from './train/flags.ts';
 import { goOnCommand } from './train/go-on.ts';
 import { FALLBACK_TEMPLATE, newSettings } from './train/new-settings.ts';
 import { resumeSettings } from './train/resume-settings.ts';
@@ -38,8 +38,7 @@ import { checkUpdate } from './update-flags.ts';
 export function trainCommand(host: Host): Command {
   const command = new Command('train').description('train a model, or go on training one');
   addShapeOptions(command, DEFAULT_SHAPE);
-  const warmup = `${defaultSettings().warmup}, or a tenth of the steps where that is less`;
-  addTrainingOptions(command, { ...defaultSettings(), warmup }, 'TypeScript’s declarations');
+  addTrainingOptions(command, { ...defaultSettings(), warmup: NEW_WARMUP }, 'TypeScript’s declarations');
   const given: IsGiven = (name) => command.getOptionValueSource(name) === 'cli';
   return command.action((flags: TrainFlags) => train(host, flags, given));
 }

@@ -222,7 +222,7 @@ describe('refused in one line', () => {
 
   test.each<[string[], string]>([
     [['nowhere'], 'nowhere: no such folder'],
-    [['base', '--base', 'base'], 'base: is a model and has no base'],
+    [['base', '--base', 'base'], 'base: is a model and has no base; leave out base as its base'],
     [['tuned', '--base', 'nowhere'], 'tuned: its adapter belongs to nowhere, which is not here'],
     [['base', '--lora', 'nowhere'], 'nowhere: there is no adapter'],
   ])('generate %j', async (args, message) => {

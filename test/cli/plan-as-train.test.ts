@@ -51,10 +51,13 @@ const train = async (...args: string[]) => {
 const SHAPE = ['--layers', '2', '--width', '32', '--heads', '2', '--context', '24', '--batch', '4'];
 const OF_BYTES = [...SHAPE, '--vocab-size', '256'];
 
-test('there is no flag of train that plan does not know', () => {
+test('there is no flag of train that plan does not know, and the warm-up is told alike', () => {
   const names = (command: ReturnType<typeof planCommand>) => command.options.map(({ long }) => long);
   const host = memoryHost(files);
-  expect(names(planCommand(host))).toEqual(expect.arrayContaining(names(trainCommand(host))));
+  const [planned, trained] = [planCommand(host), trainCommand(host)];
+  expect(names(planned)).toEqual(expect.arrayContaining(names(trained)));
+  const warmupOf = ({ options }: typeof planned) => options.find(({ long }) => long === '--warmup')?.description;
+  expect(warmupOf(planned)).toBe(warmupOf(trained));
 });
 
 describe('a model folder', () => {

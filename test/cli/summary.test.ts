@@ -39,6 +39,15 @@ test('a run that was at its end has no speed', () => {
   expect(lines.find((line) => line.includes('parameters'))).toMatch(/^1,234 parameters, 8.23 MB/);
 });
 
+test('a run that was ended before its last step says how to go on, also one of epochs', () => {
+  const lines = (settings: { steps: number; epochs?: number }) =>
+    describeRun({ ...summary, validationLoss: 1 }, 'run', { ...defaultSettings(), ...settings }, 'holdfast train');
+  for (const epochs of [{}, { epochs: 2 }]) {
+    expect(lines({ ...epochs, steps: 27 })).toContain('go on:   holdfast train');
+    expect(lines({ ...epochs, steps: 3 })).not.toContain('go on:   holdfast train');
+  }
+});
+
 test('one step is a step', () => {
   expect(describeRun({ ...summary, validationLoss: 1, steps: 1 }, 'run', defaultSettings(), 'holdfast')[0]).toBe(
     'done after 1 step on an adapter',

@@ -3,6 +3,7 @@
 
 import { describe, expect, test } from 'vitest';
 import { planCommand } from '../../src/cli/plan.ts';
+import { parseBytes } from '../../src/util/bytes.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 
 async function plan(...args: string[]): Promise<string> {
@@ -30,13 +31,43 @@ describe('without a machine', () => {
     expect(await plan(...SMALL, ...within, ...little, ...DISK)).toMatch(
       /^ {2}GPU .*\n {2}host .* \d+ KB\n {2}disk .*B\n.*\n.*up to the GPU.*\n.*\n.*from disk, .*B written to it/m,
     );
-    const refused = /there are 300 KB of host memory and no disk; --host-memory (\dMB) would do$/;
+    const refused = /there are 300 KB of host memory and no disk; --host-memory (\S+) would do$/;
     const message = await plan(...SMALL, ...within, ...little).catch((error: Error) => error.message);
     const [, enough = ''] = refused.exec(message) ?? [];
     expect((await json(...within, '--host-memory', enough)).below).toEqual(alone);
     await expect(plan(...SMALL, ...within, ...little, ...DISK, '--disk-limit', '100KB')).rejects.toThrow(
       'there are 300 KB of host memory and 100 KB of disk; --host-memory',
     );
+  });
+
+  test('beside a disk host memory that is too little for what passes through it is told the least, not all that lies below', async () => {
+    const least = /on its way to disk has no room in \S+ KB of it; give --host-memory (\S+) at least$/;
+    const refusal = (host: string) =>
+      plan(...SMALL, ...within, ...DISK, '--host-memory', host).then(
+        () => '',
+        (error: Error) => error.message,
+      );
+    const [, first = ''] = least.exec(await refusal('10KB')) ?? [];
+    // With more of it chunks may be larger.
+    const [, second = first] = least.exec(await refusal(first)) ?? [];
+    expect(await refusal(second)).toBe('');
+    expect(parseBytes(second)).toBeLessThan(50e3);
+  });
+
+  test('what is not read ahead is not read again where it had to give way', async () => {
+    const tiers = [...within, '--host-memory', '100KB', ...DISK];
+    const [ahead, needed] = [await json(...tiers), await json(...tiers, '--no-prefetch')];
+    expect(needed.links.disk.read).toBeLessThan(ahead.links.disk.read);
+    expect(needed.links.gpu).toEqual(ahead.links.gpu);
+  });
+
+  test('copies of what is all on the GPU lie on disk where host memory has no room for them, and are written there', async () => {
+    const copies = ['--gpu-memory', '64MB', '--activations', 'keep', '--recovery', 'step', '--host-memory', '100KB'];
+    const { tiers, links, slots, chunks } = await json(...copies, ...DISK);
+    expect(slots * chunks.bytes).toBeGreaterThanOrEqual(tiers.gpu.parameters + tiers.gpu.moments);
+    const { parameters, gradients, moments } = tiers.host;
+    expect(Math.max(parameters, gradients, moments)).toBeLessThanOrEqual(tiers.host.all);
+    expect(links.disk.written).toBeGreaterThan(links.gpu.recovery / 2);
   });
 
   test('another policy moves more, and is named', async () => {
@@ -51,6 +82,7 @@ describe('without a machine', () => {
   test('what would mean nothing is refused by name', async () => {
     for (const [flags, named] of [
       [['--no-prefetch'], '--no-prefetch: is of a disk; give --disk'],
+      [['--sequence-parallel'], '--sequence-parallel: is for several ranks; give --ranks'],
       [['--disk-limit', '1MB'], '--disk-limit: give --disk'],
       [['--ranks', '2', '--policy', 'lru'], '--policy: with --ranks it is told how much lies below each GPU'],
       [['--ranks', '2', '--host-memory', '1MB'], '--host-memory: with --ranks'],

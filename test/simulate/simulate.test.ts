@@ -366,7 +366,7 @@ describe('the formulas of ZeRO-Infinity', () => {
 describe('what fits into no memory', () => {
   it('is refused with the host memory that would do', () => {
     const { disk: _, ...without } = MACHINE;
-    expect(() => stepOf(0.2, without, {}, 0.5)).toThrow(/--host-memory \d+MB would do/);
+    expect(() => stepOf(0.2, without, {}, 0.5)).toThrow(/--host-memory [\d.]+[KMG]B would do/);
     expect(() =>
       stepOf(0.2, { ...MACHINE, disk: { ...(MACHINE.disk as never as object), bytes: 1e4 } as never }, {}, 0.5),
     ).toThrow(/of disk; --host-memory/);

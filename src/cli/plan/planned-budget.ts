@@ -61,7 +61,7 @@ export function planBudget(highs: Highs, run: PlannedRun, basis: PlanBasis): Pla
   const memory = {
     ...{ gpu: asked.gpuMemory, host: asked.hostMemory, disk: asked.disk === undefined ? undefined : diskLimit },
     ...{ recovery: asked.recovery, policy: asked.policy, activations: asked.activations },
-    accumulateOrder: asked.accumulateOrder,
+    ...{ accumulateOrder: asked.accumulateOrder, prefetch: asked.prefetch },
   };
   const toPlan = { settings, stored: run.stored, memory, limits };
   const start = performance.now();
@@ -75,7 +75,7 @@ export function planBudget(highs: Highs, run: PlannedRun, basis: PlanBasis): Pla
   const followed = schedule(trace, found.slots, flags.policy, extra);
   const milliseconds = performance.now() - start;
 
-  const within = withoutUndefined({ ...memory, gpu: budget, disk: asked.disk, prefetch: asked.prefetch }) as StepMemory;
+  const within = withoutUndefined({ ...memory, gpu: budget, disk: asked.disk }) as StepMemory;
   const { dtype, momentDtype, trainable, frozen } = found.map;
   const backwardPasses = backwardPassesIn(settings);
   const update = backwardPasses && updateFacts(found, backwardPasses);

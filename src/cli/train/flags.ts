@@ -98,6 +98,9 @@ export const BYTES = 'bytes';
 /** Where runs go when --out names no folder. */
 export const RUNS = 'runs';
 
+/** What `--warmup` is where a new run does not say. */
+export const NEW_WARMUP = `${defaultSettings().warmup}, or a tenth of the steps where that is less`;
+
 /** The flags of all commands that train. `data`: what they learn from where nothing is named. */
 export function addTrainingOptions(command: Command, defaults: TrainDefaults, data: string): void {
   addRunOptions(command, defaults, data);

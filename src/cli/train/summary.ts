@@ -28,9 +28,7 @@ export function describeRun(summary: RunSummary, out: string, settings: RunSetti
   const prompt = task ? taskOf(task).unseen(seed, 1)[0]?.prompt : data.length === 0 ? 'interface ' : undefined;
   const asked = prompt === undefined ? '' : ` --prompt "${prompt}"`;
   const { best, activations } = summary;
-  // Epochs are steps once the data is read: what is left of them the run knows alone.
-  const isCut =
-    summary.interrupted || (settings.epochs === undefined && !summary.stopped && summary.steps < settings.steps);
+  const isCut = summary.interrupted || (!summary.stopped && summary.steps < settings.steps);
   const diverged = hasDiverged(summary);
   // A run stopped before its first validation has none.
   const validated = Number.isFinite(summary.validationLoss) ? `, validation ${summary.validationLoss.toFixed(4)}` : '';

@@ -1,9 +1,9 @@
 // Shares of host memory and disk, on a simulated machine, that chunks have and that moved activations have: the
 // division that a run makes (memory/tiers/shares.ts), of a machine that need not be there.
 
-import { bytesBelow, type StashHomes, sharesOf, stashHomes } from '../../memory/tiers/shares.ts';
+import { bytesBelow, leastHostBytes, type StashHomes, sharesOf, stashHomes } from '../../memory/tiers/shares.ts';
 import { leastDiskChunks, leastHostChunks, type Spared, sparedChunks } from '../../memory/tiers/tier-limits.ts';
-import { formatBytes } from '../../util/bytes.ts';
+import { flagBytes, formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { isAllOnGPU, needBelow } from '../compile/candidate.ts';
 import type { Fit } from '../compile/fitted.ts';
@@ -47,13 +47,17 @@ export function divideBelow(
     held < leastHostChunks(count, hasDisk, need.updates) ||
     blocks < leastDiskChunks(count, held, map.largestPut)
   ) {
-    const all = bytesBelow(need);
-    const onDisk = hasDisk
-      ? ` and ${Number.isFinite(diskBytes) ? formatBytes(diskBytes) : 'enough'} of disk`
-      : ' and no disk';
+    const [all, least] = [bytesBelow(need), leastHostBytes(need, hasDisk)];
+    const isDiskEnough = hasDisk && diskBytes >= all + (map.largestPut + 2) * map.chunkBytes;
+    const onDisk = hasDisk ? `${formatBytes(diskBytes)} of` : 'no';
+    const lie = `${formatBytes(all)} lie below the GPU, and`;
+    if (isDiskEnough && hostBytes < least)
+      throw new HoldfastError(
+        `${lie} what passes through host memory on its way to disk has no room in ${formatBytes(hostBytes)} of it; ` +
+          `give --host-memory ${flagBytes(least)} at least`,
+      );
     throw new HoldfastError(
-      `${formatBytes(all)} lie below the GPU, and there are ${formatBytes(hostBytes)} of host memory${onDisk}; ` +
-        `--host-memory ${Math.ceil(all / 1e6)}MB would do`,
+      `${lie} there are ${formatBytes(hostBytes)} of host memory and ${onDisk} disk; --host-memory ${flagBytes(all)} would do`,
     );
   }
   const { held: all, largestPut, updates, beside = 0, chunkBytes } = need;

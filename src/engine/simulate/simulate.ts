@@ -19,7 +19,7 @@ export function finished<T>(following: Generator<undefined, T>): T {
 }
 
 /** What a step is followed with, beside its fit and its plan. */
-export interface SimulateOptions extends Pick<SimulatedPart, 'ranks' | 'watch'> {
+export interface SimulateOptions extends Pick<SimulatedPart, 'ranks' | 'watch' | 'prefetch' | 'copiesLie'> {
   /** Bytes of host memory above the machine's disk. @default no limit */
   readonly hostBytes?: number | undefined;
   /** Steps that count, behind STEPS. @default STEPS */
@@ -35,8 +35,8 @@ export function simulate(
   pass: Pass,
   schedule: PassSchedule,
   machine: Machine,
-  { hostBytes = Number.POSITIVE_INFINITY, ranks, steps = STEPS, watch }: SimulateOptions = {},
+  { hostBytes = Number.POSITIVE_INFINITY, ranks, steps = STEPS, watch, prefetch, copiesLie }: SimulateOptions = {},
 ): SimulatedStep {
-  const one = new Simulation({ fit, pass, schedule, hostBytes, ranks, watch }, machine);
+  const one = new Simulation({ fit, pass, schedule, hostBytes, ranks, watch, prefetch, copiesLie }, machine);
   return finished(one.follow(steps * schedule.plan.steps, STEPS * schedule.plan.steps));
 }

@@ -36,7 +36,7 @@ import { awaitBelow, SimulatedActivations } from './moved-activations.ts';
 import type { SimulatedRanks } from './network.ts';
 import type { SimulatedPipeline } from './pipeline.ts';
 import { SharedPlaces } from './shared-places.ts';
-import { sharesBelow } from './shares-below.ts';
+import { divideBelow, sharesBelow } from './shares-below.ts';
 import { SimulatedSlots } from './slots.ts';
 import { SimulatedBelow, SimulatedStashes } from './stashes.ts';
 import { averageStep, type SimulatedStep, type Totals } from './step.ts';
@@ -51,6 +51,8 @@ export interface SimulatedPart {
   readonly ranks?: SimulatedRanks | undefined;
   /** Whether the disk is read ahead of what is needed. @default true */
   readonly prefetch?: boolean | undefined;
+  /** Whether copies of what is on the GPU take room below it also where all is there. @default false */
+  readonly copiesLie?: boolean | undefined;
   /** Whether updates on the host may begin before a step is decided, where there is room. @default false */
   readonly beginsAhead?: boolean | undefined;
   /** Told of what lies below, behind each operation. @default nothing is */
@@ -91,14 +93,16 @@ export class Simulation {
   readonly #left: (Command | undefined)[] = [];
 
   constructor(
-    { fit, pass, schedule, hostBytes, ranks, prefetch = true, beginsAhead = false, watch }: SimulatedPart,
+    { fit, pass, schedule, hostBytes, ranks, prefetch = true, beginsAhead = false, copiesLie, watch }: SimulatedPart,
     machine: Machine,
     pipeline?: SimulatedPipeline,
   ) {
     const { map, slots, staging, durable } = fit;
     [this.#fit, this.#map, this.#pass, this.#schedule] = [fit, map, pass, schedule];
     [this.#ranks, this.#machine, this.#watch] = [ranks, machine, watch];
-    const { hostSlots, beside, homes } = sharesBelow(fit, machine, hostBytes);
+    const { hostSlots, beside, homes } = copiesLie
+      ? divideBelow(fit, machine.disk?.bytes, hostBytes)
+      : sharesBelow(fit, machine, hostBytes);
     const chunksBelow = new SimulatedTiers(hostSlots, (id) => this.#sizeOf(id), machine.disk);
     chunksBelow.nextUse = (id) => this.#nextUse(id);
     this.#tiers = new SimulatedBelow(chunksBelow, new SimulatedStashes(homes, fit.stashes, machine.disk), map.count);

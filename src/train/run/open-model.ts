@@ -74,7 +74,7 @@ export async function withModel<T>(
   const adapters = { ...sources.adapters };
   const itself = await besideAdapter(files, folder);
   if (!itself && sources.base !== undefined)
-    throw new HoldfastError(`${folder}: is a model and has no base; leave ${sources.base} out`);
+    throw new HoldfastError(`${folder}: is a model and has no base; leave out ${sources.base} as its base`);
   if (itself && adapters[DEFAULT_ADAPTER] === undefined) adapters[DEFAULT_ADAPTER] = folder;
   const base = itself ? await baseOf(files, folder, sources.base, itself.base) : folder;
   let loaded: [string, LoadedAdapter][] = [];

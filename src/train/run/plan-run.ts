@@ -10,7 +10,7 @@ import type { StoredElement } from '../../kernels/stored.ts';
 import { loadSolver } from '../../memory/plan/bound.ts';
 import type { Host } from '../../runtime/host.ts';
 import { having, mapByName, withoutUndefined } from '../../util/arguments.ts';
-import { anything, check, closed, number, object, optional } from '../../util/json.ts';
+import { anything, check, closed, number, object, optional, truth } from '../../util/json.ts';
 import { realNumber } from '../../util/range.ts';
 import { knownSteps, type StepMemory } from '../plan/step-times.ts';
 import { checkSettings } from './check-settings.ts';
@@ -41,6 +41,7 @@ const plannedMemory = closed<PlannedMemory>({
   policy: anything,
   activations: anything,
   accumulateOrder: anything,
+  prefetch: optional(truth),
 });
 const planOptions = closed<PlanOptions>({
   memory: optional(plannedMemory),

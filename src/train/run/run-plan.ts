@@ -53,6 +53,8 @@ export interface PlannedMemory {
   readonly activations?: ActivationMode | 'auto' | undefined;
   /** See MemoryOptions. @default 'auto' */
   readonly accumulateOrder?: AccumulateOrder | 'auto' | undefined;
+  /** See MemoryOptions. @default true */
+  readonly prefetch?: boolean | undefined;
 }
 
 /** A run to plan. */
@@ -243,7 +245,7 @@ function figuresWithin(
   fit: Fit<TrainingPasses>,
   plan: PassSchedule,
 ): Pick<RunPlan, 'tiers' | 'links'> {
-  const { host = Number.POSITIVE_INFINITY, disk } = memory;
+  const { host = Number.POSITIVE_INFINITY, disk, prefetch } = memory;
   const { map, passes, staging, slots } = fit;
   const { step } = passes;
   const { trace, extra } = step;
@@ -260,7 +262,7 @@ function figuresWithin(
     peaks.host.end();
     peaks.disk.end();
   };
-  const { bytes } = simulate(fit, step, plan, machine, { hostBytes: host, steps: 1, watch });
+  const { bytes } = simulate(fit, step, plan, machine, { hostBytes: host, steps: 1, watch, prefetch, copiesLie: true });
   const { h2d, d2h } = plan.moved;
   const activations = offloadedBytes(step);
   const room = slotsAt(trace, slots, extra);

@@ -4,18 +4,22 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { chunkSizes, mapOf, mapsInFewerPieces } from '../../src/engine/compile/chunk-sizes.ts';
 import { fitMemory } from '../../src/engine/compile/fit.ts';
+import { smallestBudget } from '../../src/engine/compile/least.ts';
 import { isDispatch } from '../../src/engine/compile/operations.ts';
+import { schedule } from '../../src/engine/compile/schedule.ts';
 import { DEFAULT_LIMITS } from '../../src/engine/compile/workload.ts';
+import { machineOf } from '../../src/engine/simulate/machine.ts';
+import { simulate } from '../../src/engine/simulate/simulate.ts';
 import { parseConfig } from '../../src/formats/config.ts';
 import type { ChunkMap } from '../../src/memory/layout/chunk-map.ts';
 import { makeModel } from '../../src/nn/index.ts';
 import { traceStep } from '../../src/train/step/step-programs.ts';
 import { trainingWorkload } from '../../src/train/step/training-workload.ts';
 
-const workloadOf = (layers: number, width: number, vocabulary: number) => {
-  const sizes = { n_layer: layers, n_embd: width, n_head: 4, n_positions: 64, vocab_size: vocabulary };
+const workloadOf = (layers: number, width: number, vocabulary: number, seq = 64) => {
+  const sizes = { n_layer: layers, n_embd: width, n_head: 4, n_positions: seq, vocab_size: vocabulary };
   const model = makeModel(parseConfig({ model_type: 'gpt2', ...sizes }, 'a model'));
-  return trainingWorkload(model, traceStep(model, 8, 64), 1, undefined);
+  return trainingWorkload(model, traceStep(model, 8, seq), 1, undefined);
 };
 
 const piecesIn = (map: ChunkMap) => map.names('parameter').reduce((sum, name) => sum + map.pieces(name).length, 0);
@@ -51,5 +55,25 @@ describe('chunks in fewer pieces', () => {
     const [free, long] = [within(0), within(1e-4)];
     expect(long.dispatches).toBeLessThan(free.dispatches);
     expect(long.pieces).toBeLessThan(free.pieces);
+  });
+
+  // A step within so much of the way to everything on the GPU, in those of one without a budget. Products in pieces read their other
+  // operand again, which takes the time where memory is slow beside arithmetic.
+  it.each([
+    { layers: 12, width: 256, vocabulary: 2048, seq: 128, leastChunk: 2 ** 19, share: 0.8, most: 1.17 },
+    { layers: 2, width: 64, vocabulary: 256, seq: 64, leastChunk: 0, share: 0.6, most: 2.05 },
+  ])('are about as large as those that suit the budget: $layers blocks', ({ leastChunk, share, most, ...sizes }) => {
+    const workload = workloadOf(sizes.layers, sizes.width, sizes.vocabulary, sizes.seq);
+    const rates = { flops: 60e12, upBytes: 25e9, downBytes: 25e9, memoryBytes: 900e9, launchSeconds: 0 };
+    const limits = { ...DEFAULT_LIMITS, rates, leastChunk };
+    const options = { recovery: 'checkpoint' } as const;
+    const whole = fitMemory(workload, limits, undefined);
+    const least = smallestBudget(workload, limits, options);
+    const found = fitMemory(workload, limits, Math.ceil(least * (whole.peak / least) ** share), options);
+    const secondsIn = (fit: typeof found) => {
+      const { step } = fit.passes;
+      return simulate(fit, step, schedule(step.trace, fit.slots, 'planned', step.extra), machineOf(limits)).seconds;
+    };
+    expect(secondsIn(found)).toBeLessThan(most * secondsIn(whole));
   });
 });

@@ -32,8 +32,8 @@ const MOST_WORSE = { small: 5, large: 2 } as const;
 /** Sparing ways that are tried, and what they must promise of a step's time. */
 const MOST_SPARING = { small: 3, large: 2 } as const;
 const WORTH_SPARING = { small: 0, large: 0.02 } as const;
-/** Chunks in fewer pieces that are tried. */
-const MOST_MAPS = { small: Number.POSITIVE_INFINITY, large: 1 } as const;
+/** So large a share of the pieces that any chunks spare is about as many. */
+const ABOUT_AS_FEW = 0.8;
 /** What takes so many times as long as the best may lead to what is better than that, and how many such are followed. */
 const NEAR = { small: 1.45, large: 1 } as const;
 const MOST_LEADERS = { small: 8, large: 0 } as const;
@@ -115,7 +115,7 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     const around = this.#best;
     for (const leader of this.#leaders()) {
       yield* this.#restage(leader);
-      yield* this.#rechunk(leader, estimates);
+      yield* this.#rechunk(this.#bestStaged(leader), estimates);
     }
     if (this.#best !== around) yield* this.#descend(estimates);
   }
@@ -129,6 +129,12 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     }
     // Around the first everything was tried.
     return [...leaders.values()].slice(1, 1 + MOST_LEADERS[this.#size]);
+  }
+
+  /** One in the same way and chunks, with the best staging that was tried. */
+  #bestStaged(one: Considered<P, F>): Considered<P, F> {
+    const alike = this.#contenders.filter(({ way, found }) => way.name === one.way.name && found.map === one.found.map);
+    return alike.reduce((best, other) => (other.seconds < best.seconds ? other : best), one);
   }
 
   /** What was found otherwise, where it is of this order and better, and from there. */
@@ -234,7 +240,8 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     if (launchesMatter(one, WORTH_LARGER_CHUNKS) || (moves && (isSmall || larger < most)))
       yield* this.#consider(way, { moreThan: chunkBytes, staging });
     if (launchesMatter(one, MANY_DISPATCHES) || this.#isFasterInFewerPieces(one)) {
-      const maps = this.#find.mapsInFewerPieces(found.map).slice(0, MOST_MAPS[this.#size]);
+      const inFewer = this.#find.mapsInFewerPieces(found.map);
+      const maps = isSmall ? inFewer : nearestInSize(inFewer, found.map);
       for (const map of maps) {
         const fits = yield* this.#consider(way, { map, staging });
         if (isSmall && staging)
@@ -356,6 +363,15 @@ const withOtherHead = <P extends Passes>({ name, workload, mixture }: Way<P>): W
   workload: () => workload()?.activations?.withOtherHead?.(),
   ...(mixture && { mixture }),
 });
+
+/** Of chunks in fewer pieces than `than` that spare about as many as any do: the nearest to it in size, which suit the budget as it does. One, or none. */
+function nearestInSize(maps: readonly ChunkMap[], than: ChunkMap): ChunkMap[] {
+  const spared = ({ pieceCount }: ChunkMap) => than.pieceCount - pieceCount;
+  const most = Math.max(0, ...maps.map(spared));
+  const off = ({ chunkBytes }: ChunkMap) => Math.abs(Math.log(chunkBytes / than.chunkBytes));
+  const few = maps.filter((map) => spared(map) >= ABOUT_AS_FEW * most);
+  return few.toSorted((a, b) => off(a) - off(b)).slice(0, 1);
+}
 
 /** Whether so much of a step is dispatches that fewer of them are worth a plan. */
 const launchesMatter = ({ launchSeconds, seconds }: Price, share: number): boolean => launchSeconds >= share * seconds;

@@ -30,7 +30,7 @@ const BEGINNINGS = { small: 6, large: 1 } as const;
 /** So many of what promises to be better may not be, one after the other. */
 const MOST_WORSE = { small: 5, large: 2 } as const;
 /** Sparing ways that are tried, and what they must promise of a step's time. */
-const MOST_SPARING = { small: 3, large: 2 } as const;
+const MOST_SPARING = { small: 5, large: 2 } as const;
 const WORTH_SPARING = { small: 0, large: 0.02 } as const;
 /** So large a share of the pieces that any chunks spare is about as many. */
 const ABOUT_AS_FEW = 0.8;

@@ -111,15 +111,23 @@ export class Figures {
     this.compareActivations(undefined);
   }
 
-  show({ bytes, offloaded, planned, bound, policy }: StepPicture): void {
+  show({ bytes, offloaded, fetched, planned, bound, policy }: StepPicture): void {
     const both = planned.h2d + planned.d2h;
-    const most = Math.max(bytes.h2d, bytes.d2h, bytes.diskRead, bytes.diskWrite, both, 2 * offloaded, bound?.lp ?? 0);
+    const most = Math.max(
+      bytes.h2d,
+      bytes.d2h,
+      bytes.diskRead,
+      bytes.diskWrite,
+      both,
+      offloaded + fetched,
+      bound?.lp ?? 0,
+    );
     const copies = Math.max(0, bytes.d2h - planned.d2h);
     const one = (row: Row, value: number, color: string) => row.show(formatBytes(value), [{ color, value }], most);
     one(this.#up, bytes.h2d, 'var(--gpu)');
     const down = { color: 'var(--host)', value: bytes.d2h - copies };
     this.#down.show(formatBytes(bytes.d2h), [down, { color: 'var(--copies)', value: copies }], most);
-    one(this.#activations, 2 * offloaded, 'var(--activations)');
+    one(this.#activations, offloaded + fetched, 'var(--activations)');
     one(this.#read, bytes.diskRead, 'var(--disk)');
     one(this.#written, bytes.diskWrite, 'var(--disk)');
     this.#both.show(formatBytes(both), [{ color: 'var(--muted)', value: both }], most, bound?.lp);

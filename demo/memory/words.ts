@@ -71,7 +71,7 @@ export function nextUse({ history, rows, at: now }: Film, chunk: number): string
 
 /** The picture in words, for screen readers. */
 export function summary(
-  { step, milliseconds, budget, history, bytes, offloaded, policy }: StepPicture,
+  { step, milliseconds, budget, history, bytes, offloaded, fetched, policy }: StepPicture,
   film: Film,
 ): string {
   const up = film.risen.reduce((sum, count) => sum + count, 0);
@@ -82,7 +82,7 @@ export function summary(
     history.activations.tensors.length === 0
       ? ''
       : ` Of ${history.activations.tensors.length} activations ${kept.count} are kept for the backward pass, ` +
-        `${again.count} are given up and made again, ${away.count} are moved below the GPU and back${offloaded > 0 ? `, ${formatBytes(offloaded)} each way` : ''}.`;
+        `${again.count} are given up and made again, ${away.count} are moved below the GPU and back${offloaded > 0 ? `, ${drawing.movedWords({ down: offloaded, up: fetched }, '')}` : ''}.`;
   const moved =
     up === 0
       ? 'Everything fits on the GPU and nothing moves.'

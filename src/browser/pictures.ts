@@ -3,7 +3,7 @@
 
 import type { Fit } from '../engine/compile/fitted.ts';
 import type { StepPasses } from '../engine/compile/pass.ts';
-import { offloadedBytes } from '../engine/compile/pass-figures.ts';
+import { fetchedBytes, offloadedBytes } from '../engine/compile/pass-figures.ts';
 import { slotsAt } from '../engine/compile/schedule.ts';
 import { chunkHistory } from '../engine/observe/chunk-history.ts';
 import { linkBytes, type Recording } from '../engine/observe/recording.ts';
@@ -60,6 +60,7 @@ export class Pictures implements Observer {
         history: chunkHistory(recording, fit),
         bytes: linkBytes(recording),
         offloaded: offloadedBytes(recording.pass),
+        fetched: fetchedBytes(recording.pass),
         planned: moved,
         ...(solved && { bound: solved }),
         ...(typeof gpu === 'number' && { budget: gpu }),

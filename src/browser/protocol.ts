@@ -200,8 +200,10 @@ export interface StepPicture {
   readonly history: ChunkHistory;
   /** That this step set on their way, padding and copies for recovery included. */
   readonly bytes: LinkBytes;
-  /** Of activations that this step moves below the GPU, in bytes; as many come back. */
+  /** Of activations that this step moves below the GPU, in bytes. */
   readonly offloaded: number;
+  /** Of those that it brings back: twice as many where its backward pass runs twice. */
+  readonly fetched: number;
   /** That the plan moves in a step. */
   readonly planned: { readonly h2d: number; readonly d2h: number };
   /** Absent without a budget, and where its linear program is too large to be solved on the way. */

@@ -1,6 +1,7 @@
 // `drawing` of `holdfast/browser`: what the report and a page that shows runs draw and say alike, so that a step looks the
 // same in both. The parts of a picture, not a picture: a report's is page/, the demo's is its own.
 
+export { movedWords } from './activation-words.ts';
 export {
   activationName,
   activationShares,

@@ -102,7 +102,7 @@ function bars(caption: string, rows: readonly Bar[], note: string): Html {
   return html`<table class="bars"><caption>${caption}</caption><tbody>${cells}</tbody>${foot}</table>`;
 }
 
-function bytesTable({ bytesPerStep, offloadedPerStep, bound, ...rest }: MemoryRecord): Html {
+function bytesTable({ bytesPerStep, offloadedPerStep, fetchedPerStep, bound, ...rest }: MemoryRecord): Html {
   const { recoveryBytesPerStep, disk, total } = rest;
   // Where no step was recorded there is the whole run to show.
   const bytes = bytesPerStep ?? total;
@@ -123,7 +123,8 @@ function bytesTable({ bytesPerStep, offloadedPerStep, bound, ...rest }: MemoryRe
         : `The schedule moves ${bound.ratio.toFixed(2)} × the least.`,
     );
   }
-  if (bytesPerStep && offloadedPerStep > 0) rows.push(row('activations, down and up', 2 * offloadedPerStep));
+  if (bytesPerStep && offloadedPerStep > 0)
+    rows.push(row('activations, down and up', offloadedPerStep + fetchedPerStep));
   if (disk.peak > 0) {
     rows.push(row('read from disk', bytes.diskRead, { color: 'disk' }));
     rows.push(row('written to disk', bytes.diskWrite, { color: 'disk' }));

@@ -255,7 +255,7 @@ test('a plan is worked out once it is looked at, by tier, kind and link, and tha
   const later = panel.showPlan(trainer, { batch: 2 } as RunSettings);
   const figures = { parameters: 1e6, gradients: 1e6, moments: 2e6, activations: 5e5, other: 1e5, all: 3e6 };
   const none = { parameters: 0, gradients: 0, moments: 0, activations: 0, other: 0, all: 0 };
-  const gpu = { up: 2e6, down: 3e6, chunks: 4e6, activations: 0, recovery: 1e6, bound: 3.9e6 };
+  const gpu = { up: 2e6, down: 3e6, chunks: 4e6, activations: 0, fetched: 0, recovery: 1e6, bound: 3.9e6 };
   const plan = (smallest: number): RunForecast => ({
     ...{ smallest, unlimited: 9e6, comfortable: 8e6, flops: { step: 5e9, recomputed: 2.5e8 } },
     step: { seconds: 0.0642, from: 'run' },

@@ -357,7 +357,15 @@ test('a step within another budget than the one in force is told as such, until 
   const memory = new MemoryPanel({ wanted: async () => {}, picture: async () => undefined });
   const picture = (budget?: number) =>
     ({
-      ...{ run: 'a', step: 1, milliseconds: 1, offloaded: 0, planned: { h2d: 0, d2h: 0 }, policy: 'planned' },
+      ...{
+        run: 'a',
+        step: 1,
+        milliseconds: 1,
+        offloaded: 0,
+        fetched: 0,
+        planned: { h2d: 0, d2h: 0 },
+        policy: 'planned',
+      },
       bytes: { h2d: 0, d2h: 0, diskRead: 0, diskWrite: 0 },
       ...(budget !== undefined && { budget }),
       history: {

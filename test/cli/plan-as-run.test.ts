@@ -41,7 +41,7 @@ interface Summary {
   adapter: string;
   activations: Record<'arenas' | 'alive', number>;
   memory: Record<'gpu' | 'bytesPerStep' | 'total', Record<string, number>> &
-    Record<'recoveryBytesPerStep' | 'offloadedPerStep', number> &
+    Record<'recoveryBytesPerStep' | 'offloadedPerStep' | 'fetchedPerStep', number> &
     Record<'host' | 'disk', { peak: number }> & {
       sweep: { points: { budget: number }[]; measured: number };
     };
@@ -100,6 +100,17 @@ describe.each([
     if (links.disk) expect(near(links.disk.read, each('diskRead'))).toBeLessThan(0.25);
     if (links.disk) expect(near(links.disk.written, each('diskWrite'))).toBeLessThan(0.25);
   });
+});
+
+test('of a backward pass that runs twice activations come back twice, in the plan and in the run', async () => {
+  const flags = ['--gpu-memory', '2MB', '--update', 'in-backward', '--activations', 'offload'];
+  const summary: Summary = (await train('--out', 'twice', ...flags)).at(-1).summary;
+  const { bytesPerStep, offloadedPerStep, fetchedPerStep } = summary.memory;
+  const { links } = await plan(...flags);
+  expect(fetchedPerStep).toBe(2 * offloadedPerStep);
+  expect(links.gpu).toMatchObject({ activations: offloadedPerStep, fetched: fetchedPerStep });
+  expect(links.gpu.up).toBe((bytesPerStep['h2d'] ?? 0) + fetchedPerStep);
+  expect(await said('plan', ...DEFAULTS, ...flags)).toMatch(/; \S+ MB of activations down, \S+ MB up\n/);
 });
 
 test('a plan is by the rates that were measured, where they are kept, and says so to people', async () => {

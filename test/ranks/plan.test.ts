@@ -167,7 +167,7 @@ describe('the plan of every rank', () => {
             const all = [sent, got].map((bytes) => Object.values(bytes).reduce((a, b) => a + b, 0));
             expect(all).toEqual([network.sent, network.received]);
             return {
-              link: { up: h2d + activations + exchanged.up, down: d2h + activations + exchanged.down },
+              link: { up: h2d + activations.up + exchanged.up, down: d2h + activations.down + exchanged.down },
               ...{ sent, got },
             };
           }),

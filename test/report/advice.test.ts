@@ -12,6 +12,7 @@ const record = (change: Partial<MemoryRecord>): MemoryRecord => ({
   disk: { budget: undefined, peak: 210e6 },
   bytesPerStep: BYTES,
   offloadedPerStep: 0,
+  fetchedPerStep: 0,
   total: BYTES,
   recoveryBytesPerStep: 0,
   fit: { slots: 2, chunks: 4, chunkBytes: 1000 },

@@ -53,6 +53,7 @@ const memory: MemoryRecord = {
   total: { h2d: 40000, d2h: 20000, diskRead: 0, diskWrite: 0 },
   recoveryBytesPerStep: 0,
   offloadedPerStep: 0,
+  fetchedPerStep: 0,
   fit: { slots: 2, chunks: 4, chunkBytes: 500 },
   bound: { lp: 3000, milp: 4000, ratio: 1.5 },
   waits: { down: 12400, up: 3.25, below: 0, network: 0, diskRead: 0, diskWrite: 0 },

@@ -7,7 +7,7 @@ import { ACTIVATION_MODES, type ActivationMode } from '../../graph/activations.t
 import { type ChunkMap, updatedOn } from '../../memory/layout/chunk-map.ts';
 import { checkPlan } from '../../memory/plan/plan.ts';
 import { parameterCount, trainedCount } from '../../nn/model.ts';
-import { aliveWords } from '../../report/activation-words.ts';
+import { aliveWords, movedWords } from '../../report/activation-words.ts';
 import { DATA_KINDS, type PlannedLinks, type RunPlan } from '../../train/run/run-plan.ts';
 import { generates } from '../../train/run/run-settings.ts';
 import { formatBytes } from '../../util/bytes.ts';
@@ -136,7 +136,7 @@ function tierLines(tiers: RunPlan['tiers']): string[] {
 /** Lines on what a step moves over each link, against what is known to be the least. */
 function linkLines({ gpu, disk }: PlannedLinks, policy: PolicyName): string[] {
   const beside = [
-    ...(gpu.activations > 0 ? [`${formatBytes(gpu.activations)} of activations each way`] : []),
+    ...(gpu.activations > 0 ? [movedWords({ down: gpu.activations, up: gpu.fetched })] : []),
     ...(gpu.recovery > 0 ? [`${formatBytes(gpu.recovery)} down against the loss of a device`] : []),
   ];
   const by = policy === 'planned' ? '' : `, by ${policy}`;

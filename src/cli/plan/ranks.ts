@@ -6,6 +6,7 @@ import { type ExchangeAxis, type GridPlaces, gridPlacesOf } from '../../engine/r
 import type { ZeroStage } from '../../engine/ranks/sharding.ts';
 import { FROZEN_KINDS, type Kind } from '../../memory/layout/kinds.ts';
 import { parameterCount } from '../../nn/model.ts';
+import { movedWords } from '../../report/activation-words.ts';
 import type { Host } from '../../runtime/host.ts';
 import { planRanks, type RankPlan, type RanksPlan } from '../../train/plan/rank-plan.ts';
 import { rankText } from '../../train/run/ranks.ts';
@@ -90,7 +91,7 @@ function lines(plan: RanksPlan, run: PlannedRun, { size, stage: zero }: RanksAsk
       : []),
     ...(link
       ? [
-          `a step moves over the link of rank 0 ${formatBytes(link.h2d)} of chunks up and ${formatBytes(link.d2h)} down${link.activations > 0 ? `, ${formatBytes(link.activations)} of activations each way` : ''}, and for what is exchanged ${formatBytes(link.exchanged.up)} up and ${formatBytes(link.exchanged.down)} down`,
+          `a step moves over the link of rank 0 ${formatBytes(link.h2d)} of chunks up and ${formatBytes(link.d2h)} down${link.activations.down > 0 ? `, ${movedWords(link.activations)}` : ''}, and for what is exchanged ${formatBytes(link.exchanged.up)} up and ${formatBytes(link.exchanged.down)} down`,
         ]
       : []),
     ...exchanges(ranks),

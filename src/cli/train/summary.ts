@@ -4,7 +4,7 @@
 import { isSynthetic } from '../../data/synthetic.ts';
 import { taskOf } from '../../data/tasks.ts';
 import { familyOf, labelsIn, type ModelConfig, shapeOf } from '../../formats/families/index.ts';
-import { aliveWords } from '../../report/activation-words.ts';
+import { aliveWords, movedWords } from '../../report/activation-words.ts';
 import { advice } from '../../report/advice.ts';
 import { rankLines } from '../../report/rank-words.ts';
 import { REPORT_FILE } from '../../report/run-report.ts';
@@ -74,7 +74,7 @@ function unitOf(config: ModelConfig): string {
 }
 
 function memoryLines(record: MemoryRecord): string[] {
-  const { gpu, host, disk, bytesPerStep, offloadedPerStep, ...rest } = record;
+  const { gpu, host, disk, bytesPerStep, offloadedPerStep, fetchedPerStep, ...rest } = record;
   const { recoveryBytesPerStep, bound, fit, accumulate, total } = rest;
   // Where no step was recorded there is the whole run to tell of.
   const { h2d, d2h, diskRead, diskWrite } = bytesPerStep ?? total;
@@ -82,7 +82,7 @@ function memoryLines(record: MemoryRecord): string[] {
   const io = diskRead + diskWrite > 0 ? `, disk ${formatBytes(diskRead)} read, ${formatBytes(diskWrite)} written` : '';
   const kept = recoveryBytesPerStep > 0 ? ` (${formatBytes(recoveryBytesPerStep)} of it for recovery)` : '';
   const activations =
-    bytesPerStep && offloadedPerStep > 0 ? `, and ${formatBytes(offloadedPerStep)} of activations down and up` : '';
+    bytesPerStep && offloadedPerStep > 0 ? `, and ${movedWords({ down: offloadedPerStep, up: fetchedPerStep })}` : '';
   const least = bound ? `; the plan moves ${bound.ratio.toFixed(3)} x the least of any` : '';
   return [
     `${fit.slots} of ${counted(fit.chunks, 'chunk')} of ${formatBytes(fit.chunkBytes)} on the GPU at once: ${formatBytes(gpu.peak)} there, ${formatBytes(host.peak)} of host memory${disks}`,

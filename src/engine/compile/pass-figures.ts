@@ -32,7 +32,18 @@ interface Confinable {
   readonly passes: Passes;
 }
 
-/** Bytes of activations that a pass moves below the GPU. Of a step, as many come back. */
+/** Bytes of activations over the link in a pass: below the GPU, and back. Of a step whose backward pass runs twice they come back twice. */
+export interface MovedActivations {
+  readonly down: number;
+  readonly up: number;
+}
+
+export const movedActivations = (pass: Pass): MovedActivations => ({
+  down: offloadedBytes(pass),
+  up: fetchedBytes(pass),
+});
+
+/** Bytes of activations that a pass moves below the GPU. */
 export const offloadedBytes = (pass: Pass): number => movedBytes(pass, 'offload', () => 0);
 
 /** Bytes that a pass brings back, at a position: see `AppendedRows`. @default the one at which it is most */

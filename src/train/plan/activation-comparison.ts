@@ -8,7 +8,7 @@ import type { Highs } from 'highs';
 import { fitMemory } from '../../engine/compile/fit.ts';
 import type { Fit } from '../../engine/compile/fitted.ts';
 import { smallestBudget } from '../../engine/compile/least.ts';
-import { flopsOf, offloadedBytes, recomputedFlops } from '../../engine/compile/pass-figures.ts';
+import { fetchedBytes, flopsOf, offloadedBytes, recomputedFlops } from '../../engine/compile/pass-figures.ts';
 import { linkBytesOf } from '../../engine/compile/rates.ts';
 import type { Recovery } from '../../engine/compile/recovery.ts';
 import { schedule } from '../../engine/compile/schedule.ts';
@@ -188,7 +188,7 @@ function stepOf(fit: Fit<TrainingPasses>, { machine, below }: Pick<Within, 'mach
   return {
     seconds,
     moved: bytes.up + bytes.down,
-    activationsMoved: 2 * offloadedBytes(step),
+    activationsMoved: offloadedBytes(step) + fetchedBytes(step),
     recomputed: again.flops,
     recomputedShare: again.flops / (flopsOf(step) - again.flops),
   };

@@ -2,6 +2,7 @@
 // can beat, what was waited for, and the chunk map of one step. Plain data; see memory-section.ts for how it looks.
 
 import type { Fit } from '../../engine/compile/fitted.ts';
+import type { MovedActivations } from '../../engine/compile/pass-figures.ts';
 import type { ChunkHistory } from '../../engine/observe/chunk-codes.ts';
 import { chunkHistory } from '../../engine/observe/chunk-history.ts';
 import {
@@ -58,8 +59,10 @@ export interface MemoryRecord {
    * copies for recovery, count. Absent where none was: of a run that ended early, or within its warm-up.
    */
   readonly bytesPerStep?: LinkBytes;
-  /** Of activations that a training step moves below the GPU; as many come back. */
+  /** Of activations that a training step moves below the GPU. */
   readonly offloadedPerStep: number;
+  /** Of activations that it brings back: twice as many where its backward pass runs twice. */
+  readonly fetchedPerStep: number;
   /** Since the run began: loading, warm-up, validation, samples and saving too. */
   readonly total: LinkBytes;
   /** Of `bytesPerStep.d2h`: beyond what the plan moves, so that a lost device costs one step at most. */
@@ -92,9 +95,9 @@ export interface MemoryInputs {
   /** Of the allocator: what was counted. */
   readonly gpuPeak: number;
   readonly fit: Fit;
-  /** Bytes that the plan moves in a step: of chunks, and of activations, which go down and come back. */
+  /** Bytes that the plan moves in a step: of chunks, and of activations. */
   readonly planned: { readonly h2d: number; readonly d2h: number };
-  readonly offloaded: number;
+  readonly activations: MovedActivations;
   /** Whole steps; none: neither bytes per step nor a map. */
   readonly recordings: readonly Recording[];
   readonly bound?: MemoryBound | undefined;
@@ -107,7 +110,7 @@ export function memoryRecord({
   gpuPeak,
   fit,
   planned,
-  offloaded,
+  activations,
   recordings,
   bound,
   whatIf,
@@ -122,7 +125,8 @@ export function memoryRecord({
     host,
     disk,
     ...(bytesPerStep && { bytesPerStep }),
-    offloadedPerStep: offloaded,
+    offloadedPerStep: activations.down,
+    fetchedPerStep: activations.up,
     total: {
       h2d: link.h2dBytes,
       d2h: link.d2hBytes,

@@ -9,7 +9,7 @@ import { beginsAhead, needBelow } from '../../engine/compile/candidate.ts';
 import { fitInTime, fitMemory } from '../../engine/compile/fit.ts';
 import type { Fit } from '../../engine/compile/fitted.ts';
 import { type FitOptions, leastMemory } from '../../engine/compile/least.ts';
-import { flopsOf, offloadedBytes, recomputedFlops } from '../../engine/compile/pass-figures.ts';
+import { flopsOf, movedActivations, recomputedFlops } from '../../engine/compile/pass-figures.ts';
 import type { Recovery } from '../../engine/compile/recovery.ts';
 import { type PassSchedule, type PolicyName, schedule, slotsAt } from '../../engine/compile/schedule.ts';
 import { type AdapterLimits, heldByUpdate, type Workload } from '../../engine/compile/workload.ts';
@@ -165,12 +165,16 @@ export interface RunForecast extends RunPlan {
 
 /** Bytes of a step. */
 export interface PlannedLinks {
-  /** Between host and GPU. `chunks`: both ways; `bound`: the least of any schedule; `recovery`: of what goes down, against the loss of a device. */
+  /**
+   * Between host and GPU. `chunks`: both ways; `bound`: the least of any schedule; `activations`: of what goes down, and `fetched` of what
+   * comes up; `recovery`: of what goes down, against the loss of a device.
+   */
   readonly gpu: {
     readonly up: number;
     readonly down: number;
     readonly chunks: number;
     readonly activations: number;
+    readonly fetched: number;
     readonly recovery: number;
     readonly bound: number;
   };
@@ -212,7 +216,7 @@ function comfortableBudget(
 function residentFigures(fit: Fit<TrainingPasses>, plan: PassSchedule): Pick<RunPlan, 'tiers' | 'links'> {
   return {
     tiers: { gpu: onGPU(fit, plan), host: NOTHING, disk: NOTHING },
-    links: { gpu: { up: 0, down: 0, chunks: 0, activations: 0, recovery: 0, bound: 0 } },
+    links: { gpu: { up: 0, down: 0, chunks: 0, activations: 0, fetched: 0, recovery: 0, bound: 0 } },
   };
 }
 
@@ -264,7 +268,7 @@ function figuresWithin(
   };
   const { bytes } = simulate(fit, step, plan, machine, { hostBytes: host, steps: 1, watch, prefetch, copiesLie: true });
   const { h2d, d2h } = plan.moved;
-  const activations = offloadedBytes(step);
+  const { down: activations, up: fetched } = movedActivations(step);
   const room = slotsAt(trace, slots, extra);
   const leastWith = (more: number) => {
     const { chunks } = linearBound(highs, findGaps(trace, more === 0 ? room : room.map((here) => here + more)));
@@ -287,7 +291,7 @@ function figuresWithin(
     },
     links: {
       gpu: {
-        ...{ up: bytes.up, down: bytes.down, chunks: h2d + d2h, activations },
+        ...{ up: bytes.up, down: bytes.down, chunks: h2d + d2h, activations, fetched },
         ...{ recovery: bytes.down - d2h - activations, bound: leastWith(0) },
       },
       ...(fileBytes > 0 && {

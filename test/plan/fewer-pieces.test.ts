@@ -62,10 +62,12 @@ describe('chunks in fewer pieces', () => {
   // their other operand again, which takes the time where memory is slow beside arithmetic.
   const DESKTOP = { flops: 60e12, upBytes: 25e9, downBytes: 25e9, memoryBytes: 900e9, launchSeconds: 0 };
   const LAPTOP = { ...typicalRates(false), memoryBytes: 300e9 };
+  const ANSWERING = { ...typicalRates(false), flops: 30e12, upBytes: 25e9, downBytes: 25e9, memoryBytes: 900e9 };
   it.each([
     { layers: 12, width: 256, vocabulary: 2048, seq: 128, leastChunk: 2 ** 19, share: 0.8, most: 1.17, rates: DESKTOP },
     { layers: 2, width: 64, vocabulary: 256, seq: 64, leastChunk: 0, share: 0.6, most: 2.05, rates: DESKTOP },
     { layers: 2, width: 64, vocabulary: 256, seq: 64, leastChunk: 0, share: 0.4, most: 9.3, rates: LAPTOP },
+    { layers: 12, width: 256, vocabulary: 2048, seq: 128, leastChunk: 0, share: 0.1, most: 52, rates: ANSWERING },
   ])('are tried at the size that suits the budget, and with what goes in slices: $layers blocks, $share', (one) => {
     const { leastChunk, share, most, rates, ...sizes } = one;
     const workload = workloadOf(sizes.layers, sizes.width, sizes.vocabulary, sizes.seq);

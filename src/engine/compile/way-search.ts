@@ -309,7 +309,11 @@ export class WaySearch<P extends Passes, F extends Fitted<P>> {
     let left: number = MOST_SPARING[this.#best ? this.#size : 'small'];
     for (const [i, { workload, seconds }] of ways.toSorted((a, b) => a.seconds - b.seconds).entries()) {
       if (left === 0 || seconds > Math.min(most, this.#mostSeconds)) return;
-      if (yield* this.#consider({ name: `sparing ${i}`, workload: () => workload })) left--;
+      const before: Considered<P, F> | undefined = this.#best;
+      if (!(yield* this.#consider({ name: `sparing ${i}`, workload: () => workload }))) continue;
+      left--;
+      // Those behind it are held against what it takes with staging that suits it. Of small passes leaders have theirs later.
+      if (this.#size === 'large' && this.#best && this.#best !== before) yield* this.#restage(this.#best);
     }
   }
 

@@ -33,12 +33,12 @@ interface Confinable {
 }
 
 /** Bytes of activations over the link in a pass: below the GPU, and back. Of a step whose backward pass runs twice they come back twice. */
-export interface MovedActivations {
+export interface ActivationTraffic {
   readonly down: number;
   readonly up: number;
 }
 
-export const movedActivations = (pass: Pass): MovedActivations => ({
+export const activationTraffic = (pass: Pass): ActivationTraffic => ({
   down: offloadedBytes(pass),
   up: fetchedBytes(pass),
 });

@@ -7,7 +7,7 @@ import { isAllOnGPU, needBelow } from '../../engine/compile/candidate.ts';
 import { fitMemory } from '../../engine/compile/fit.ts';
 import type { Fit } from '../../engine/compile/fitted.ts';
 import { smallestBudget } from '../../engine/compile/least.ts';
-import { flopsOf, type MovedActivations, movedActivations } from '../../engine/compile/pass-figures.ts';
+import { type ActivationTraffic, activationTraffic, flopsOf } from '../../engine/compile/pass-figures.ts';
 import { schedule } from '../../engine/compile/schedule.ts';
 import { type AdapterLimits, DEFAULT_LIMITS, type Workload } from '../../engine/compile/workload.ts';
 import {
@@ -82,7 +82,7 @@ export interface RankPlan {
   readonly link: {
     readonly h2d: number;
     readonly d2h: number;
-    readonly activations: MovedActivations;
+    readonly activations: ActivationTraffic;
     readonly exchanged: { readonly down: number; readonly up: number };
   };
   readonly network: NetworkBytes;
@@ -310,7 +310,7 @@ function rankPlan(
     other: nonModel.persistent,
     below: isAllOnGPU(fit) ? 0 : bytesBelow(needBelow(fit)),
     exchangeMemory: exchangeMemory(Object.values(passes), places),
-    link: { h2d, d2h, activations: movedActivations(step), exchanged: exchangedOverLink(step.operations, places) },
+    link: { h2d, d2h, activations: activationTraffic(step), exchanged: exchangedOverLink(step.operations, places) },
     network: total(exchanges),
     exchanges,
     flops: flopsOf(step),

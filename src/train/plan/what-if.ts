@@ -5,7 +5,7 @@ import { needBelow } from '../../engine/compile/candidate.ts';
 import { fitMemory } from '../../engine/compile/fit.ts';
 import type { Fit } from '../../engine/compile/fitted.ts';
 import { isDispatch } from '../../engine/compile/operations.ts';
-import { flopsOf, movedActivations } from '../../engine/compile/pass-figures.ts';
+import { activationTraffic, flopsOf } from '../../engine/compile/pass-figures.ts';
 import { type Policy, schedule } from '../../engine/compile/schedule.ts';
 import { type AdapterLimits, heldByUpdate, type Workload } from '../../engine/compile/workload.ts';
 import { type MemoryOptions, optionsOf } from '../../engine/run/arrangement.ts';
@@ -129,6 +129,6 @@ function timeOf(fit: Fit<TrainingPasses>, limits: AdapterLimits, policy: Policy)
 /** Bytes that a step is planned to move over the link, both ways. */
 function movedIn({ passes: { step }, slots }: Fit<TrainingPasses>, policy: Policy): number {
   const { h2d, d2h } = schedule(step.trace, slots, policy, step.extra).moved;
-  const { down, up } = movedActivations(step);
+  const { down, up } = activationTraffic(step);
   return h2d + d2h + down + up;
 }

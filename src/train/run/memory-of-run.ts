@@ -1,7 +1,7 @@
 // The memory record of a run that is over, worked out: what its last step moved, the least that it could have, and what steps would
 // take within other budgets. It takes a share of the time that the run took, not more. What the record says is memory-record.ts.
 
-import { movedActivations } from '../../engine/compile/pass-figures.ts';
+import { activationTraffic } from '../../engine/compile/pass-figures.ts';
 import type { Recording } from '../../engine/observe/recording.ts';
 import { limitsOf } from '../../engine/run/arrangement.ts';
 import { sweepBudgets } from '../plan/sweep.ts';
@@ -43,7 +43,7 @@ export async function memoryOfRun({ session, device }: Trainer, spent: Spent): P
     gpuPeak: device.allocator.peak,
     fit: session.fit,
     planned: session.scheduleOf(step).moved,
-    activations: movedActivations(step),
+    activations: activationTraffic(step),
     recordings: spent.lastStep ? [spent.lastStep] : [],
     bound,
     ...(spent.isAlone && { whatIf: whatIf(session.fit, limits, session.memory), sweep: sweep() }),

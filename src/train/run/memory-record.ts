@@ -2,7 +2,7 @@
 // can beat, what was waited for, and the chunk map of one step. Plain data; see memory-section.ts for how it looks.
 
 import type { Fit } from '../../engine/compile/fitted.ts';
-import type { MovedActivations } from '../../engine/compile/pass-figures.ts';
+import type { ActivationTraffic } from '../../engine/compile/pass-figures.ts';
 import type { ChunkHistory } from '../../engine/observe/chunk-codes.ts';
 import { chunkHistory } from '../../engine/observe/chunk-history.ts';
 import {
@@ -97,7 +97,7 @@ export interface MemoryInputs {
   readonly fit: Fit;
   /** Bytes that the plan moves in a step: of chunks, and of activations. */
   readonly planned: { readonly h2d: number; readonly d2h: number };
-  readonly activations: MovedActivations;
+  readonly activations: ActivationTraffic;
   /** Whole steps; none: neither bytes per step nor a map. */
   readonly recordings: readonly Recording[];
   readonly bound?: MemoryBound | undefined;

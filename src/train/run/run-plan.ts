@@ -9,7 +9,7 @@ import { beginsAhead, needBelow } from '../../engine/compile/candidate.ts';
 import { fitInTime, fitMemory } from '../../engine/compile/fit.ts';
 import type { Fit } from '../../engine/compile/fitted.ts';
 import { type FitOptions, leastMemory } from '../../engine/compile/least.ts';
-import { flopsOf, movedActivations, recomputedFlops } from '../../engine/compile/pass-figures.ts';
+import { activationTraffic, flopsOf, recomputedFlops } from '../../engine/compile/pass-figures.ts';
 import type { Recovery } from '../../engine/compile/recovery.ts';
 import { type PassSchedule, type PolicyName, schedule, slotsAt } from '../../engine/compile/schedule.ts';
 import { type AdapterLimits, heldByUpdate, type Workload } from '../../engine/compile/workload.ts';
@@ -268,7 +268,7 @@ function figuresWithin(
   };
   const { bytes } = simulate(fit, step, plan, machine, { hostBytes: host, steps: 1, watch, prefetch, copiesLie: true });
   const { h2d, d2h } = plan.moved;
-  const { down: activations, up: fetched } = movedActivations(step);
+  const { down: activations, up: fetched } = activationTraffic(step);
   const room = slotsAt(trace, slots, extra);
   const leastWith = (more: number) => {
     const { chunks } = linearBound(highs, findGaps(trace, more === 0 ? room : room.map((here) => here + more)));

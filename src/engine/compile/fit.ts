@@ -25,6 +25,7 @@ import {
   type StagingSize,
 } from './candidate.ts';
 import {
+  chunkSizes,
   LARGEST_CHUNK,
   largestChunk,
   leanMap,
@@ -35,7 +36,7 @@ import {
 } from './chunk-sizes.ts';
 import type { FindWay, FitWanted, Price } from './find-way.ts';
 import type { Fit } from './fitted.ts';
-import { type FitOptions, fitsBelow, knownLeast, lackBelow, leastWithin, limitsWith, sizesBelow } from './least.ts';
+import { type FitOptions, fitsBelow, knownLeast, lackBelow, leastWithin, limitsWith, withRoomBelow } from './least.ts';
 import { fitOpen, trainingPass } from './open-recovery.ts';
 import type { Passes } from './pass.ts';
 import { isDurable, isOpen, type Recovery } from './recovery.ts';
@@ -206,7 +207,7 @@ function fitOne<P extends Passes>(
   const { budget } = sized;
   const placements = placeAll(workload, limits);
   if (arenaBytes(placements) > budget) return undefined;
-  const sizes = sizesBelow(workload, limits, placements, within);
+  const sizes = chunkSizes(workload, limits);
   const isWanted = (bytes: number) => {
     const { chunkBytes } = mapOf(workload, bytes);
     return chunkBytes > moreThan && chunkBytes < lessThan;
@@ -223,10 +224,11 @@ function fitOne<P extends Passes>(
   const off = (bytes: number) => Math.abs(Math.log(bytes / wanted));
   // Those nearest to what suits the budget first.
   const order = candidates.toSorted((a, b) => isLarge(a) - isLarge(b) || off(a) - off(b));
-  for (const bytes of order) {
+  const measure = (bytes: number) =>
     // One chunk in a slot and one of staging each way, of at least half that size: it may be too much by itself.
-    if (arenaBytes(placements) + 3 * (bytes / 2) > budget) continue;
-    const found = fitIn(within, withChunks(bytes), staging);
+    arenaBytes(placements) + 3 * (bytes / 2) > budget ? undefined : withChunks(bytes);
+  for (const one of withRoomBelow(workload, limits, order, measure, within)) {
+    const found = fitIn(within, one, staging);
     if (found) return found;
   }
   return undefined;

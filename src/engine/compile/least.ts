@@ -3,7 +3,6 @@
 //
 // Pure. Chunk sizes come from one fixed list, whatever the budget, so that the least is a fact.
 
-import type { Placement } from '../../graph/liveness.ts';
 import { bytesBelow, leastHostBytes, type NeedBelow, type RoomBelow } from '../../memory/tiers/shares.ts';
 import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
@@ -29,17 +28,37 @@ export interface FitOptions {
 export const fitsBelow = (found: FitCandidate, below: RoomBelow | undefined): boolean =>
   found.stashes.length === 0 || below === undefined || below.holds(needBelow(found));
 
-/** The sizes of chunks that have room below the GPU; where none has, all of them: what lies there then says what it needs. */
-export function sizesBelow(
-  workload: Workload,
+/** How chunks of one size are measured; undefined where they need not be looked at. */
+type MeasureChunks<P extends Passes> = (bytes: number) => FitCandidate<P> | undefined;
+
+/**
+ * Candidates in chunks of so many bytes that have room below the GPU, one measured after the other. Where chunks of no size at
+ * all have room, all of them: what lies there then says what it needs.
+ */
+export function* withRoomBelow<P extends Passes>(
+  workload: Workload<P>,
   limits: AdapterLimits,
-  placements: readonly Placement[],
+  sizes: readonly number[],
+  measure: MeasureChunks<P>,
   { durable, below }: { readonly durable: boolean; readonly below: RoomBelow | undefined },
-): readonly number[] {
-  const sizes = chunkSizes(workload, limits);
-  if (!below) return sizes;
-  const held = sizes.filter((bytes) => below.holdsChunks(needBelow(candidate(workload, placements, bytes, durable))));
-  return held.length > 0 ? held : sizes;
+): Generator<FitCandidate<P>> {
+  const hasRoom = (found: FitCandidate) => below?.holdsChunks(needBelow(found)) ?? true;
+  let someHave = false;
+  const others: FitCandidate<P>[] = [];
+  for (const bytes of sizes) {
+    const found = measure(bytes);
+    if (!found) continue;
+    if (hasRoom(found)) {
+      someHave = true;
+      yield found;
+    } else others.push(found);
+  }
+  if (someHave || others.length === 0) return;
+  const placements = placeAll(workload, limits);
+  const someSize = chunkSizes(workload, limits).some((bytes) =>
+    hasRoom(candidate(workload, placements, bytes, durable)),
+  );
+  if (!someSize) yield* others;
 }
 
 /** The smallest budget that `fitMemory` accepts, in bytes. */
@@ -186,11 +205,13 @@ function findLeast<P extends Passes>(
   const chunks = leastChunks(tried, durable);
   // What no chunk size changes. Other ranks' programs are not known.
   const other = activations + (tried.isShared ? 0 : lastingBytes(tried.programs));
-  for (const size of sizesBelow(tried, limits, placements, { durable, below })) {
+  const measure = (size: number) => {
     // Chunks that are too large by themselves, in slots and in staging, need not be looked at.
-    if (other + chunks * leastBytesOf(tried, size) >= bytes) continue;
-    if (other + chunks * mapOf(tried, size).chunkBytes >= bytes) continue;
-    const found = candidate(tried, placements, size, durable);
+    if (other + chunks * leastBytesOf(tried, size) >= bytes) return undefined;
+    if (other + chunks * mapOf(tried, size).chunkBytes >= bytes) return undefined;
+    return candidate(tried, placements, size, durable);
+  };
+  for (const found of withRoomBelow(tried, limits, chunkSizes(tried, limits), measure, { durable, below })) {
     if (fitsBelow(found, below)) bytes = Math.min(bytes, leastPeak(found));
     const need = needBelow(found);
     needed = Math.min(needed, bytesBelow(need));

@@ -3,6 +3,7 @@
 import { beforeAll, expect, test } from 'vitest';
 import { chooseVariants } from '../choose-variants.ts';
 import { MemoryFiles } from '../memory-files.ts';
+import { recordedTerminal } from '../recorded-terminal.ts';
 import { inProcess } from './in-process.ts';
 
 chooseVariants(2);
@@ -52,4 +53,23 @@ test('of a run that is past where it is to stop, that is said', async () => {
   const past = '--until 1: step 2 is done, and none is taken; ';
   expect(await told('train', '--resume', '--out', 'run', '--until', '1')).toContain(past);
   expect(await told('train', '--resume', '--out', 'run', '--until', '3')).not.toContain('none is taken');
+});
+
+test('a run that is ended between two validations says behind which step the last one was', async () => {
+  const files = new MemoryFiles({ text: 'hold fast, and then hold on; '.repeat(100) });
+  await inProcess(files, [...RUN, '--steps', '6', '--eval-every', '2', '--until', '3']);
+  const terminal = recordedTerminal();
+  let interrupt = () => {};
+  const onInterrupt = (callback: () => void) => {
+    interrupt = callback;
+  };
+  const write = (text: string) => {
+    terminal.write(text);
+    if (text.startsWith('training from step 3')) interrupt();
+  };
+  const interrupted = { onInterrupt, terminal: { ...terminal, write } };
+  await inProcess(files, ['train', '--resume', '--out', 'run'], [], interrupted);
+  expect(terminal.out).toMatch(/^loss \S+, validation \S+ \(after step 2\) nats per token$/m);
+  const report = new TextDecoder().decode(await files.read('run/report.html'));
+  expect(report).toContain('<dt>validated after step</dt><dd>2</dd>');
 });

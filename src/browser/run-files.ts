@@ -10,7 +10,7 @@ import { join } from '../runtime/host.ts';
 import { checkSettings } from '../train/run/check-settings.ts';
 import { readSettings } from '../train/run/run-settings.ts';
 import { savedState, withSettings } from '../train/run/saved-state.ts';
-import { HoldfastError } from '../util/errors.ts';
+import { HoldfastError, shortened } from '../util/errors.ts';
 import type { Exports } from './exports.ts';
 import type { ChosenFile, Fork, RunRecord, TrainingText } from './protocol.ts';
 
@@ -46,13 +46,21 @@ export function topOf(given: readonly ChosenFile[]): string {
   return given.every(({ path }) => path.startsWith(`${top}/`)) ? `${top}/` : '';
 }
 
-/** Keeps images with a run, in their folders, below one of that name; returns its path. */
+/** Keeps images with a run, in their folders, below one of that name; returns its path. Errors: HoldfastError for two of one name. */
 export async function keepImages(
   { files }: BrowserHost,
   folder: string,
   given: readonly ChosenFile[],
   name = IMAGES,
 ): Promise<string> {
+  const names = new Set<string>();
+  for (const { path } of given) {
+    if (names.has(path))
+      throw new HoldfastError(
+        `two of the images are called ${shortened(path)}; bring one of them, or give one another name`,
+      );
+    names.add(path);
+  }
   const top = topOf(given);
   const made = new Set<string>();
   for (const { path, file } of given) {

@@ -14,6 +14,7 @@ import type { RunForecast } from '../train/run/run-plan.ts';
 import { type RunSettings, readSettings } from '../train/run/run-settings.ts';
 import { HoldfastError } from '../util/errors.ts';
 import type { ActiveRun } from './active-run.ts';
+import { BudgetChanges } from './budget-changes.ts';
 import { classesIn } from './class-settings.ts';
 import { countedIn, recordsIn } from './conversations.ts';
 import { CurrentDevice } from './current-device.ts';
@@ -69,8 +70,7 @@ export class TrainerService {
   readonly #open: OpenRun;
   readonly #kept: KeptRuns;
   readonly #estimates: RunEstimates;
-  /** Resolves when the last other budget that was asked for is in force, or refused. */
-  #moved: Promise<void> = Promise.resolve();
+  readonly #budgets: BudgetChanges;
 
   /** For the worker itself: removes what a closed tab left half-done. */
   static async open(host: BrowserHost): Promise<TrainerService> {
@@ -86,6 +86,7 @@ export class TrainerService {
     this.#device = new CurrentDevice(host);
     this.#estimates = new RunEstimates(host, this.#device, this.#speeds);
     this.#open = new OpenRun(host, this.#runs, this.#speeds, this.#device, this.#outbox);
+    this.#budgets = new BudgetChanges(this.#open, this.#estimates, (id, options) => this.resume(id, options));
     this.#kept = new KeptRuns(host, this.#runs, exports, () => this.#open.active);
   }
 
@@ -206,13 +207,13 @@ export class TrainerService {
 
   /** The run that is open here, once it is none that other budgets are about to end and open anew. */
   async #settled(): Promise<ActiveRun> {
-    await this.#moved;
+    await this.#budgets.settled;
     return this.#open.needed;
   }
 
   /** Saves and ends the run that is open here; it can be resumed. One whose data is still read ends with nothing new to save. */
   async stop(): Promise<void> {
-    await this.#open.stop();
+    await this.#budgets.stop();
   }
 
   /**
@@ -221,26 +222,7 @@ export class TrainerService {
    * other. Errors: HoldfastError naming the smallest budget that works; the run goes on as it was.
    */
   async setMemory(given: MemorySettings): Promise<void> {
-    const memory = readMemory(given);
-    const moved = this.#moved.then(() => this.#move(memory));
-    this.#moved = moved.catch(() => {});
-    return moved;
-  }
-
-  async #move(memory: MemorySettings): Promise<void> {
-    const active = this.#open.needed;
-    try {
-      if (await active.setMemory(memory)) return;
-    } catch (error) {
-      // When the event arrives, the run is over and its lock free.
-      if (active.gate.ended) await active.ended;
-      throw error;
-    }
-    const problem = await this.#estimates.problem(active.settings, memory);
-    if (problem) throw new HoldfastError(problem);
-    const { paused } = active;
-    await this.stop();
-    await this.resume(active.id, { memory, paused });
+    return this.#budgets.take(readMemory(given));
   }
 
   /**
@@ -387,7 +369,7 @@ export class TrainerService {
 
   /** Ends everything: a run that is open is saved first. */
   async close(): Promise<void> {
-    if (this.#open.active) await this.stop();
+    if (this.#budgets.hasRun) await this.stop();
     await this.#open.closeIdle();
     await this.#device.close();
     this.#host.close();

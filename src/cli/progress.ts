@@ -27,6 +27,8 @@ export class Progress {
   #tokenized = Number.NEGATIVE_INFINITY;
   #live = false;
   #loss: number | undefined;
+  /** Why no step is taken. */
+  #over: string | undefined;
 
   constructor(host: Host, settings: RunSettings, json: boolean) {
     this.#host = host;
@@ -39,6 +41,12 @@ export class Progress {
   note(text: string): void {
     if (this.#json) this.#host.terminal.warn(`${text}\n`);
     else this.#line(text);
+  }
+
+  /** Says why no step is taken, in place of what is trained; undefined: some are. */
+  sayOver(why: string | undefined): void {
+    if (this.#json && why !== undefined) this.note(why);
+    this.#over = why;
   }
 
   finish(summary: RunSummary & { readonly timeline?: string }, lines: readonly string[]): void {
@@ -97,11 +105,7 @@ export class Progress {
         const tokens = batch * seq * microBatchesOf(this.settings);
         const shared = trainer.ranks ? ` on ${rankText(trainer.ranks)}` : '';
         const from = firstStep > 0 ? `from step ${firstStep} ` : '';
-        this.#line(
-          firstStep === steps
-            ? `${steps === 1 ? 'the one step is' : `all ${steps} steps are`} done; to go on give more, with --steps or --epochs\n`
-            : `training ${from}to step ${steps}, ${tokens} tokens a step${shared}\n`,
-        );
+        this.#line(`${this.#over ?? `training ${from}to step ${steps}, ${tokens} tokens a step${shared}`}\n`);
       },
       step: (metrics) => {
         const finite = Number.isFinite(metrics.loss);

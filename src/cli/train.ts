@@ -13,6 +13,7 @@ import { splitModel } from '../nn/tensor-parallel.ts';
 import { writeReport } from '../report/run-report.ts';
 import { writeTimeline } from '../report/run-timeline.ts';
 import type { Host } from '../runtime/host.ts';
+import { staleness } from '../train/run/callbacks.ts';
 import { checkSettings, checkStepsDone } from '../train/run/check-settings.ts';
 import { FINE_TUNING_EPOCHS, paceOf } from '../train/run/fine-tuning.ts';
 import { placesIn, settingsOn } from '../train/run/ranks.ts';
@@ -80,10 +81,6 @@ async function trainOn(
     for (const note of notes) progress.note(note);
     if (flags.resume) await noteCheckpoint(host, out, settings, progress);
     const { until } = flags;
-    if (until !== undefined && done !== undefined && done >= until && done < settings.steps)
-      progress.note(
-        `--until ${until}: step ${done} is done, and none is taken; to go on give a later one, or leave it out`,
-      );
     const abort = new AbortController();
     host.onInterrupt(() => {
       progress.note('stopping after this step and saving; press Ctrl-C again to leave at once');
@@ -114,6 +111,7 @@ async function trainOn(
       if (device.adapter.embedded)
         progress.note('no GPU here: training on the embedded software adapter (SwiftShader)');
       if (flags.resume) await noteAdapter(host, out, device, progress);
+      if (done !== undefined) progress.sayOver(await whyOver(host, out, settings, done, until));
       const { timeline } = flags;
       const written: { timeline?: string } = {};
       const writing = (file: string): RunEvents => ({
@@ -199,6 +197,25 @@ async function noteAdapter(host: Host, out: string, device: Device, progress: Pr
   const { name } = device.adapter;
   if (name !== adapter)
     progress.note(`adapter: the steps so far ran on ${adapter}, from here on it is ${name}, with other last bits`);
+}
+
+/** Why a run that goes on takes no step, and what would make it; undefined where it takes some. */
+async function whyOver(
+  host: Host,
+  out: string,
+  settings: RunSettings,
+  done: number,
+  until = Number.POSITIVE_INFINITY,
+): Promise<string | undefined> {
+  const { steps, earlyStoppingPatience: patience = Number.POSITIVE_INFINITY, earlyStoppingThreshold } = settings;
+  if (done === steps)
+    return `${steps === 1 ? 'the one step is' : `all ${steps} steps are`} done; to go on give more, with --steps or --epochs`;
+  if (done >= until)
+    return `--until ${until}: step ${done} is done, and none is taken; to go on give a later one, or leave it out`;
+  const { validations } = (await savedState(host, out)).history;
+  const losses = validations.map(({ loss }) => loss);
+  if (staleness(losses, earlyStoppingThreshold) < patience) return undefined;
+  return `early stopping ended the run after step ${done}, and none is taken; to go on give --early-stopping-patience more than ${patience}`;
 }
 
 /** Of a run that is over before its rate is at its highest. */

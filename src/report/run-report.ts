@@ -71,7 +71,8 @@ export async function runReport(host: Host, state: SavedState, summary?: RunSumm
 
 /** What figures are called where that is not their name in a summary. */
 const FIGURES: Readonly<Record<string, string>> = {
-  ...{ finalLoss: 'final loss', validationLoss: 'validation loss', bestValidation: 'best validation' },
+  ...{ finalLoss: 'final loss', validationLoss: 'validation loss', validationStep: 'validated after step' },
+  ...{ bestValidation: 'best validation' },
   ...{ tokensPerSecond: 'tokens/s', peakGpuBytes: 'peak GPU memory', skippedSteps: 'skipped steps' },
 };
 
@@ -102,11 +103,13 @@ function shown({
   memory,
   ranks,
   peakGpuBytes,
+  validationStep,
   ...rest
 }: RunSummary) {
   const bestValidation = best && `${best.loss.toFixed(4)} after step ${best.step}`;
   const figures = {
     ...rest,
+    ...earlier(validationStep, rest.steps),
     peakGpuBytes: formatBytes(peakGpuBytes),
     activations: `${formatBytes(activations.arenas)} (${aliveWords(activations)})`,
     ...(bestValidation !== undefined && { bestValidation }),
@@ -114,13 +117,18 @@ function shown({
   return { memory, ranks, figures };
 }
 
+/** When the last validation was, where that is not the end. */
+const earlier = (validationStep: number | undefined, steps: number) =>
+  validationStep !== undefined && validationStep !== steps && { validationStep };
+
 function figuresOf({ settings, trainer, adapter, history: { steps, validations } }: SavedState) {
-  const accuracy = validations.at(-1)?.accuracy;
+  const { accuracy, step } = validations.at(-1) ?? {};
   const seconds = steps.reduce((sum, { tokensPerSecond }) => sum + 1 / tokensPerSecond, 0);
   return {
     steps: trainer.step,
     finalLoss: steps.at(-1)?.loss ?? Number.NaN,
     validationLoss: validations.at(-1)?.loss ?? Number.NaN,
+    ...earlier(step, trainer.step),
     ...(accuracy !== undefined && { accuracy }),
     ...(steps.length > 0 && { tokensPerSecond: steps.length / seconds }),
     parameters: parameterCount(modelOf(settings)),

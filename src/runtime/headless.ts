@@ -40,6 +40,7 @@ export function headlessHost(): Host {
     claimFolder,
     claimNextFolder,
     resumeFile,
+    absolute: (file) => path.resolve(file),
     threads,
     ...(!isDeno && { startCopying }),
     hub: hubAccess(),

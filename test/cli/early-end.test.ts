@@ -3,6 +3,7 @@
 import { beforeAll, expect, test } from 'vitest';
 import { chooseVariants } from '../choose-variants.ts';
 import { MemoryFiles } from '../memory-files.ts';
+import { recordedTerminal } from '../recorded-terminal.ts';
 import { inProcess } from './in-process.ts';
 
 chooseVariants(2);
@@ -52,4 +53,45 @@ test('of a run that is past where it is to stop, that is said', async () => {
   const past = '--until 1: step 2 is done, and none is taken; ';
   expect(await told('train', '--resume', '--out', 'run', '--until', '1')).toContain(past);
   expect(await told('train', '--resume', '--out', 'run', '--until', '3')).not.toContain('none is taken');
+});
+
+test('a run that early stopping has ended, or its last step, says that it takes none, and what would make it', async () => {
+  const files = new MemoryFiles({ text: 'hold fast, and then hold on; '.repeat(100) });
+  const told = (...args: string[]) => inProcess(files, args);
+  // None is better than the one before by as much.
+  const stopping = ['--eval-every', '1', '--early-stopping-patience', '1', '--early-stopping-threshold', '5'];
+  await told(...RUN, '--steps', '4', ...stopping);
+  const resumed = (...args: string[]) => told('train', '--resume', '--out', 'run', ...args);
+  const why =
+    'early stopping ended the run after step 2, and none is taken; to go on give --early-stopping-patience more';
+  const { out } = await resumed();
+  expect(out).toContain(`${why} than 1\n`);
+  expect(out).not.toContain('training from');
+  const json = await resumed('--json');
+  expect(json.said).toContain(why);
+  expect(json.out.trim().split('\n')).toHaveLength(1);
+  const more = await resumed('--early-stopping-patience', '9');
+  expect(more.out).toContain('training from step 2 to step 4');
+  const done = 'all 4 steps are done; to go on give more, with --steps or --epochs\n';
+  expect((await resumed()).out).toContain(done);
+  expect((await resumed('--json')).said).toContain(done);
+});
+
+test('a run that is ended between two validations says behind which step the last one was', async () => {
+  const files = new MemoryFiles({ text: 'hold fast, and then hold on; '.repeat(100) });
+  await inProcess(files, [...RUN, '--steps', '6', '--eval-every', '2', '--until', '3']);
+  const terminal = recordedTerminal();
+  let interrupt = () => {};
+  const onInterrupt = (callback: () => void) => {
+    interrupt = callback;
+  };
+  const write = (text: string) => {
+    terminal.write(text);
+    if (text.startsWith('training from step 3')) interrupt();
+  };
+  const interrupted = { onInterrupt, terminal: { ...terminal, write } };
+  await inProcess(files, ['train', '--resume', '--out', 'run'], [], interrupted);
+  expect(terminal.out).toMatch(/^loss \S+, validation \S+ \(after step 2\) nats per token$/m);
+  const report = new TextDecoder().decode(await files.read('run/report.html'));
+  expect(report).toContain('<dt>validated after step</dt><dd>2</dd>');
 });

@@ -174,6 +174,17 @@ describe('a flag', () => {
     expect(await refused('--tokenizer', 'bpe', '--vocab-size', '9')).toContain('--vocab-size: is that of the --token');
   });
 
+  test('that names a tokenizer without a mask is refused for a masked language model, as train refuses it', async () => {
+    await said('tokenizer', 'train', '--vocab-size', '262', '--data', 'text.txt', '--out', 'unmasked');
+    for (const data of ['text.txt', 'synthetic']) {
+      const asked = ['--model', 'bert', ...SHAPE, '--tokenizer', 'unmasked', '--data', data];
+      const trained = (await inProcess(files, ['train', ...asked, '--out', 'never'])).said;
+      expect(trained).toContain('unmasked: has no token [MASK] or <mask>');
+      expect(await refused(...asked)).toBe(trained);
+    }
+    expect(await refused('--model', 'bert', ...SHAPE, '--tokenizer', 'unmasked')).toContain('has no token [MASK]');
+  });
+
   test('that names an adapter to go on from has its rank and targets', async () => {
     const short = ['--data', 'text.txt', '--steps', '2', '--sample-tokens', '0'];
     await train(...SHAPE, ...short, '--out', 'base');

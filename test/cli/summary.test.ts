@@ -48,6 +48,20 @@ test('a run that was ended before its last step says how to go on, also one of e
   }
 });
 
+test('a validation of before the end says behind which step it was, and so does its accuracy', () => {
+  const lines = (validationStep: number) =>
+    describeRun({ ...summary, validationLoss: 1, validationStep, accuracy: 0.5 }, 'run', defaultSettings(), 'holdfast');
+  expect(lines(2)).toEqual(
+    expect.arrayContaining([
+      'loss 1.2500, validation 1.0000 (after step 2) nats per token',
+      'accuracy 50.0 % (after step 2)',
+    ]),
+  );
+  expect(lines(3)).toEqual(
+    expect.arrayContaining(['loss 1.2500, validation 1.0000 nats per token', 'accuracy 50.0 %']),
+  );
+});
+
 test('one step is a step', () => {
   expect(describeRun({ ...summary, validationLoss: 1, steps: 1 }, 'run', defaultSettings(), 'holdfast')[0]).toBe(
     'done after 1 step on an adapter',

@@ -4,6 +4,7 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
+  cpSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -116,6 +117,19 @@ test('a folder is taken once; what was made for it goes with the lock, what was 
   expect(readdirSync(run)).toEqual(['kept']);
   await (await claimFolder(run)).release();
   expect(readdirSync(run)).toEqual(['kept']);
+});
+
+test('a copy of a folder that is taken can be taken, and the folder itself stays taken, by whatever name', async () => {
+  const claim = await claimFolder(at('run'));
+  cpSync(at('run'), at('copy'), { recursive: true });
+  symlinkSync('run', at('link'), 'junction');
+  const copied = await claimFolder(at('copy'));
+  for (const taken of ['run', 'link', 'copy']) await expect(claimFolder(at(taken))).rejects.toThrow(FolderHeld);
+  // One that was moved is the same folder, and no copy.
+  renameSync(at('run'), at('moved'));
+  await expect(claimFolder(at('moved'))).rejects.toThrow(FolderHeld);
+  await copied.release();
+  await claim.release();
 });
 
 test('a folder that was moved away is taken anew, unless another has it by then; its lock is given back, no other', async () => {

@@ -2,6 +2,7 @@
 // the data, a low-rank update.
 
 import { imageFacts } from '../../data/images.ts';
+import { maskingOf } from '../../data/masking.ts';
 import { tokenizerFrom } from '../../data/open-tokenizer.ts';
 import { findChatTemplate, type TemplateSources } from '../../data/records/find-template.ts';
 import type { RecordSettings } from '../../data/records/read-records.ts';
@@ -19,7 +20,7 @@ import {
 } from '../../formats/checkpoint.ts';
 import type { ModelConfig } from '../../formats/config.ts';
 import { DEFAULT_IMAGES, type ImageShape } from '../../formats/families/family.ts';
-import { FAMILIES, FAMILY_NAMES, type FamilyName, labelsIn, shapeOf } from '../../formats/families/index.ts';
+import { FAMILIES, FAMILY_NAMES, type FamilyName, familyOf, labelsIn, shapeOf } from '../../formats/families/index.ts';
 import type { ImagePreparation } from '../../formats/preprocessor.ts';
 import { DEFAULT_SHAPE } from '../../formats/shape.ts';
 import { findTokenizer } from '../../formats/tokenizer-files.ts';
@@ -98,6 +99,9 @@ export async function newSettings(
     ...(flags.update === 'in-backward' && { update: flags.update }),
     ...bestFromFlags(flags),
   });
+  // What is hidden of its text has a token: before the device is opened, and of a plan.
+  if (tokenizer && !seesImages && !labelsIn(config) && !familyOf(config).writes)
+    maskingOf(await tokenizerFrom(tokenizer));
   if (plans) return { settings, storedAs: found.storedAs, notes: [] };
   const isOfRecords = records !== undefined || (!seesImages && labelsIn(config) !== undefined);
   const ofText = isText ? textToTrain : undefined;

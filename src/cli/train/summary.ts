@@ -31,14 +31,17 @@ export function describeRun(summary: RunSummary, out: string, settings: RunSetti
   const isCut = summary.interrupted || (!summary.stopped && summary.steps < settings.steps);
   const diverged = hasDiverged(summary);
   // A run stopped before its first validation has none.
-  const validated = Number.isFinite(summary.validationLoss) ? `, validation ${summary.validationLoss.toFixed(4)}` : '';
+  const { validationLoss, validationStep = summary.steps } = summary;
+  // One that was ended between two has that of before.
+  const when = validationStep === summary.steps ? '' : ` (after step ${validationStep})`;
+  const validated = Number.isFinite(validationLoss) ? `, validation ${validationLoss.toFixed(4)}${when}` : '';
   // A run that was at its end takes no step.
   const { tokensPerSecond } = summary;
   const speed = tokensPerSecond > 0 ? `${Math.round(tokensPerSecond).toLocaleString('en')} tokens/s, ` : '';
   return [
     `${endOf(summary)} after ${counted(summary.steps, 'step')} on ${summary.adapter}${summary.stopped ? ', early: validations do not get better' : ''}`,
     ...(summary.steps === 0 ? [] : [lossLine(summary, config, validated)]),
-    ...(summary.accuracy === undefined ? [] : [accuracyText(summary.accuracy, settings)]),
+    ...(summary.accuracy === undefined ? [] : [`${accuracyText(summary.accuracy, settings)}${when}`]),
     `${speed}${summary.parameters.toLocaleString('en')} parameters, ${formatBytes(summary.peakGpuBytes)} of GPU memory, ${formatBytes(activations.arenas)} of it for activations (${aliveWords(activations)})`,
     ...(summary.memory ? memoryLines(summary.memory) : []),
     ...(summary.ranks ? rankLines(summary.ranks) : []),

@@ -2,7 +2,7 @@
 // which network file systems handle in their own ways: all it takes is that of many links to one name, one is made.
 //
 // Invariant: of any number of processes, living or killed at any moment, at most one has a folder. A lock is stale
-// when its process is gone. It may be removed only under a second lock, whose name holds the stale one's id, and only
+// when its process is gone, and when it came along with a copy of its folder, which has it still. It may be removed only under a second lock, whose name holds the stale one's id, and only
 // if the folder's lock still has that id: ids are never used again, so what is removed is never another's new lock.
 // The second lock may become stale as well, and is removed in the same way.
 
@@ -34,6 +34,8 @@ interface Owner extends ProcessIdentity {
   readonly host: string;
   /** When the lock was taken. */
   readonly since: string;
+  /** As it was named then, from the root. Absent in locks of earlier versions. */
+  readonly folder?: string;
 }
 
 /** Locks of this process and their ids, for its end. */
@@ -138,7 +140,7 @@ async function highestNumber(parent: string, prefix: string): Promise<number> {
 
 /** Undefined: the lock is this process's now. Otherwise its owner, or 'unknown' for a file that names none. */
 async function take(lock: string, id: string): Promise<Owner | 'unknown' | undefined> {
-  const self: Owner = { ...SELF, id, host: os.hostname(), since: new Date().toISOString() };
+  const self: Owner = { ...SELF, id, host: os.hostname(), since: new Date().toISOString(), folder: path.dirname(lock) };
   for (let pauses = 0; ; ) {
     if (await createWhole(lock, `${JSON.stringify(self)}\n`, self.id)) return undefined;
     const owner = await ownerOf(lock);
@@ -146,9 +148,20 @@ async function take(lock: string, id: string): Promise<Owner | 'unknown' | undef
       if (++pauses > MOST_PAUSES) return 'unknown';
       await sleep(PAUSE_MS);
     } else {
-      if (!isGone(owner) || ++pauses > MOST_PAUSES) return owner;
+      if (!(isGone(owner) || (await isCopied(lock, owner))) || ++pauses > MOST_PAUSES) return owner;
       await removeStale(lock, owner);
     }
+  }
+}
+
+/** Whether it came along with a copy: the folder that it names has the same lock, and is another one. Where that cannot be seen from here, it did not. */
+async function isCopied(lock: string, { id, place, folder }: Owner): Promise<boolean> {
+  if (place !== SELF.place || folder === undefined || !(await isOf(path.join(folder, path.basename(lock)), id)))
+    return false;
+  try {
+    return (await identityOf(folder)) !== (await identityOf(path.dirname(lock)));
+  } catch {
+    return false;
   }
 }
 
@@ -219,7 +232,8 @@ async function ownerOf(lock: string): Promise<Owner | 'unknown' | undefined> {
     const owner = JSON.parse(text) as Owner;
     const isOne = /^[0-9a-f-]{36}$/.test(owner.id) && Number.isSafeInteger(owner.pid) && owner.pid > 0;
     const strings = [owner.place, owner.started, owner.host, owner.since];
-    return isOne && strings.every((value) => typeof value === 'string') ? owner : 'unknown';
+    const isWhole = isOne && strings.every((value) => typeof value === 'string');
+    return isWhole && /^(string|undefined)$/.test(typeof owner.folder) ? owner : 'unknown';
   } catch {
     return 'unknown';
   }

@@ -129,7 +129,7 @@ export class EarlyStopping implements TrainerCallback {
 }
 
 /** Losses behind the last one that was the best so far, by more than a threshold. */
-export function staleness(losses: readonly number[], threshold: number): number {
+export function staleness(losses: readonly number[], threshold = 0): number {
   let best = Number.POSITIVE_INFINITY;
   let stale = 0;
   for (const loss of losses) {

@@ -88,6 +88,8 @@ export interface RunSummary {
   finalLoss: number;
   /** Of the last validation, nats per token; NaN before the first. */
   validationLoss: number;
+  /** Steps that were done at that validation: fewer than `steps` where the run was ended between two. Absent before the first. */
+  validationStep?: number;
   /** There for a task, and of a classifier. */
   accuracy?: number;
   /** Of this part of the run, training steps alone. */

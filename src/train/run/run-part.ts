@@ -371,6 +371,7 @@ class RunPart {
       steps: trainer.step,
       finalLoss: history.steps.at(-1)?.loss ?? Number.NaN,
       validationLoss: validated?.loss ?? Number.NaN,
+      ...(validated && { validationStep: validated.step }),
       ...(validated?.accuracy !== undefined && { accuracy: validated.accuracy }),
       tokensPerSecond: this.#clock.average,
       parameters: parameterCount(trainer.model),

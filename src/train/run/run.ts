@@ -57,7 +57,7 @@ const runOptions = closed<RunOptions>({
 const MOST_LOSSES = 3;
 
 /**
- * Trains into the folder `out`, which no other process may write to meanwhile. With `resume`, goes on from its latest
+ * Trains into `folder`, as that is named when the run begins, which no other process may write to meanwhile. With `resume`, goes on from its latest
  * checkpoint. Stopped by `until` or `signal`, or by an error of the program's own handlers, it is saved, to be resumed. Errors:
  * HoldfastError naming a setting that is none, and without `resume` for a folder that holds a run, before anything is made; that of a
  * handler; whatever was saved stays whole.
@@ -66,7 +66,7 @@ export async function trainRun(
   host: Host,
   device: Device,
   given: RunSettings,
-  out: string,
+  folder: string,
   options: RunOptions = {},
 ): Promise<RunSummary> {
   checkHost(host);
@@ -74,7 +74,9 @@ export async function trainRun(
   check(runOptions, options, 'the options of a run');
   const { ranks, memory } = options;
   if (memory) checkMemory(memory);
-  check(textSchema, out, 'the folder of the run');
+  check(textSchema, folder, 'the folder of the run');
+  // A program may go to another folder meanwhile; who has taken the run's before goes nowhere.
+  const out = options.claim ? folder : (host.absolute?.(folder) ?? folder);
   // What is saved beside the weights is read back by the same schema: what that refuses could never be resumed.
   const settings = settingsOn(readSettings(given), ranks?.grid);
   checkSettings(settings);

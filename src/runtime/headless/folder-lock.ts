@@ -2,9 +2,10 @@
 // which network file systems handle in their own ways: all it takes is that of many links to one name, one is made.
 //
 // Invariant: of any number of processes, living or killed at any moment, at most one has a folder. A lock is stale
-// when its process is gone, and when it came along with a copy of its folder, which has it still. It may be removed only under a second lock, whose name holds the stale one's id, and only
-// if the folder's lock still has that id: ids are never used again, so what is removed is never another's new lock.
-// The second lock may become stale as well, and is removed in the same way.
+// when its process is gone, and when it came along with a copy of its folder, which has it still. It may be removed only
+// under a second lock, whose name holds the stale one's id, and only if the folder's lock still has that id: ids are never
+// used again, so what is removed is never another's new lock. The second lock may become stale as well, and is removed in
+// the same way.
 
 import { readFileSync, unlinkSync } from 'node:fs';
 import * as fs from 'node:fs/promises';
@@ -154,12 +155,16 @@ async function take(lock: string, id: string): Promise<Owner | 'unknown' | undef
   }
 }
 
-/** Whether it came along with a copy: the folder that it names has the same lock, and is another one. Where that cannot be seen from here, it did not. */
+/**
+ * Whether it came along with a copy: the folder that it names has the same lock, and is another one. Where that cannot be seen
+ * from here, it did not. One folder that is mounted twice has one number on two devices.
+ */
 async function isCopied(lock: string, { id, place, folder }: Owner): Promise<boolean> {
-  if (place !== SELF.place || folder === undefined || !(await isOf(path.join(folder, path.basename(lock)), id)))
-    return false;
+  if (place !== SELF.place || folder === undefined) return false;
+  if (!(await isOf(path.join(folder, path.basename(lock)), id))) return false;
+  const numberOf = async (one: string) => (await fs.stat(one, { bigint: true })).ino;
   try {
-    return (await identityOf(folder)) !== (await identityOf(path.dirname(lock)));
+    return (await numberOf(folder)) !== (await numberOf(path.dirname(lock)));
   } catch {
     return false;
   }

@@ -57,8 +57,8 @@ const runOptions = closed<RunOptions>({
 const MOST_LOSSES = 3;
 
 /**
- * Trains into `folder`, as that is named when the run begins, which no other process may write to meanwhile. With `resume`, goes on from its latest
- * checkpoint. Stopped by `until` or `signal`, or by an error of the program's own handlers, it is saved, to be resumed. Errors:
+ * Trains into `folder`, as that is named when the run begins, which no other process may write to meanwhile. With `resume`,
+ * goes on from its latest checkpoint. Stopped by `until` or `signal`, or by an error of the program's own handlers, it is saved, to be resumed. Errors:
  * HoldfastError naming a setting that is none, and without `resume` for a folder that holds a run, before anything is made; that of a
  * handler; whatever was saved stays whole.
  */
@@ -75,7 +75,7 @@ export async function trainRun(
   const { ranks, memory } = options;
   if (memory) checkMemory(memory);
   check(textSchema, folder, 'the folder of the run');
-  // A program may go to another folder meanwhile; who has taken the run's before goes nowhere.
+  // A program may go to another folder meanwhile; a path that was claimed before stays as it was claimed.
   const out = options.claim ? folder : (host.absolute?.(folder) ?? folder);
   // What is saved beside the weights is read back by the same schema: what that refuses could never be resumed.
   const settings = settingsOn(readSettings(given), ranks?.grid);

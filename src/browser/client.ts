@@ -6,7 +6,7 @@ import { callable } from '../util/arguments.ts';
 import { HoldfastError } from '../util/errors.ts';
 import { check, closed, optional } from '../util/json.ts';
 import type { Environment, RunEvent } from './protocol.ts';
-import { withCallbacks } from './remote-service.ts';
+import { RemoteService } from './remote-service.ts';
 import type { TrainerService } from './service.ts';
 import { SCRIPT, type WorkerScript } from './worker-script.ts';
 
@@ -21,7 +21,10 @@ export interface Holdfast {
   readonly environment: Environment;
   /** Asks the browser not to clear this site's files; some ask the person. Call it when training is wanted. */
   persist(): Promise<boolean>;
-  /** Ends the worker at once; `trainer.close()` before it saves a run that is open. */
+  /**
+   * Ends the worker at once; `trainer.close()` before it saves a run that is open. What the trainer is asked behind that, and what
+   * it has not answered, is refused with a HoldfastError.
+   */
   close(): void;
 }
 
@@ -62,7 +65,8 @@ export async function openHoldfast(options: HoldfastOptions = {}): Promise<Holdf
     const remote = wrap<WorkerScript>(worker);
     await Promise.race([answered(remote), broken]);
     const opened = (await Promise.race([remote.open(), broken])) as unknown as Remote<TrainerService>;
-    const trainer = withCallbacks(opened);
+    const service = new RemoteService(opened, () => worker.terminate());
+    const { trainer } = service;
     if (onEvents) {
       const listener = async (events: RunEvent[]) => {
         onEvents(events);
@@ -71,7 +75,7 @@ export async function openHoldfast(options: HoldfastOptions = {}): Promise<Holdf
       await Promise.race([trainer.listen(listener), broken]);
     }
     const environment = await Promise.race([trainer.environment(), broken]);
-    return { trainer, environment, persist: () => navigator.storage.persist(), close: () => worker.terminate() };
+    return { trainer, environment, persist: () => navigator.storage.persist(), close: () => service.close() };
   } catch (error) {
     worker.terminate();
     throw error;

@@ -42,7 +42,7 @@ export function planCommand(host: Host): Command {
       wholeNumberFrom(2),
     );
   addRunOptions(command, { ...defaultSettings(), batch: 1, warmup: NEW_WARMUP }, 'none');
-  addMemoryOptions(command, 'the budget, as 64MB or 1.5GiB (default: half of what all would need)', '[what]');
+  addMemoryOptions(command, 'the budget, as 64MB or 1.5GiB (default: with room for half of the model data)', '[what]');
   command
     .option(
       '--ranks <n>',

@@ -2,7 +2,7 @@
 // stack trace; nothing is left half-written.
 
 import { Command, CommanderError } from 'commander';
-import type { Host } from '../runtime/host.ts';
+import { type Host, UNWRITTEN } from '../runtime/host.ts';
 import { HoldfastError, messageOf, oneLine, Stopped } from '../util/errors.ts';
 import { benchCommand } from './bench.ts';
 import { devicesCommand } from './devices.ts';
@@ -106,8 +106,8 @@ export async function run(host: Host): Promise<number> {
     }
     if (error instanceof HoldfastError) {
       // Why it was stopped was said.
-      if (!(error instanceof Stopped && host.terminal.isLost))
-        host.terminal.warn(`holdfast: ${oneLine(messageOf(error))}\n`);
+      if (error instanceof Stopped && host.terminal.isLost) return UNWRITTEN;
+      host.terminal.warn(`holdfast: ${oneLine(messageOf(error))}\n`);
       return BAD_INPUT;
     }
     throw error;

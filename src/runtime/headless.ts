@@ -17,10 +17,7 @@ import { resumeFile } from './headless/resumed-file.ts';
 import { isWritten, onInterrupt, readStandardInput, terminal } from './headless/terminal.ts';
 import { threads } from './headless/threads.ts';
 import { openBlockFile } from './headless/tier-file.ts';
-import type { Host } from './host.ts';
-
-/** The exit status of a process whose output is not all there. */
-const UNWRITTEN = 1;
+import { type Host, UNWRITTEN } from './host.ts';
 
 const isDeno = 'Deno' in globalThis;
 

@@ -167,6 +167,9 @@ export interface GPUSourceOptions {
   readonly foreign?: boolean;
 }
 
+/** The exit status of a process whose output is not all there. */
+export const UNWRITTEN = 1;
+
 /** Where lines are shown. */
 export interface Terminal {
   /** Whether a person looks at it: else lines stay plain. */

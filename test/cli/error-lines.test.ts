@@ -34,16 +34,16 @@ test.each([
 });
 
 test.each([
-  [false, 'holdfast: stopped while the text was read, before the first step; start again\n'],
-  [true, ''],
-])('of a stop, but where standard output was lost (%s), which was said', async (isLost, said) => {
+  [false, 2, 'holdfast: stopped while the text was read, before the first step; start again\n'],
+  [true, 1, ''],
+])('of a stop, but where standard output was lost (%s), which was said', async (isLost, left, said) => {
   const terminal = { ...recordedTerminal(), isLost };
   const warned: string[] = [];
   const here = { terminal: { ...terminal, warn: (text: string) => void warned.push(text) } };
   const files = new MemoryFiles({ 'text.txt': 'hold fast. '.repeat(90) });
   const args = ['train', '--data', 'text.txt', '--layers', '1', '--width', '8', '--heads', '2', '--context', '8'];
   const { status } = await inProcess(files, args, [], { ...here, onInterrupt: (stop) => stop() });
-  expect([status, warned.filter((line) => line.startsWith('holdfast: ')).join('')]).toEqual([2, said]);
+  expect([status, warned.filter((line) => line.startsWith('holdfast: ')).join('')]).toEqual([left, said]);
 });
 
 test('in the name of a file', async () => {

@@ -213,7 +213,14 @@ describe('a broken record is refused with its place', () => {
 
   it('what is no JSON, or no UTF-8, by its line', async () => {
     expect(await refusal(read(`${jsonl(good)}\n{"messages": [}`))).toContain('d.jsonl:3: not JSON');
-    expect(await refusal(read(Uint8Array.of(0x7b, 0x22, 0xff, 0x22, 0x7d)))).toContain('d.jsonl:1: not JSON');
+    const latin = [0x7b, 0x22, 0xff, 0x22, 0x7d];
+    const mend = 'iconv -f WINDOWS-1252 -t UTF-8 "d.jsonl" > "d-utf-8.jsonl"';
+    expect(await refusal(read(Uint8Array.from(latin)))).toContain(
+      `d.jsonl:1: is not in UTF-8, as JSON is; write the file in that: ${mend}, or as what it is`,
+    );
+    expect(await refusal(read(Uint8Array.of(0x5b, ...latin, 0x5d)))).toContain(
+      `d.jsonl: is not in UTF-8, as JSON is; write the file in that: ${mend}`,
+    );
     expect(await refusal(read('['.repeat(100_000)))).toContain('d.jsonl: not JSON');
     expect(await refusal(read(`{"text":${'['.repeat(1_000_000)}`))).toContain('d.jsonl:1: not JSON');
     expect(await refusal(read(''))).toContain('d.jsonl: no records');

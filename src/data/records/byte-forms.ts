@@ -109,6 +109,9 @@ export async function problemOfContent(
   return `seems to be a binary file, and no text: of its first ${all} bytes ${nuls.toLocaleString('en')} are 0; name a text, or write one without them: ${inFiles("tr -d '\\0' < IN > OUT", path)}`;
 }
 
+/** A command that writes the text of a file in UTF-8, beside it. */
+export const toUTF8 = (path: string, from: string): string => inFiles(`iconv -f ${from} -t UTF-8 IN > OUT`, path);
+
 /** A command, with the names of its files. */
 function inFiles(command: string, path: string): string {
   const name = inCommand(path);

@@ -9,6 +9,7 @@ import { formatBytes } from '../../util/bytes.ts';
 import { HoldfastError } from '../../util/errors.ts';
 import { joinedBytes } from '../../util/joined-bytes.ts';
 import { parseJSON } from '../../util/json.ts';
+import { toUTF8 } from './byte-forms.ts';
 import { isPacked, unpacked } from './gzip.ts';
 
 /** A value as it lies in a file. */
@@ -112,7 +113,7 @@ export async function* recordsOf(
     const line = number === 1 ? withoutMark(bytes) : bytes;
     if (line.every(isSpace)) continue;
     const at = `${path}:${number}`;
-    yield { at, value: parseJSON(line, at, 'each line is one record') };
+    yield { at, value: parsedFrom(path, line, at, 'each line is one record') };
   }
 }
 
@@ -125,8 +126,28 @@ async function* itemsOf(
     ? await unpackedList(files, path, { ...(onBytes && { onBytes }) })
     : await files.read(path, MOST_LIST_BYTES, ONE_A_LINE);
   if (!isPacked(path)) onBytes?.(bytes);
-  const list = parseJSON(withoutMark(bytes), path, 'it begins like a list of records');
+  const list = parsedFrom(path, withoutMark(bytes), path, 'it begins like a list of records');
   for (const [i, value] of (Array.isArray(list) ? list : [list]).entries()) yield { at: `${path}[${i}]`, value };
+}
+
+/** What JSON says in a file, at a place in it. Errors: as parseJSON; of what is in no UTF-8 with the command that writes it so. */
+function parsedFrom(path: string, bytes: Uint8Array, at: string, fix: string): unknown {
+  try {
+    return parseJSON(bytes, at, fix);
+  } catch (error) {
+    if (isUTF8(bytes)) throw error;
+    const command = isPacked(path) ? '' : `: ${toUTF8(path, 'WINDOWS-1252')}, or as what it is`;
+    throw new HoldfastError(`${at}: is not in UTF-8, as JSON is; write the file in that${command}`);
+  }
+}
+
+function isUTF8(bytes: Uint8Array): boolean {
+  try {
+    new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 /** The bytes of a list in a gzip file. Errors: HoldfastError for a longer one than is parsed. */

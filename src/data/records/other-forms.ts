@@ -5,6 +5,7 @@
 import type { Files } from '../../runtime/host.ts';
 import { firstFew, shortened } from '../../util/errors.ts';
 import { filesOf } from '../corpus.ts';
+import { toUTF8 } from './byte-forms.ts';
 import { isTextTable, liesBeside, OTHER_FORM } from './file-names.ts';
 import { inCommand, unpackingOf } from './gzip.ts';
 import { hasLabel } from './labelled-fields.ts';
@@ -78,12 +79,6 @@ export async function problemOfEncoding(
   const [first, second] = await read(2);
   if (!((first === 0xff && second === 0xfe) || (first === 0xfe && second === 0xff))) return undefined;
   return `is in UTF-16, and text is read in UTF-8; write that: ${toUTF8(path, 'UTF-16')}`;
-}
-
-/** A command that writes the text of a file in UTF-8, beside it. */
-export function toUTF8(path: string, from: string): string {
-  const name = inCommand(path);
-  return `iconv -f ${from} -t UTF-8 "${name}" > "${name.replace(/(\.\w+)?$/, '-utf-8$1')}"`;
 }
 
 function areOfRecords(columns: readonly string[]): boolean {

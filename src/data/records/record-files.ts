@@ -8,11 +8,11 @@ import type { Files, Host } from '../../runtime/host.ts';
 import { HoldfastError, shortened } from '../../util/errors.ts';
 import { isObject } from '../../util/json.ts';
 import { checkSources, filesOf, type SourceFile } from '../corpus.ts';
-import { problemOfContent } from './byte-forms.ts';
+import { problemOfContent, toUTF8 } from './byte-forms.ts';
 import { JSON_FILE, liesBeside, OTHER_FORM, RECORDS } from './file-names.ts';
 import { isPacked } from './gzip.ts';
 import { beginsLikeRecords, type FoundRecord, firstRecord } from './lines.ts';
-import { problemOfEncoding, problemOfForm, toUTF8 } from './other-forms.ts';
+import { problemOfEncoding, problemOfForm } from './other-forms.ts';
 import { exampleOf, recordShape } from './shapes.ts';
 
 /** What of files is needed to tell records from text. */

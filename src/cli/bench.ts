@@ -13,7 +13,7 @@ import { keepStepCosts } from '../train/plan/step-times.ts';
 import { parseBytes } from '../util/bytes.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
 import { budgetTable, measureBudgets } from './bench/budgets.ts';
-import { diskStatesText, measureDiskStates } from './bench/disk-states.ts';
+import { diskStatesIn, diskStatesText } from './bench/disk-states.ts';
 import { hostText, measureHostAdamW } from './bench/host-adamw.ts';
 import { figureTable, measureAttentions, measureMatmuls } from './bench/kernels.ts';
 import { shareMachine } from './bench/share.ts';
@@ -72,8 +72,8 @@ async function measureAll(host: Host, device: Device, seconds: number, json: boo
   show(`\n${hostText(hostAdamW)}`);
   const costs = await measureStepCosts(host, device);
   if (costs) await keepStepCosts(host, device, costs);
-  const diskStates = await measureDiskStates(host, join(host.cacheFolder, 'bench'));
-  show(diskStatesText(diskStates));
+  const diskStates = await diskStatesIn(host, join(host.cacheFolder, 'bench'));
+  if (diskStates) show(diskStatesText(diskStates));
   const rates = await refreshRates(host, device);
   if (rates) show(`\nkept, for plans and for runs within a budget: ${ratesText(rates)}\n`);
   if (json) {

@@ -1,10 +1,10 @@
 // What `holdfast bench` says of the host, and of the machine for `plan --hardware`: figures are there, and none of them is judged.
 
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { expect, onTestFinished, test, vi } from 'vitest';
-import { measureDiskStates } from '../../src/cli/bench/disk-states.ts';
+import { diskStatesIn, measureDiskStates } from '../../src/cli/bench/disk-states.ts';
 import { measureHostAdamW } from '../../src/cli/bench/host-adamw.ts';
 import { measureStep, stepText } from '../../src/cli/bench/step.ts';
 import { digits } from '../../src/cli/bench/text.ts';
@@ -47,6 +47,17 @@ test('AdamW on values that lie on disk has a figure, over bytes that its host me
   const figure = await measureDiskStates(testHost, folder);
   for (const value of Object.values(figure)) expect(value).toBeGreaterThan(0);
   expect(readdirSync(folder)).toEqual([]);
+});
+
+test('a disk without room for it has no figure, which is said, and the others stand', async () => {
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'holdfast-bench-'));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const file = path.join(folder, 'file');
+  writeFileSync(file, '');
+  const warned: string[] = [];
+  const terminal = { ...testHost.terminal, warn: (text: string) => void warned.push(text) };
+  expect(await diskStatesIn({ ...testHost, terminal }, path.join(file, 'bench'))).toBe(undefined);
+  expect(warned.join('')).toMatch(/^the disk was not measured: cannot [^\n]+\n$/);
 });
 
 test('values on disk are read while others are read and written', async () => {

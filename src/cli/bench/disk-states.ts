@@ -12,7 +12,7 @@ import { Backing } from '../../memory/tiers/backing.ts';
 import { LARGEST_PUT } from '../../memory/tiers/tier-limits.ts';
 import type { BlockFile, Host } from '../../runtime/host.ts';
 import { at } from '../../util/at.ts';
-import { finishing } from '../../util/errors.ts';
+import { finishing, HoldfastError, oneLine } from '../../util/errors.ts';
 import { median } from '../../util/median.ts';
 import { digits, percentage } from './text.ts';
 
@@ -35,6 +35,17 @@ export interface DiskStatesFigure {
   readonly diskBytesPerSecond: number;
   /** Of the speed of the reads and writes alone: the median of the pairs. */
   readonly ofDisk: number;
+}
+
+/** The figure, or undefined where there is no room for what it is measured by, which is said: the others stand. */
+export async function diskStatesIn(host: Host, folder: string): Promise<DiskStatesFigure | undefined> {
+  try {
+    return await measureDiskStates(host, folder);
+  } catch (error) {
+    if (!(error instanceof HoldfastError)) throw error;
+    host.terminal.warn(`the disk was not measured: ${oneLine(error.message)}\n`);
+    return undefined;
+  }
 }
 
 /** `folder`: where the disk tier would be. Errors: HoldfastError where there is no room. */

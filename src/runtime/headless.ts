@@ -37,7 +37,6 @@ export function headlessHost(): Host {
     claimFolder,
     claimNextFolder,
     resumeFile,
-    absolute: (file) => path.resolve(file),
     threads,
     ...(!isDeno && { startCopying }),
     hub: hubAccess(),

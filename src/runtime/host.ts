@@ -56,6 +56,8 @@ export interface Files {
   freeBytes?(folder: string): Promise<number>;
   /** The checksum of bytes that come in pieces, by the fastest way of the place. */
   sha256(): Promise<Sha256>;
+  /** A path from the root, which stays what it is where the program goes to another folder. Absent where there is no other. */
+  absolute?(path: string): string;
 }
 
 export interface FileStat {
@@ -284,8 +286,6 @@ export interface Host {
   claimNextFolder?(parent: string, prefix: string): Promise<FolderClaim>;
   /** A file at a path that is written in several goes. Absent where none is kept. Errors: as `Files`. */
   resumeFile?(path: string): Promise<ResumedFile>;
-  /** A path from the root, which stays what it is where the program goes to another folder. Absent where there is no other. */
-  absolute?(path: string): string;
   /** Threads, which share memory where the place lets them. Absent where there are none. */
   readonly threads?: Threads;
   /** Starts what copies to the buffers of a GPU, and from them. Undefined, or absent, where nothing is quicker than `to.set(from)`. */

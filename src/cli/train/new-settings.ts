@@ -99,9 +99,10 @@ export async function newSettings(
     ...(flags.update === 'in-backward' && { update: flags.update }),
     ...bestFromFlags(flags),
   });
+  const { writes, classifier } = familyOf(config);
+  const isMasked = !seesImages && !labelsIn(config) && !writes && !classifier?.isBare?.(config);
   // What is hidden of its text has a token: before the device is opened, and of a plan.
-  if (tokenizer && !seesImages && !labelsIn(config) && !familyOf(config).writes)
-    maskingOf(await tokenizerFrom(tokenizer));
+  if (tokenizer && isMasked) maskingOf(await tokenizerFrom(tokenizer));
   if (plans) return { settings, storedAs: found.storedAs, notes: [] };
   const isOfRecords = records !== undefined || (!seesImages && labelsIn(config) !== undefined);
   const ofText = isText ? textToTrain : undefined;

@@ -2,6 +2,7 @@
 
 import { createHash } from 'node:crypto';
 import * as fs from 'node:fs/promises';
+import path from 'node:path';
 import { HoldfastError } from '../../util/errors.ts';
 import type { Files } from '../host.ts';
 import { allOf } from './all-of.ts';
@@ -12,6 +13,7 @@ import { makePartialFolder, placeOf, removePartials, writeStream } from './parti
 const PIECE_BYTES = 2 ** 20;
 
 export const files: Files = {
+  absolute: (file) => path.resolve(file),
   async read(file, most, fix) {
     try {
       return most === undefined

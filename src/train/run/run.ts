@@ -76,7 +76,7 @@ export async function trainRun(
   if (memory) checkMemory(memory);
   check(textSchema, folder, 'the folder of the run');
   // A program may go to another folder meanwhile; a path that was claimed before stays as it was claimed.
-  const out = options.claim ? folder : (host.absolute?.(folder) ?? folder);
+  const out = options.claim ? folder : (host.files.absolute?.(folder) ?? folder);
   // What is saved beside the weights is read back by the same schema: what that refuses could never be resumed.
   const settings = settingsOn(readSettings(given), ranks?.grid);
   checkSettings(settings);

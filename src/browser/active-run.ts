@@ -46,8 +46,8 @@ export class ActiveRun {
   /** Percent in the last event of it. */
   #tokenized = -1;
   #last: EventBody | undefined;
-  /** Changes of the record, one after the other. */
-  #recorded: Promise<unknown> = Promise.resolve();
+  /** Changes of the record, one after the other. Never rejects. */
+  #recorded: Promise<void> = Promise.resolve();
 
   constructor(record: RunRecord, dependencies: Dependencies) {
     this.id = record.id;
@@ -81,7 +81,7 @@ export class ActiveRun {
     }
     this.gate.end();
     this.#pictures.end();
-    await this.#recorded.catch(() => {});
+    await this.#recorded;
   }
 
   /** Tells the page; called when others may open the run again. */
@@ -93,15 +93,15 @@ export class ActiveRun {
   async pause(): Promise<void> {
     this.gate.pause();
     await this.saved(async () => {
-      this.#record({ status: 'paused' });
+      await this.#record({ status: 'paused' });
       this.#emit({ type: 'paused', step: this.#ready?.trainer.step ?? 0 });
     });
   }
 
-  unpause(): void {
+  async unpause(): Promise<void> {
     this.gate.unpause();
-    this.#record({ status: 'running' });
     this.#emit({ type: 'going on' });
+    await this.#record({ status: 'running' });
   }
 
   step(): Promise<void> {
@@ -135,8 +135,8 @@ export class ActiveRun {
         // Where the GPU has not the memory it may be another one, also than before.
         const { gpu: taken } = trainer.session.memory;
         if (typeof taken === 'number') this.#memory = { ...memory, gpu: taken };
-        this.#record({ memory: this.#memory });
         this.#tellMemory();
+        await this.#record({ memory: this.#memory });
       }
       return true;
     });
@@ -151,6 +151,7 @@ export class ActiveRun {
   saved<T>(work: () => Promise<T>): Promise<T> {
     return this.gate.do(async () => {
       await this.#ready?.save();
+      await this.#recorded;
       return work();
     });
   }
@@ -249,8 +250,14 @@ export class ActiveRun {
     this.#dependencies.emit({ run: this.id, ...event } as RunEvent);
   }
 
-  #record(changes: Partial<RunRecord>): void {
-    this.#recorded = this.#recorded.catch(() => {}).then(() => this.#dependencies.runs.change(this.id, changes));
-    this.#recorded.catch(() => {});
+  /** Resolves when it is written, or cannot be: a run goes on without its record. */
+  #record(changes: Partial<RunRecord>): Promise<void> {
+    this.#recorded = this.#recorded
+      .then(() => this.#dependencies.runs.change(this.id, changes))
+      .then(
+        () => {},
+        () => {},
+      );
+    return this.#recorded;
   }
 }

@@ -190,14 +190,14 @@ export class TrainerService {
     return hasData(this.#host, await this.#runs.whole(id));
   }
 
-  /** Pauses the run that is open here, behind other budgets that were asked for before; resolves when its checkpoint is saved. */
+  /** Pauses the run that is open here, behind other budgets that were asked for before; resolves when its checkpoint is saved and its record says so. */
   async pause(): Promise<void> {
     return (await this.#settled()).pause();
   }
 
   /** Goes on with the run that is paused. */
   async unpause(): Promise<void> {
-    (await this.#settled()).unpause();
+    return (await this.#settled()).unpause();
   }
 
   /** One step of the run that is paused. */

@@ -2,6 +2,7 @@
 // rule as it is traced; `backward` walks the rules in reverse and appends what they emit.
 
 import { fill } from '../kernels/add.ts';
+import { operandList } from '../kernels/by-problem.ts';
 import type { ElementType, Kernel } from '../kernels/kernel.ts';
 import { assert } from '../util/errors.ts';
 import {
@@ -66,6 +67,8 @@ export class Graph {
   readonly #uses = new Map<Tensor, number>();
   readonly #adapters = new Map<Tensor, Adapter>();
   readonly #standIns = new Map<Tensor, Tensor>();
+  /** By their text: equal problems are one object. */
+  readonly #problems = new Map<string, object>();
   readonly #accumulate: boolean;
   readonly #gradientOf: (parameter: Tensor) => Tensor;
   #phase: Phase;
@@ -128,10 +131,11 @@ export class Graph {
   }
 
   /** Appends one dispatch. */
-  emit<P extends object>(kernel: Kernel<P>, problem: P, given: Record<string, Tensor>, label: string): void {
+  emit<P extends object>(kernel: Kernel<P>, posed: P, given: Record<string, Tensor>, label: string): void {
+    const problem = this.#known(posed);
     const operands: Record<string, Tensor> = {};
     for (const [name, tensor] of Object.entries(given)) operands[name] = this.#standIns.get(tensor) ?? tensor;
-    for (const [name, operand] of Object.entries(kernel.operands(problem))) {
+    for (const [name, operand] of operandList(kernel, problem)) {
       const tensor = operands[name];
       assert(tensor, `${label}: ${kernel.name} got no ${name}`);
       assert(
@@ -149,6 +153,13 @@ export class Graph {
     const block = this.#block === undefined ? {} : { block: this.#block };
     const layer = this.#layer === undefined ? {} : { layer: this.#layer };
     this.#instructions.push({ op: 'dispatch', kernel, problem, operands, label, phase, ...block, ...layer });
+  }
+
+  #known(problem: object): object {
+    const text = JSON.stringify(problem);
+    const known = this.#problems.get(text) ?? problem;
+    this.#problems.set(text, known);
+    return known;
   }
 
   /** What `trace` emits is the forward pass of a block: what it keeps for the backward pass can be made again from its input. */

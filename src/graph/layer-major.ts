@@ -6,6 +6,7 @@
 // Invariant: every sum over micro-batches adds up in their order, layer by layer as batch by batch, hence to the same bits.
 // Sources of the idea: Huang et al. 2019, "GPipe"; Rajbhandari et al. 2021, "ZeRO-Infinity".
 
+import { operandList } from '../kernels/by-problem.ts';
 import { assert } from '../util/errors.ts';
 import type { Instruction, Phase, Program, Stash, Tensor, TensorInstruction } from './program.ts';
 
@@ -75,7 +76,7 @@ export function reorderedGradient({ next }: Pick<MicroBatches, 'next'>): Tensor 
 
 /** What a micro-batch writes of gradients of parameters: elements `from` to below `to`. */
 function gradientsOf({ kernel, problem, operands }: TensorInstruction) {
-  return Object.entries(kernel.operands(problem)).flatMap(([name, { access, start = 0, size }]) => {
+  return operandList(kernel, problem).flatMap(([name, { access, start = 0, size }]) => {
     const tensor = operands[name];
     if (access === 'read' || tensor?.role !== 'gradient') return [];
     return [{ tensor, from: start, to: size }];

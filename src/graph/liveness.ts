@@ -33,8 +33,8 @@ interface Life {
   bytes: number;
   first: number;
   last: number;
-  /** Tensors that may not share its arena. */
-  readonly conflicts: Set<Tensor>;
+  /** Tensors that may not share its arena. @default none */
+  conflicts?: Set<Tensor>;
 }
 
 /** Places the activations of a program. Errors: HoldfastError for a tensor larger than a buffer may be, of those that stay as well. */
@@ -98,15 +98,15 @@ function livesOf(program: Program): Map<Tensor, Life> {
       if (life) life.last = i;
       else {
         assert(access !== 'read', `${label} reads ${tensor.name} before anything wrote it`);
-        lives.set(tensor, { tensor, bytes: alignedBytes(tensor), first: i, last: i, conflicts: new Set() });
+        lives.set(tensor, { tensor, bytes: alignedBytes(tensor), first: i, last: i });
       }
     }
     for (const read of reads) {
       assert(!writes.includes(read), `${label} reads and writes ${read.name} through two operands`);
       if (reads.indexOf(read) === reads.lastIndexOf(read)) continue;
       for (const written of writes) {
-        lives.get(read)?.conflicts.add(written);
-        lives.get(written)?.conflicts.add(read);
+        keepApart(lives.get(read), written);
+        keepApart(lives.get(written), read);
       }
     }
   });
@@ -117,7 +117,14 @@ function livesOf(program: Program): Map<Tensor, Life> {
   return lives;
 }
 
+function keepApart(life: Life | undefined, other: Tensor): void {
+  if (!life) return;
+  life.conflicts ??= new Set();
+  life.conflicts.add(other);
+}
+
 function conflictsIn({ conflicts }: Life, arena: number, places: ReadonlyMap<Tensor, ArenaRange>): boolean {
+  if (!conflicts) return false;
   for (const tensor of conflicts) if (places.get(tensor)?.arena === arena) return true;
   return false;
 }
@@ -156,11 +163,11 @@ class Members {
 
 const windowOf = (instruction: number): number => Math.floor(instruction / WINDOW);
 
-/** The lowest offset at which nothing that is alive at the same time lies. */
-function lowestGap(life: Life, alive: readonly Placed[]): number {
-  const rivals = alive.toSorted((a, b) => a.offset - b.offset);
+/** The lowest offset at which nothing that is alive at the same time lies: these, in any order, which they lose. */
+function lowestGap(life: Life, alive: Placed[]): number {
+  alive.sort((a, b) => a.offset - b.offset);
   let offset = 0;
-  for (const rival of rivals) {
+  for (const rival of alive) {
     if (offset + life.bytes <= rival.offset) break;
     offset = Math.max(offset, rival.offset + rival.bytes);
   }

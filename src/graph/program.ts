@@ -2,6 +2,7 @@
 // them. Plain data: no buffer, no device, no values.
 
 import type { ActivationName } from '../kernels/activations.ts';
+import { operandList } from '../kernels/by-problem.ts';
 import { type Access, ELEMENT_TYPES, type ElementType, type Kernel } from '../kernels/kernel.ts';
 import { storedBytes } from '../kernels/stored.ts';
 import type { Kind } from '../memory/layout/kinds.ts';
@@ -248,7 +249,7 @@ function findTouches(instruction: Instruction): Touch[] {
   switch (instruction.op) {
     case 'dispatch': {
       const { kernel, problem, operands } = instruction;
-      return Object.entries(kernel.operands(problem)).flatMap(([name, { access }]) => {
+      return operandList(kernel, problem).flatMap(([name, { access }]) => {
         const tensor = operands[name];
         if (tensor?.role !== 'activation') return [];
         // What replaces a part leaves the rest.
@@ -354,7 +355,15 @@ export function printProgram(program: Program): string {
 }
 
 /** The activations that an instruction reads, or writes; what it updates is both. */
-export const operandsOf = (instruction: Instruction, way: 'in' | 'out'): Tensor[] =>
-  touchedBy(instruction).flatMap(({ tensor, access }) =>
-    (way === 'in' ? access !== 'write' : access !== 'read') ? [tensor] : [],
-  );
+export function operandsOf(instruction: Instruction, way: 'in' | 'out'): readonly Tensor[] {
+  const known = ways.get(instruction) ?? waysOf(touchedBy(instruction));
+  ways.set(instruction, known);
+  return known[way];
+}
+
+const ways = new WeakMap<Instruction, ReturnType<typeof waysOf>>();
+
+const waysOf = (touched: readonly Touch[]) => ({
+  in: touched.filter(({ access }) => access !== 'write').map(({ tensor }) => tensor),
+  out: touched.filter(({ access }) => access !== 'read').map(({ tensor }) => tensor),
+});

@@ -7,6 +7,7 @@
 // slice to slice in the order of the rows, and slices end where blocks of partial sums do.
 // Sources of the idea: Rajbhandari et al. 2021, "ZeRO-Infinity" (memory-centric tiling); Jia et al. 2018, loop tiling by samples.
 
+import { ByProblem, operandList } from '../kernels/by-problem.ts';
 import type { RowCut } from '../kernels/kernel.ts';
 import { at } from '../util/at.ts';
 import { assert } from '../util/errors.ts';
@@ -84,7 +85,8 @@ function countUses({ instructions, outputs }: Program): Map<Tensor, number> {
   return uses;
 }
 
-const namesOf = ({ kernel, problem }: TensorInstruction): string[] => Object.keys(kernel.operands(problem));
+const namesOf = ({ kernel, problem }: TensorInstruction): string[] =>
+  operandList(kernel, problem).map(([name]) => name);
 
 function operandOf({ operands, label }: TensorInstruction, name: string): Tensor {
   const tensor = operands[name];
@@ -182,7 +184,7 @@ class Run {
     if (!cut) return this.#cuts.length > 0 && this.#wait(instruction);
     const { firstRow = this.#firstRow } = cut;
     if (this.#firstRow !== undefined && this.#firstRow !== firstRow) return false;
-    const operands = Object.entries(instruction.kernel.operands(instruction.problem)).map(([name, { access }]) => ({
+    const operands = operandList(instruction.kernel, instruction.problem).map(([name, { access }]) => ({
       ...{ tensor: operandOf(instruction, name), isWritten: access !== 'read' },
       stride: cut.strides[name] ?? ('whole' as const),
     }));
@@ -209,7 +211,7 @@ class Run {
 
   #cutOf(instruction: TensorInstruction): RowCut<object> | undefined {
     const { kernel, problem, operands } = instruction;
-    const cut: RowCut<object> | undefined = kernel.rows?.(problem, this.#rows);
+    const cut = cutProblems.of(kernel, problem).by(this.#rows);
     if (!cut) return undefined;
     const tensors = Object.keys(cut.strides).flatMap((name) => operands[name] ?? []);
     if (tensors.some(({ role, partOf }) => role === 'parameter' || role === 'gradient' || partOf)) return undefined;
@@ -219,7 +221,7 @@ class Run {
   }
 
   #wait(instruction: TensorInstruction): boolean {
-    for (const [name, { access }] of Object.entries(instruction.kernel.operands(instruction.problem))) {
+    for (const [name, { access }] of operandList(instruction.kernel, instruction.problem)) {
       const tensor = operandOf(instruction, name);
       this.#waiting.set(tensor, access !== 'read' || this.#waiting.get(tensor) === true);
     }
@@ -259,6 +261,31 @@ class Run {
   }
 }
 
+/** A problem in parts by rows: each of them is one object, whichever instruction it is of. */
+class CutProblem {
+  readonly #cut: (rows: number) => RowCut<object> | undefined;
+  readonly #cuts = new Map<number, RowCut<object> | undefined>();
+  readonly #parts = new Map<string, object>();
+
+  constructor(cut: (rows: number) => RowCut<object> | undefined) {
+    this.#cut = cut;
+  }
+
+  by(rows: number): RowCut<object> | undefined {
+    if (!this.#cuts.has(rows)) this.#cuts.set(rows, this.#cut(rows));
+    return this.#cuts.get(rows);
+  }
+
+  part(cut: RowCut<object>, { first, count, of }: Rows): object {
+    const key = `${first} ${count} ${of}`;
+    const part = this.#parts.get(key) ?? cut.part(first, count);
+    this.#parts.set(key, part);
+    return part;
+  }
+}
+
+const cutProblems = new ByProblem((kernel, problem) => new CutProblem((rows) => kernel.rows?.(problem, rows)));
+
 interface Rows {
   readonly first: number;
   readonly count: number;
@@ -279,13 +306,12 @@ class Slice {
   }
 
   of({ instruction, cut }: Cut): TensorInstruction {
-    const { first, count } = this.#rows;
     const operands = Object.entries(instruction.operands).map(([name, tensor]) => {
       const stride = cut.strides[name];
       return [name, stride === undefined ? tensor : this.#rowsOf(tensor, stride)];
     });
     const { whole = instruction.problem, label } = instruction;
-    const problem = cut.part(first, count);
+    const problem = cutProblems.of(instruction.kernel, instruction.problem).part(cut, this.#rows);
     return { ...instruction, problem, whole, operands: Object.fromEntries(operands), label: `${label}, ${this.#name}` };
   }
 

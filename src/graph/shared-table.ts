@@ -3,6 +3,7 @@
 // embeddings; so that the sum keeps its order, the head's part of all but the first is put off to the embedding, where the
 // gradients of logits are made again, tile by tile. A rewrite of their programs; the same products, hence the same bits.
 
+import { operandList } from '../kernels/by-problem.ts';
 import { type EmbeddingBackwardProblem, embeddingBackward } from '../kernels/embedding.ts';
 import { matmul } from '../kernels/matmul.ts';
 import type { MatmulProblem } from '../kernels/matmul-problem.ts';
@@ -67,7 +68,7 @@ function tilesOf({ instructions }: Program, gradient: Tensor, { width }: Embeddi
 }
 
 const writes = ({ kernel, problem, operands }: TensorInstruction, tensor: Tensor): boolean =>
-  Object.entries(kernel.operands(problem)).some(([name, { access }]) => access !== 'read' && operands[name] === tensor);
+  operandList(kernel, problem).some(([name, { access }]) => access !== 'read' && operands[name] === tensor);
 
 /** All that a micro-batch adds to the rows of a tile. */
 function together({ products, fromRow, toRow }: Tile, embedded: TensorInstruction, isFirst: boolean): Instruction[] {

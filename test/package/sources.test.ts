@@ -242,7 +242,7 @@ describe('a kernel', () => {
   it('is known by its name nowhere, and as itself not where programs are lowered', () => {
     const asks = /\bkernel\.name\s*[!=]==|[!=]==\s*\w*[kK]ernel\.name\b|switch \(.*kernel\.name\)/;
     expect(files.filter((file) => linesOf(file).some((line) => asks.test(line)))).toEqual([]);
-    const imports = /from '[./]*\/kernels\/(?!(?:kernel|stored)\.ts)/;
+    const imports = /from '[./]*\/kernels\/(?!(?:kernel|by-problem|stored)\.ts)/;
     const lowering = files.filter((file) =>
       /^src\/engine\/compile\/|^src\/graph\/(?:layer-major|row-slices)/.test(file),
     );

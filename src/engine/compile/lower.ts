@@ -12,6 +12,7 @@ import type {
   TensorInstruction,
   TransferInstruction,
 } from '../../graph/program.ts';
+import { operandList } from '../../kernels/by-problem.ts';
 import type { Access } from '../../kernels/kernel.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { indicesIn, type Kind } from '../../memory/layout/kinds.ts';
@@ -71,6 +72,11 @@ export function lower({ instructions }: Program, map: ChunkMap): Operation[] {
     const { across } = at(instructions, i);
     let end = i + 1;
     while (across && instructions[end]?.across === across) end++;
+    if (end === i + 1) {
+      operations.push(...lowerOne(at(instructions, i)));
+      i = end;
+      continue;
+    }
     // A tile of what is shared serves all of them before the next one does.
     const parts = instructions.slice(i, end).map(lowerOne);
     const tiles = Math.max(...parts.map(({ length }) => length));
@@ -119,7 +125,12 @@ const transfer = ({ op, tensor, keeps, rows, label, phase }: TransferInstruction
 function onTensors(instruction: TensorInstruction, map: ChunkMap): DispatchOperation[] {
   const { op, kernel, problem, whole = problem, label, phase, again = false } = instruction;
   const common = { op, kernel, whole, phase, ...(again && { again }) };
-  const { operands, uses, tiled } = placesOf(instruction, map);
+  const { ranges, uses, tiled } = placesOf(instruction, map);
+  const operands: Record<string, Tensor | ChunkRange> = {};
+  for (const [name] of operandList(kernel, problem)) {
+    const operand = ranges[name] ?? instruction.operands[name];
+    if (operand && name !== tiled?.name) operands[name] = operand;
+  }
   if (!tiled) return [{ ...common, problem, operands, uses, label }];
   const { name, access, list, pieces } = tiled;
   return pieces.map((piece) => ({

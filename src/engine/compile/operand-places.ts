@@ -2,7 +2,8 @@
 // in several tiles cuts its problem. Instructions are lowered by them (lower.ts), and counted by them (tally.ts).
 
 import type { ChunkInstruction, Tensor, TensorInstruction } from '../../graph/program.ts';
-import type { Access } from '../../kernels/kernel.ts';
+import { ByProblem, operandList } from '../../kernels/by-problem.ts';
+import type { Access, Operand } from '../../kernels/kernel.ts';
 import { type ChunkElement, storedBytes } from '../../kernels/stored.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { elementBytesOf, indicesIn, KINDS } from '../../memory/layout/kinds.ts';
@@ -28,9 +29,9 @@ export interface Use {
 
 export const isChunkRange = (operand: Tensor | ChunkRange): operand is ChunkRange => 'chunk' in operand;
 
-/** Where the operands of an instruction on tensors lie: all of them in one place, but for one at most. */
+/** Where what an instruction on tensors has in chunks lies: each operand in one place, but for one at most. */
 interface Places {
-  readonly operands: Record<string, Tensor | ChunkRange>;
+  readonly ranges: Readonly<Record<string, ChunkRange>>;
   readonly uses: readonly Use[];
   /** The one that lies in tiles: those of them that its problem needs, in the order of their rows. */
   readonly tiled?: {
@@ -41,38 +42,66 @@ interface Places {
   };
 }
 
-export function placesOf(instruction: TensorInstruction, map: ChunkMap): Places {
+/** An operand in chunks, which are those of its tensor. */
+interface ModelOperand {
+  readonly name: string;
+  readonly operand: Operand;
+  readonly role: 'parameter' | 'gradient';
+  readonly tensor: string;
+}
+
+const known = new WeakMap<TensorInstruction, readonly ModelOperand[]>();
+
+/** What an instruction has in chunks, whatever their layout: of many, nothing. */
+export function modelOperands(instruction: TensorInstruction): readonly ModelOperand[] {
+  const before = known.get(instruction);
+  if (before) return before;
   const { kernel, problem, operands, label } = instruction;
-  const fixed: Record<string, Tensor | ChunkRange> = {};
-  const uses: Use[] = [];
-  let tiled: Places['tiled'];
-  for (const [name, { size, access, start = 0, replaces }] of Object.entries(kernel.operands(problem))) {
+  const found = operandList(kernel, problem).flatMap(([name, operand]): ModelOperand[] => {
     const tensor = operands[name];
     assert(tensor, `${label}: ${kernel.name} got no ${name}`);
-    if (tensor.role !== 'parameter' && tensor.role !== 'gradient') {
-      fixed[name] = tensor;
-      continue;
-    }
-    const list = map.listOf(tensor.role, tensor.name);
-    const all = map.pieces(tensor.name, list.kind);
+    const { role, name: of } = tensor;
+    return role === 'parameter' || role === 'gradient' ? [{ name, operand, role, tensor: of }] : [];
+  });
+  known.set(instruction, found);
+  return found;
+}
+
+export function placesOf(instruction: TensorInstruction, map: ChunkMap): Places {
+  const { kernel, label } = instruction;
+  const ranges: Record<string, ChunkRange> = {};
+  const uses: Use[] = [];
+  let tiled: Places['tiled'];
+  for (const { name, operand, role, tensor } of modelOperands(instruction)) {
+    const { size, access, start = 0, replaces } = operand;
+    const list = map.listOf(role, tensor);
+    const all = map.pieces(tensor, list.kind);
     const how = { list, access: replaces ? 'write' : access } as const;
     if (all.length === 1) {
       const [piece] = all as [Piece];
-      fixed[name] = rangeOf(list, piece.chunk, piece);
+      ranges[name] = rangeOf(list, piece.chunk, piece);
       uses.push({ ...how, piece });
       continue;
     }
     assert(!tiled, `${label}: ${kernel.name} has two operands in tiles, ${tiled?.name} and ${name}`);
     tiled = { name, ...how, pieces: all.filter(({ first, size: held }) => first < size && start < first + held) };
   }
-  return { operands: fixed, uses, ...(tiled && { tiled }) };
+  return { ranges, uses, ...(tiled && { tiled }) };
 }
+
+/** By operand and tile. */
+const parts = new ByProblem((): Map<string, object> => new Map());
 
 /** The part of an instruction's problem that needs one tile of an operand. */
 export function partOn({ kernel, problem, label }: TensorInstruction, name: string, piece: Piece): object {
+  const known = parts.of(kernel, problem);
+  const key = `${name} ${piece.first} ${piece.size}`;
+  const before = known.get(key);
+  if (before) return before;
   assert(kernel.tile, `${label}: ${kernel.name} cannot run on tiles of ${name}`);
   const part = kernel.tile(problem, name, piece);
   assert(part, `${label}: ${kernel.name} uses nothing of rows ${piece.row} to ${piece.row + piece.rows - 1}`);
+  known.set(key, part);
   return part;
 }
 

@@ -12,7 +12,15 @@ import {
 } from '../../graph/program.ts';
 import type { ChunkMap } from '../../memory/layout/chunk-map.ts';
 import { indicesIn, type Kind } from '../../memory/layout/kinds.ts';
-import { completedTogether, indicesFor, isChunkRange, partOn, placesOf, problemAt } from './operand-places.ts';
+import {
+  completedTogether,
+  indicesFor,
+  isChunkRange,
+  modelOperands,
+  partOn,
+  placesOf,
+  problemAt,
+} from './operand-places.ts';
 import { chunksAtOnce, type Passes } from './pass.ts';
 import { completeAtOnce, dispatchesOf, exchangedTensors, stashesIn } from './pass-figures.ts';
 import { StashIds } from './stash-ids.ts';
@@ -152,14 +160,16 @@ class Counts {
 
   #onTensors(instruction: TensorInstruction): Taken {
     const { kernel, problem, whole = problem } = instruction;
+    const key = uniformKey(instruction);
+    if (modelOperands(instruction).length === 0)
+      return { atOnce: 0, completed: 0, blocks: this.#blocksOf(key, () => [key]) };
     const { uses, tiled } = placesOf(instruction, this.#map);
     const chunks = new Set(uses.map(({ list, piece }) => list.first + piece.chunk));
-    const key = uniformKey(kernel, problem, whole);
     if (!tiled) return { atOnce: chunks.size, completed: 0, blocks: this.#blocksOf(key, () => [key]) };
     const { name, list, pieces } = tiled;
     const isElsewhere = pieces.some(({ chunk }) => !chunks.has(list.first + chunk));
     const blocks = this.#blocksOf(`${key} ${name} ${pieces.map(({ first, size }) => `${first}+${size}`).join()}`, () =>
-      pieces.map((piece) => uniformKey(kernel, partOn(instruction, name, piece), whole)),
+      pieces.map((piece) => uniformKey({ kernel, problem: partOn(instruction, name, piece), whole })),
     );
     return { atOnce: chunks.size + (isElsewhere ? 1 : 0), completed: 0, blocks };
   }
@@ -199,7 +209,7 @@ class Counts {
       atOnce = Math.max(atOnce, chunks.size);
       completed = Math.max(completed, complete.size);
     }
-    return { atOnce, completed, blocks: problems.map((each) => uniformKey(kernel, each, each)) };
+    return { atOnce, completed, blocks: problems.map((each) => uniformKey({ kernel, problem: each })) };
   }
 }
 

@@ -1,7 +1,11 @@
 // The uniform blocks of dispatches: those of the same kernel on the same problem share one. Which there are, and how many, follows
 // from the problems alone; what is in a block is in gpu/dispatch.ts.
 
+import { ByProblem } from '../../kernels/by-problem.ts';
 import type { DispatchOperation } from './operations.ts';
+
+/** What a uniform block is for. */
+type Posed = Pick<DispatchOperation, 'kernel' | 'problem'> & Partial<Pick<DispatchOperation, 'whole'>>;
 
 const problemTexts = new WeakMap<object, string>();
 
@@ -11,18 +15,14 @@ function textOf(problem: object): string {
   return text;
 }
 
+/** By what the problem is a part of: the key. */
+const keys = new ByProblem((): Map<object, string> => new Map());
+
 /** Dispatches of one key share their uniform block. `whole`: what the problem is a part of, else itself. */
-export const uniformKey = ({ name }: { readonly name: string }, problem: object, whole: object): string =>
-  `${name} ${textOf(problem)}${whole === problem ? '' : textOf(whole)}`;
-
-/** By the problem of a dispatch: the key of its uniform block. Many dispatches share a problem. */
-const uniformKeys = new WeakMap<object, { readonly kernel: object; readonly whole: object; readonly key: string }>();
-
-function uniformKeyOf({ kernel, problem, whole }: DispatchOperation): string {
-  const before = uniformKeys.get(problem);
-  if (before?.whole === whole && before.kernel === kernel) return before.key;
-  const key = uniformKey(kernel, problem, whole);
-  uniformKeys.set(problem, { kernel, whole, key });
+export function uniformKey({ kernel, problem, whole = problem }: Posed): string {
+  const known = keys.of(kernel, problem);
+  const key = known.get(whole) ?? `${kernel.name} ${textOf(problem)}${whole === problem ? '' : textOf(whole)}`;
+  known.set(whole, key);
   return key;
 }
 
@@ -34,7 +34,7 @@ export function uniformBlocks(dispatches: Iterable<DispatchOperation>): {
   const blocks = new Map<string, number>();
   const indexOf = new Map<DispatchOperation, number>();
   for (const dispatch of dispatches) {
-    const key = uniformKeyOf(dispatch);
+    const key = uniformKey(dispatch);
     const index = blocks.get(key) ?? blocks.size;
     blocks.set(key, index);
     indexOf.set(dispatch, index);

@@ -101,6 +101,8 @@ export class ChunkMap {
   readonly indices: readonly number[];
   /** From this index on what trains is updated on the host. */
   readonly hostIndex: number;
+  readonly #listOf: ReadonlyMap<Kind, ChunkList>;
+  readonly #readLists = new Map<string, ChunkList>();
   readonly #byIndex = new Map<LayoutName, Piece[][]>();
   #contents: readonly (readonly Piece[])[] | undefined;
   /** What kernels read of what trains. */
@@ -139,6 +141,7 @@ export class ChunkMap {
       first += chunks;
     }
     this.lists = lists;
+    this.#listOf = new Map(lists.map((list) => [list.kind, list]));
     this.count = first;
     const firstBlock: number[] = [];
     let blocks = 0;
@@ -187,7 +190,7 @@ export class ChunkMap {
   }
 
   list(kind: Kind): ChunkList {
-    return this.lists.find((list) => list.kind === kind) ?? { kind, first: 0, chunks: 0 };
+    return this.#listOf.get(kind) ?? { kind, first: 0, chunks: 0 };
   }
 
   /** Where the tensors of a kind lie in the chunks of its list. */
@@ -204,8 +207,11 @@ export class ChunkMap {
 
   /** The list in which a kind of a tensor lies: parameters that do not train have their own. */
   listOf(kind: Kind, name: string): ChunkList {
-    const frozen = Object.values(FROZEN_KINDS).find((frozen) => this.layoutOf(frozen).pieces.has(name));
-    return this.list(kind === 'parameter' ? (frozen ?? this.readKind) : kind);
+    if (kind !== 'parameter') return this.list(kind);
+    const isIn = (frozen: Kind) => this.layoutOf(frozen).pieces.has(name);
+    const list = this.#readLists.get(name) ?? this.list(Object.values(FROZEN_KINDS).find(isIn) ?? this.readKind);
+    this.#readLists.set(name, list);
+    return list;
   }
 
   /** The names of a kind's tensors; of parameters, those that do not train as well. */

@@ -47,6 +47,13 @@ describe('the smallest budget', () => {
     expect(smallestBudget(workloadOf(model, shape), DEFAULT_LIMITS)).toBeLessThanOrEqual(most);
   });
 
+  it('of a larger batch is no smaller', () => {
+    // One block: 256 rows and fewer, which came in no slices once, and more.
+    const wide = makeModel(parseConfig({ model_type: 'gpt2', n_layer: 1, n_positions: 64, vocab_size: 256 }, 'wide'));
+    const floors = [1, 2, 3, 4, 5, 6, 8].map((batch) => smallestBudget(workloadOf(wide, [batch, 64]), DEFAULT_LIMITS));
+    expect(floors).toEqual(floors.toSorted((a, b) => a - b));
+  });
+
   it.each([
     ['the default model', DEFAULT, [8, 64], 1.5e6],
     ['GPT-2 124M at 8 x 1,024', GPT2, [8, 1024], 270e6],

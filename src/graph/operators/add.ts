@@ -30,7 +30,7 @@ export function addRow(g: Graph, y: Tensor, row: Tensor): void {
   g.onBackward(y, (dy) => {
     if (!row.wantsGradient) return;
     const { gradient, accumulate } = g.gradientTarget(row);
-    sumRows(g, dy, gradient, { rows, width, accumulate }, row.name);
+    sumRows(g, dy, gradient, { rows, width, accumulate, inSlices: true }, row.name);
   });
 }
 

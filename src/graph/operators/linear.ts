@@ -91,7 +91,7 @@ function ownLinear(g: Graph, x: Tensor, weight: Tensor, options: LinearOptions):
     weightGradient(g, x, dy, weight, { M, stored, column: 0, width: N });
     if (bias?.wantsGradient) {
       const { gradient, accumulate } = g.gradientTarget(bias);
-      sumRows(g, dy, gradient, { rows: M, width: N, accumulate }, bias.name);
+      sumRows(g, dy, gradient, { rows: M, width: N, accumulate, inSlices: true }, bias.name);
     }
     const dlow = adapterBackward(g, dy, low, { M, column: 0, width: N });
     inputGradient(g, x, dy, weight, { M, stored, column: 0, width: N }, dlow);
@@ -159,7 +159,8 @@ export function packedLinear(
       weightGradient(g, x, dy, weight, { M, stored, column, width });
       if (!bias?.wantsGradient) continue;
       const { gradient, accumulate } = g.gradientTarget(bias);
-      sumRows(g, dy, gradient, { rows: M, width: N, stride: width, offset: column, accumulate }, bias.name);
+      const sum = { rows: M, width: N, stride: width, offset: column, accumulate, inSlices: true };
+      sumRows(g, dy, gradient, sum, bias.name);
     }
     const throughAll = written.map(({ weight, column, low }) => {
       return { weight, column, dlow: adapterBackward(g, dy, low, { M, column, width }) };

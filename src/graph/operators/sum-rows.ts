@@ -20,14 +20,19 @@ export interface SumRows {
   accumulate?: boolean;
   /** The first column of y. @default 0 */
   into?: number;
+  /**
+   * Whether its rows may come in slices (row-slices.ts): whatever is more than a block is added up in two levels, so that each slice
+   * leaves its blocks' sums and nothing waits for all rows. @default false
+   */
+  inSlices?: boolean;
 }
 
 /** x (rows, stride) -> columns into..into+width-1 of y: (+)= the sum of columns offset..offset+width-1. */
 export function sumRows(g: Graph, x: Tensor, y: Tensor, sum: SumRows, label: string): void {
-  const { width, accumulate = false, into } = sum;
+  const { width, accumulate = false, into, inSlices = false } = sum;
   let { rows, stride = width, offset = 0 } = sum;
   let source = x;
-  while (rows > ROWS_AT_ONCE) {
+  while (rows > (inSlices && source === x ? ROWS_PER_BLOCK : ROWS_AT_ONCE)) {
     const blocks = ceilDiv(rows, ROWS_PER_BLOCK);
     const partial = g.activation(`${label} partial sums`, [blocks, width]);
     const problem = { rows, width, stride, offset, rowsPerBlock: ROWS_PER_BLOCK, accumulate: false };

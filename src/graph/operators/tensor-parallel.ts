@@ -92,7 +92,7 @@ export function summedRows(g: Graph, y: Tensor, weight: Tensor, bias: Tensor | u
     g.emitRows('gather-rows', dall, dy, rows.ranks, `d ${weight.name}`);
     if (!bias?.wantsGradient) return;
     const { gradient, accumulate } = g.gradientTarget(bias);
-    sumRows(g, dall, gradient, { rows: count * rows.ranks, width, accumulate }, bias.name);
+    sumRows(g, dall, gradient, { rows: count * rows.ranks, width, accumulate, inSlices: true }, bias.name);
   });
   return own;
 }

@@ -105,14 +105,11 @@ function tooLittle(
   { model, options, smallest, leastActivations, smallestWith }: PlannedWorkload,
   budget: number,
 ): HoldfastError {
+  const needs = (flag: string, bytes: number) => (bytes < smallest ? [`${flag} needs ${formatBytes(bytes)}`] : []);
   const knobs = [
-    ...(batch > 1 ? [`--batch ${batch >> 1} needs ${formatBytes(smallestWith({ batch: batch >> 1 }))}`] : []),
-    ...(seq > 1 && model.shape.vocabulary > 0
-      ? [`--context ${seq >> 1} needs ${formatBytes(smallestWith({ seq: seq >> 1 }))}`]
-      : []),
-    ...(options.recovery !== 'checkpoint'
-      ? [`--recovery checkpoint needs ${formatBytes(smallestWith({}, 'checkpoint'))}`]
-      : []),
+    ...(batch > 1 ? needs(`--batch ${batch >> 1}`, smallestWith({ batch: batch >> 1 })) : []),
+    ...(seq > 1 && model.shape.vocabulary > 0 ? needs(`--context ${seq >> 1}`, smallestWith({ seq: seq >> 1 })) : []),
+    ...(options.recovery !== 'checkpoint' ? needs('--recovery checkpoint', smallestWith({}, 'checkpoint')) : []),
   ];
   return new HoldfastError(
     `--gpu-memory ${formatBytes(budget)} is too little: ${smallest} bytes (${formatBytes(smallest)}) is the smallest ` +

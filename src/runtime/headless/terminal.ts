@@ -11,7 +11,8 @@ export const terminal: Terminal = {
     return process.stdout.isTTY === true;
   },
   get columns() {
-    return process.stdout.columns ?? 80;
+    // A terminal that was not told its size says 0.
+    return process.stdout.columns || 80;
   },
   write: (text) => write(process.stdout, text),
   warn: (text) => write(process.stderr, text),

@@ -6,12 +6,14 @@ import { Command } from 'commander';
 import type { Rates } from '../engine/compile/rates.ts';
 import { refreshRates } from '../engine/observe/adapter-records.ts';
 import { measurePeak } from '../engine/observe/peak.ts';
+import { MACHINE_BYTES } from '../engine/simulate/hardware.ts';
 import { type Device, openDevice } from '../gpu/device.ts';
 import { type Host, join } from '../runtime/host.ts';
 import { measureStepCosts } from '../train/plan/step-probe.ts';
 import { keepStepCosts } from '../train/plan/step-times.ts';
-import { parseBytes } from '../util/bytes.ts';
+import { formatBytes, parseBytes } from '../util/bytes.ts';
 import { finishing, HoldfastError } from '../util/errors.ts';
+import { inRange } from '../util/range.ts';
 import { budgetTable, measureBudgets } from './bench/budgets.ts';
 import { diskStatesIn, diskStatesText } from './bench/disk-states.ts';
 import { hostText, measureHostAdamW } from './bench/host-adamw.ts';
@@ -41,7 +43,9 @@ export function benchCommand(host: Host): Command {
       checked(parseMemory),
     )
     .option('--json', 'one JSON object')
-    .action(async ({ adapter, json, seconds, share, gpuMemory }: Flags) => {
+    .action(async ({ adapter, json, seconds, share, gpuMemory }: Flags, command: Command) => {
+      if (share !== undefined && command.getOptionValueSource('seconds') === 'cli')
+        throw new HoldfastError('--seconds: is of the figures that --share leaves out; leave the flag out');
       if (share !== undefined) return shareMachine(host, { adapter, share, gpuMemory, json });
       if (gpuMemory !== undefined) throw new HoldfastError('--gpu-memory: is of --share; give both, or neither');
       const device = await openDevice(host, { adapter });
@@ -88,4 +92,10 @@ const ratesText = ({ flops, memoryBytes = 0, upBytes, downBytes, launchSeconds }
   `${digits(flops / 1e9)} GFLOP/s in products, memory ${digits(memoryBytes / 1e9)} GB/s, link ${digits(upBytes / 1e9)} GB/s up and ` +
   `${digits(downBytes / 1e9)} down, ${digits(launchSeconds * 1e6)} us a dispatch`;
 
-const parseMemory = (text: string): number | 'shared' => (text === 'shared' ? text : parseBytes(text));
+/** Errors: HoldfastError also for what `plan --hardware` would refuse to read. */
+function parseMemory(text: string): number | 'shared' {
+  if (text === 'shared') return text;
+  const bytes = parseBytes(text);
+  if (inRange(MACHINE_BYTES, bytes)) return bytes;
+  throw new HoldfastError(`No GPU has ${formatBytes(bytes)}: write what it has, for example 8GB.`);
+}

@@ -104,13 +104,22 @@ export function exportCommand(host: Host): Command {
 
 const isCheckpoint = (path: string): boolean => /(?:^|[/\\])checkpoint-\d+(?:\.replaced)?$/.test(path);
 
+/** Says whether there was an interrupt since. */
+function interruptedOn(host: Host): () => boolean {
+  let interrupted = false;
+  host.onInterrupt(() => {
+    interrupted = true;
+  });
+  return () => interrupted;
+}
+
 async function writeFolder(host: Host, weights: SavedWeights, source: Source, flags: Flags): Promise<Written> {
   const { dtype, maxShardSize: maxShardBytes } = flags;
   const { tensors, bytes, shards } = await exportModel(
     host.files,
     flags.out,
     { weights, ...source },
-    { dtype, maxShardBytes },
+    { dtype, maxShardBytes, interrupted: interruptedOn(host) },
   );
   const files = shards.length === 1 ? 'one file' : `${shards.length} files`;
   const line = `${formatBytes(bytes)} as ${dtype}, in ${files}`;
@@ -125,17 +134,13 @@ async function writeGGUF(
   flags: Flags,
   type: TensorType,
 ): Promise<Written> {
-  let interrupted = false;
-  host.onInterrupt(() => {
-    interrupted = true;
-  });
   const name = dir.split(/[/\\]/).findLast((part) => part !== '' && part !== '.') ?? dir;
   const model = { name, ...weights, ...source };
   const options = {
     type,
     modelfile: flags.modelfile === true,
     templates: templateRunner,
-    interrupted: () => interrupted,
+    interrupted: interruptedOn(host),
   };
   const { tensors, bytes, fallbacks, modelfile, notes } = await exportGGUF(host.files, flags.out, model, options);
   for (const note of notes) host.terminal.warn(`holdfast: ${oneLine(note)}\n`);

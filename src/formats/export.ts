@@ -5,6 +5,7 @@
 
 import { type Files, type FolderReader, join } from '../runtime/host.ts';
 import { readJSON } from '../runtime/read-whole.ts';
+import { HoldfastError } from '../util/errors.ts';
 import { isObject } from '../util/json.ts';
 import { CHAT_TEMPLATE, COMPANIONS, CONFIG, INDEX, WEIGHTS } from './checkpoint/folder.ts';
 import { indexText, shardName } from './checkpoint/shard-names.ts';
@@ -31,6 +32,8 @@ export interface ExportOptions {
   readonly dtype: SavedDtype;
   /** Of tensors in a file; a larger tensor has one of its own. */
   readonly maxShardBytes: number;
+  /** Ends the writing, with nothing left of it. */
+  readonly interrupted?: () => boolean;
 }
 
 /** Weights, and the folder that they were found in. */
@@ -60,7 +63,14 @@ export async function exportModel(
   model: ExportedModel,
   options: ExportOptions,
 ): Promise<ExportSummary> {
-  return writeNewFolder(files, out, (folder) => writeModel(files, folder, model, options));
+  const interrupted = options.interrupted ?? (() => false);
+  async function* uninterrupted<T>(pieces: AsyncIterable<T>): AsyncGenerator<T> {
+    for await (const piece of pieces) {
+      if (interrupted()) throw new HoldfastError(`${out}: interrupted; nothing is left of it`);
+      yield piece;
+    }
+  }
+  return writeNewFolder(files, out, (folder) => writeModel(files, folder, model, options, uninterrupted));
 }
 
 async function writeModel(
@@ -68,6 +78,7 @@ async function writeModel(
   folder: string,
   { weights: { config, weights, shapes, tokenizer }, files: from, folder: source, chatTemplate }: ExportedModel,
   { dtype, maxShardBytes }: ExportOptions,
+  uninterrupted: <T>(pieces: AsyncIterable<T>) => AsyncIterable<T>,
 ): Promise<ExportSummary> {
   const { stored, torch } = SAVED_DTYPES[dtype];
   const labels = labelsIn(config);
@@ -92,7 +103,10 @@ async function writeModel(
   for (const [name, bytes] of tokenizer?.contents ?? []) await files.writeAtomic(join(folder, name), bytes);
   if (chatTemplate !== undefined) await files.writeAtomic(join(folder, CHAT_TEMPLATE), chatTemplate);
   const tensors = weights.names.map(
-    (name): TensorToWrite => ({ name, dtype: stored, shape: shapes.get(name) ?? [], read: () => weights.read(name) }),
+    (name): TensorToWrite => ({
+      ...{ name, dtype: stored, shape: shapes.get(name) ?? [] },
+      read: () => uninterrupted(weights.read(name)),
+    }),
   );
   const parts = shardsOf(tensors, maxShardBytes);
   const bytes = tensors.reduce((sum, tensor) => sum + bytesOf(tensor), 0);

@@ -17,7 +17,8 @@ import { HoldfastError } from '../../src/util/errors.ts';
 import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { ADAPTER, testHost } from '../host.ts';
-import { MemoryBlockFile } from '../memory-files.ts';
+import { MemoryBlockFile, MemoryFiles } from '../memory-files.ts';
+import { inProcess } from './in-process.ts';
 
 test('of a step it is said what the host takes to encode and submit it, a dispatch', async () => {
   chooseVariants(1);
@@ -84,6 +85,16 @@ test('values on disk are read while others are read and written', async () => {
   await measureDiskStates({ ...testHost, openBlockFile }, '/nowhere');
   expect(most.read).toBeGreaterThan(1);
   expect(most.both).toBeGreaterThan(0);
+});
+
+test.each([
+  [['--gpu-memory', '8'], "argument '8' is invalid. No GPU has 8 B: write what it has, for example 8GB"],
+  [['--seconds', '5'], '--seconds: is of the figures that --share leaves out; leave the flag out'],
+])('what --share cannot make use of is refused before a device is opened: %j', async (flags, message) => {
+  const gpuSources = () => Promise.reject(new Error('a GPU was asked for'));
+  const line = await inProcess(new MemoryFiles(), ['bench', '--share', 'mine.json', ...flags], [], { gpuSources });
+  expect([line.status, line.out]).toEqual([2, '']);
+  expect(line.said).toContain(message);
 });
 
 test('a device that was opened is closed where the measurement fails', async () => {

@@ -14,6 +14,7 @@ import type { Files } from '../../src/runtime/host.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
 import { narrowFloats, widen } from '../../src/values/floats.ts';
 import { collect, sourceOf, type Values } from '../../src/values/tensor-source.ts';
+import { inProcess } from '../cli/in-process.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { checkpoint, config, parameters, shapes, valuesOf } from './checkpoints.ts';
 import { metadataOf } from './metadata.ts';
@@ -49,6 +50,27 @@ function rounded(all: Values, dtype: SavedDtype): Values {
     }),
   );
 }
+
+test.each([[[]], [['--max-shard-size', '300']]])('an interruption leaves nothing behind: %j', async (flags) => {
+  const files = await savedRun();
+  const before = new Map(files.contents);
+  const { writeStream } = files;
+  let [interrupt, writes] = [() => {}, 0];
+  files.writeStream = async (at) => {
+    const stream = await writeStream.call(files, at);
+    const write = async (bytes: Uint8Array) => {
+      if (++writes === 5) interrupt();
+      await stream.write(bytes);
+    };
+    return { ...stream, write };
+  };
+  const onInterrupt = (callback: () => void) => {
+    interrupt = callback;
+  };
+  const line = await inProcess(files, ['export', 'run', '--out', 'out', ...flags], [], { onInterrupt });
+  expect(line).toEqual({ status: 2, out: '', said: 'holdfast: out: interrupted; nothing is left of it\n' });
+  expect(files.contents).toEqual(before);
+});
 
 const json = async (files: Files, at: string) => JSON.parse(new TextDecoder().decode(await files.read(at)));
 

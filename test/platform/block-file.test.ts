@@ -1,9 +1,11 @@
 // Block files of the headless host, in whichever runtime the tests run.
 
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import {
   closeSync,
   existsSync,
+  mkdirSync,
   mkdtempSync,
   readdirSync,
   readlinkSync,
@@ -13,7 +15,7 @@ import {
 } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest';
 import { SELF } from '../../src/runtime/headless/processes.ts';
 import { headlessHost } from '../../src/runtime/headless.ts';
 import { HoldfastError } from '../../src/util/errors.ts';
@@ -38,6 +40,53 @@ test('a block file has its size from the start, in a folder made for it, and is 
   await beside.remove();
   expect(readdirSync(path.join(folder, 'a'))).toEqual([]);
 });
+
+test('a block file in a folder of a relative name goes where it is, wherever the program has gone meanwhile', async () => {
+  const here = process.cwd();
+  mkdirSync(path.join(folder, 'elsewhere'));
+  try {
+    process.chdir(folder);
+    const file = await open(16, path.join('made', 'here'));
+    expect(path.dirname(file.path)).toBe(path.join('made', 'here'));
+    process.chdir('elsewhere');
+    await file.remove();
+  } finally {
+    process.chdir(here);
+  }
+  expect(readdirSync(folder)).toEqual(['elsewhere']);
+});
+
+// Windows has no such signals, and of Deno’s listeners there is no count.
+test.skipIf(process.platform === 'win32' || 'Deno' in globalThis).each([
+  ['', [null, 'SIGINT'], 'opened\n'],
+  [`process.once('SIGINT', () => console.log('heard'));`, [null, 'SIGINT'], 'opened\nheard\n'],
+  [`process.on('SIGINT', () => process.exit(3));`, [3, null], 'opened\n'],
+])(
+  'a block file goes with a process that a signal ends, which the program may hear: %s',
+  async (listener, status, said) => {
+    const headless = path.resolve(import.meta.dirname, '../../dist/headless.js');
+    const script = path.join(folder, 'opens.mjs');
+    writeFileSync(
+      script,
+      `import { headlessHost } from ${JSON.stringify(headless)};
+    ${listener}
+    const file = await headlessHost().openBlockFile(${JSON.stringify(path.join(folder, 'made', 'here'))}, 5000);
+    console.log('opened');
+    setInterval(() => {}, 1000);`,
+    );
+    const child = spawn(process.execPath, [script], { stdio: ['ignore', 'pipe', 'inherit'] });
+    const ended = once(child, 'close');
+    let out = '';
+    child.stdout.setEncoding('utf8').on('data', (text: string) => {
+      out += text;
+      child.kill('SIGINT');
+    });
+    onTestFinished(() => void child.kill('SIGKILL'));
+    expect(await ended).toEqual(status);
+    expect(out).toBe(said);
+    expect(readdirSync(folder)).toEqual(['opens.mjs']);
+  },
+);
 
 test('files in one new folder that come and go at once are all made, and a folder that was there stays', async () => {
   const comeAndGo = async () => {

@@ -132,6 +132,20 @@ test('a copy of a folder that is taken can be taken, and the folder itself stays
   await claim.release();
 });
 
+test('a copy of a folder that was taken can be taken once that is given back, and so can one of it that is gone', async () => {
+  const claim = await claimFolder(at('run'));
+  writeFileSync(at('run', 'kept'), 'x');
+  for (const name of ['copy', 'other']) cpSync(at('run'), at(name), { recursive: true });
+  await claim.release();
+  const copied = await claimFolder(at('copy'));
+  await expect(claimFolder(at('copy'))).rejects.toThrow(FolderHeld);
+  rmSync(at('run'), { recursive: true });
+  const other = await claimFolder(at('other'));
+  await copied.release();
+  await other.release();
+  expect([readdirSync(at('copy')), readdirSync(at('other'))]).toEqual([['kept'], ['kept']]);
+});
+
 test('a folder that was moved away is taken anew, unless another has it by then; its lock is given back, no other', async () => {
   const run = at('run');
   const claim = await claimFolder(run);

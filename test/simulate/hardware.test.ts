@@ -73,6 +73,15 @@ describe('a hardware file', () => {
     expect(read((it) => (it.title = '\u001b]0;mine\u0007'))).toThrow('must be a text on one line, without control');
   });
 
+  it.each(['{}', '[1]', '7', 'null', '{"title": "mine"}', '{'])(
+    'is told what one is like where it is none: %s',
+    (text) => {
+      expect(() => parseHardware(text, 'mine.json')).toThrow(
+        /^mine\.json: (has no figures of a machine|not JSON [^;]+); a hardware file is like .*, rtx-3060, .*; bench --share writes one$/,
+      );
+    },
+  );
+
   it.each([
     ['sharedmemory', (it: ReturnType<typeof JSON.parse>) => (it.sharedmemory = 'yes')],
     ['disk.capacity', (it: ReturnType<typeof JSON.parse>) => (it.disk.capacity = it.disk.bytes)],

@@ -16,7 +16,7 @@ import {
   type Schema,
   text,
 } from '../../util/json.ts';
-import { realNumber } from '../../util/range.ts';
+import { type Range, realNumber } from '../../util/range.ts';
 import { ASSUMED, type Machine, type NetworkLink } from './machine.ts';
 
 const FILES = import.meta.glob<string>('../../../assets/hardware/*.json', {
@@ -36,16 +36,16 @@ interface Figure {
   readonly source: string;
 }
 
-const figure = (least: number, most: number): Schema<Figure> =>
-  object({ value: number(realNumber(least, most)), source: text });
+const figure = (range: Range): Schema<Figure> => object({ value: number(range), source: text });
 
-/** Figures of machines that there may be: of what is far outside, predictions overflow, or round to nothing. */
-const bytes = figure(1e3, 1e18);
-const bytesPerSecond = figure(1e3, 1e18);
-const flops = figure(1e6, 1e21);
-const seconds = figure(1e-9, 1e3);
+/** Bytes of a memory or a disk that there may be: of what is far outside, predictions overflow, or round to nothing. */
+export const MACHINE_BYTES = realNumber(1e3, 1e18);
+const bytes = figure(MACHINE_BYTES);
+const bytesPerSecond = figure(realNumber(1e3, 1e18));
+const flops = figure(realNumber(1e6, 1e21));
+const seconds = figure(realNumber(1e-9, 1e3));
 /** At most 1, which is said by itself. */
-const part = figure(1e-9, Number.MAX_VALUE);
+const part = figure(realNumber(1e-9, Number.MAX_VALUE));
 
 const networkLink = object({ bytesPerSecond, latencySeconds: seconds });
 
@@ -67,7 +67,9 @@ const hardware = object({
   sharedMemory: optional(oneOf(['yes'])),
   disk: optional(object({ readBytesPerSecond: bytesPerSecond, writeBytesPerSecond: bytesPerSecond, bytes })),
   /** Between the GPUs of several ranks; `inside`: of one machine, whose host and disk they share. @default one rank */
-  network: optional(object({ ranksPerMachine: figure(1, 1e6), inside: networkLink, between: optional(networkLink) })),
+  network: optional(
+    object({ ranksPerMachine: figure(realNumber(1, 1e6)), inside: networkLink, between: optional(networkLink) }),
+  ),
   /** What kernels reach of the arithmetic, measured. @default assumed */
   reached: optional(part),
   /** What single kernels, by their names, reach of what arithmetic and memory allow them, measured. @default as `reached` */
@@ -95,7 +97,10 @@ function unreadIn(given: unknown, read: unknown): string | undefined {
 /** The machine of a hardware file. Errors: HoldfastError naming the file and the field. */
 export function parseHardware(json: string, name: string): Machine {
   const bytes = new TextEncoder().encode(json);
-  const value = parseJSON(bytes, name, `a hardware file is like those that come along: ${hardwareNames()}`);
+  const like = `a hardware file is like those that come along: ${hardwareNames()}; bench --share writes one`;
+  const value = parseJSON(bytes, name, like);
+  if (!isObject(value) || !['gpu', 'host', 'link'].some((section) => Object.hasOwn(value, section)))
+    throw new HoldfastError(`${name}: has no figures of a machine; ${like}`);
   const file = check(hardware, value, name);
   const unread = unreadIn(value, file);
   if (unread) throw new HoldfastError(`${name}: ${shortened(unread)}: a hardware file has no such field; leave it out`);

@@ -37,6 +37,8 @@ interface Owner extends ProcessIdentity {
   readonly since: string;
   /** As it was named then, from the root. Absent in locks of earlier versions. */
   readonly folder?: string;
+  /** Its number in its file system, which a copy does not have. Absent in locks of earlier versions. */
+  readonly number?: string;
 }
 
 /** Locks of this process and their ids, for its end. */
@@ -141,7 +143,9 @@ async function highestNumber(parent: string, prefix: string): Promise<number> {
 
 /** Undefined: the lock is this process's now. Otherwise its owner, or 'unknown' for a file that names none. */
 async function take(lock: string, id: string): Promise<Owner | 'unknown' | undefined> {
-  const self: Owner = { ...SELF, id, host: os.hostname(), since: new Date().toISOString(), folder: path.dirname(lock) };
+  const folder = path.dirname(lock);
+  const number = await numberOf(folder);
+  const self: Owner = { ...SELF, id, host: os.hostname(), since: new Date().toISOString(), folder, number };
   for (let pauses = 0; ; ) {
     if (await createWhole(lock, `${JSON.stringify(self)}\n`, self.id)) return undefined;
     const owner = await ownerOf(lock);
@@ -156,19 +160,21 @@ async function take(lock: string, id: string): Promise<Owner | 'unknown' | undef
 }
 
 /**
- * Whether it came along with a copy: the folder that it names has the same lock, and is another one. Where that cannot be seen
- * from here, it did not. One folder that is mounted twice has one number on two devices.
+ * Whether it came along with a copy: the folder that it names has the same lock, or, given back, none of it any more, and is
+ * another one. Where that cannot be seen from here, it did not. One folder that is mounted twice has one number on two devices,
+ * and one that was moved keeps its number.
  */
-async function isCopied(lock: string, { id, place, folder }: Owner): Promise<boolean> {
+async function isCopied(lock: string, { id, place, folder, number }: Owner): Promise<boolean> {
   if (place !== SELF.place || folder === undefined) return false;
-  if (!(await isOf(path.join(folder, path.basename(lock)), id))) return false;
-  const numberOf = async (one: string) => (await fs.stat(one, { bigint: true })).ino;
   try {
-    return (await numberOf(folder)) !== (await numberOf(path.dirname(lock)));
+    const first = (await isOf(path.join(folder, path.basename(lock)), id)) ? await numberOf(folder) : number;
+    return first !== undefined && first !== (await numberOf(path.dirname(lock)));
   } catch {
     return false;
   }
 }
+
+const numberOf = async (folder: string): Promise<string> => `${(await fs.stat(folder, { bigint: true })).ino}`;
 
 async function removeStale(lock: string, stale: Owner): Promise<void> {
   const second = `${lock}.${stale.id}`;
@@ -238,7 +244,8 @@ async function ownerOf(lock: string): Promise<Owner | 'unknown' | undefined> {
     const isOne = /^[0-9a-f-]{36}$/.test(owner.id) && Number.isSafeInteger(owner.pid) && owner.pid > 0;
     const strings = [owner.place, owner.started, owner.host, owner.since];
     const isWhole = isOne && strings.every((value) => typeof value === 'string');
-    return isWhole && /^(string|undefined)$/.test(typeof owner.folder) ? owner : 'unknown';
+    const mayHave = [owner.folder, owner.number].every((value) => /^(string|undefined)$/.test(typeof value));
+    return isWhole && mayHave ? owner : 'unknown';
   } catch {
     return 'unknown';
   }

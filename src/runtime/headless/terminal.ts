@@ -11,7 +11,8 @@ export const terminal: Terminal = {
     return process.stdout.isTTY === true;
   },
   get columns() {
-    return process.stdout.columns ?? 80;
+    // A terminal that was not told its size says 0.
+    return process.stdout.columns || 80;
   },
   write: (text) => write(process.stdout, text),
   warn: (text) => write(process.stderr, text),
@@ -57,7 +58,7 @@ export const readStandardInput = (most?: number, fix?: string): Promise<Uint8Arr
   allOf(process.stdin, 'standard input', most, fix);
 
 /** At once, behind what is to be done at an end: an exit of Node's waits for threads, and one that opens a pipe may wait for ever. */
-function endBy(signal: 'SIGINT' | 'SIGTERM' | 'SIGPIPE'): void {
+export function endBy(signal: NodeJS.Signals): void {
   process.once('exit', () => {
     // Node ignores a broken pipe until something has listened to it.
     process.on(signal, () => {});

@@ -11,22 +11,27 @@ import type { BlockFile } from '../host.ts';
 import { codeOf, fileError } from './file-errors.ts';
 import { freeBytes, makeFolders, type NewFolders, removeEmpty } from './folders.ts';
 import { identityIn, isGone, makeOwn, OWNER } from './processes.ts';
+import { removeAtEnd } from './removed-at-end.ts';
 
 /** See Host. */
 export async function openBlockFile(folder: string, bytes: number): Promise<BlockFile> {
   const made: NewFolders = [];
+  // A program may go to another folder meanwhile.
+  const place = path.resolve(folder);
   let file: string;
   let handle: fs.FileHandle;
   try {
-    ({ file, handle } = await createFile(folder, bytes, made));
+    ({ file, handle } = await createFile(folder, place, bytes, made));
   } catch (error) {
     await removeEmpty(made);
     throw error;
   }
+  const forget = removeAtEnd(file, made);
   const removeFile = () =>
     finishing(
       () => handle.close(),
       () => fs.rm(file, { force: true }),
+      forget,
     );
   try {
     await handle.truncate(bytes);
@@ -34,13 +39,13 @@ export async function openBlockFile(folder: string, bytes: number): Promise<Bloc
   } catch (error) {
     // The error above is the one that matters.
     await removeFile().catch(() => {});
-    const free = Math.min(await freeBytes(folder), bytes);
+    const free = Math.min(await freeBytes(place), bytes);
     await removeEmpty(made);
     if (codeOf(error) === 'ENOSPC') throw tooSmall(folder, free, bytes);
     throw fileError(`cannot make ${file} ${bytes} bytes long`, error);
   }
   return {
-    path: file,
+    path: path.join(folder, path.basename(file)),
     bytes,
     read: async (offset, into) => (await handle.read(into, 0, into.length, offset)).bytesRead,
     write: async (offset, from) => (await handle.write(from, 0, from.length, offset)).bytesWritten,
@@ -62,24 +67,25 @@ const NAME = new RegExp(`^holdfast-tier-${OWNER}\\.bin$`);
 /** Times that another process may remove the folder, which it had made, as it ends. */
 const MOST_TRIES = 20;
 
-/** `made` gets the folders that are made for it. */
+/** In `place`, which errors call `folder`. `made` gets the folders that are made for it. */
 async function createFile(
   folder: string,
+  place: string,
   bytes: number,
   made: NewFolders,
 ): Promise<{ file: string; handle: fs.FileHandle }> {
   for (let tries = 1; ; tries++) {
     try {
-      made.push(...(await makeFolders(folder)));
+      made.push(...(await makeFolders(place)));
     } catch (error) {
       throw fileError(`cannot make the folder ${folder}`, error);
     }
     try {
-      await removeStaleFiles(folder);
-      const free = await freeBytes(folder);
+      await removeStaleFiles(place);
+      const free = await freeBytes(place);
       if (free < bytes) throw tooSmall(folder, free, bytes);
       const { path: file, made: handle } = await makeOwn(
-        (owner) => path.join(folder, `holdfast-tier-${owner}.bin`),
+        (owner) => path.join(place, `holdfast-tier-${owner}.bin`),
         (file) => fs.open(file, 'wx+', 0o600),
       );
       return { file, handle };

@@ -20,6 +20,9 @@ import type { Runs } from './runs.ts';
 import { Teller } from './teller.ts';
 import { Writer } from './writer.ts';
 
+/** Checkpoints that may be replaced while they are opened, one after the other. */
+const MOST_REPLACED = 20;
+
 /** By what the model is for. */
 type Opened = Writer | Teller;
 
@@ -45,7 +48,7 @@ export class IdleModel {
     if (isBusy()) return undefined;
     if (this.#model?.source !== source || (this.#model === before && !works)) {
       const closed = this.close();
-      const model = { source, opened: closed.then(() => this.#openOn(source, run)) };
+      const model = { source, opened: closed.then(() => this.#openNewest(source, run)) };
       this.#model = model;
       model.opened.catch(() => {
         if (this.#model === model) this.#model = undefined;
@@ -58,6 +61,19 @@ export class IdleModel {
     const model = this.#model;
     this.#model = undefined;
     await (await model?.opened.catch(() => undefined))?.close();
+  }
+
+  /** A run that trains in another tab replaces its checkpoint, also while that is read: it is begun again with the one that is there then. */
+  async #openNewest(source: string, run: RunInfo): Promise<Opened> {
+    for (let replaced = 0; ; replaced++) {
+      try {
+        return await this.#openOn(source, run);
+      } catch (error) {
+        const newest = await latestOf(this.#host, run.id, this.#runs.folder(run.id));
+        if (newest === source || replaced === MOST_REPLACED) throw error;
+        source = newest;
+      }
+    }
   }
 
   async #openOn(source: string, run: RunInfo): Promise<Opened> {

@@ -41,7 +41,11 @@ export class IdleModel {
 
   /** Of a run's latest weights; undefined where `isBusy` has become true meanwhile: nothing was opened then. */
   async open(id: string, isBusy: () => boolean): Promise<{ readonly opened: Promise<Opened> } | undefined> {
-    const source = await latestOf(this.#host, id, this.#runs.folder(id));
+    const source = await latestOf(this.#host, id, this.#runs.folder(id)).catch(async (error) => {
+      // One that is not there any more says so.
+      await this.#runs.get(id);
+      throw error;
+    });
     const run = await this.#runs.get(id);
     const before = this.#model;
     const works = (await before?.opened.catch(() => undefined))?.works ?? true;

@@ -9,8 +9,12 @@ import { parseConfig } from '../../src/formats/config.ts';
 import type { BrowserHost } from '../../src/runtime/browser.ts';
 import { trainRun } from '../../src/train/run/run.ts';
 import { defaultSettings } from '../../src/train/run/run-settings.ts';
+import { chooseVariants } from '../choose-variants.ts';
 import { testDevice } from '../harness.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
+
+// By other kernels, last bits would be others.
+chooseVariants(6);
 
 const config = parseConfig(
   { model_type: 'gpt2', vocab_size: 256, n_positions: 8, n_embd: 16, n_layer: 1, n_head: 2 },
@@ -62,6 +66,18 @@ async function expected(files: MemoryFiles): Promise<readonly number[]> {
   await idle.close();
   return next.map(({ probability }) => probability);
 }
+
+test('a run that was removed in another tab is told as that, and one that has no checkpoint as such', async () => {
+  const opened = (get: () => Promise<unknown>) => {
+    const runs = { folder: () => 'run', get };
+    return new IdleModel(memoryHost(new MemoryFiles()) as BrowserHost, runs as unknown as Runs, testDevice).open(
+      'a',
+      () => false,
+    );
+  };
+  await expect(opened(async () => ({}))).rejects.toThrow('run a has no checkpoint yet');
+  await expect(opened(() => Promise.reject(new Error('there is none')))).rejects.toThrow('there is none');
+});
 
 test('where a checkpoint is replaced while it is read, the new one writes', async () => {
   const files = new SiteFiles({ 'text.txt': 'hold fast, hold on; '.repeat(12) });

@@ -28,6 +28,9 @@ const LOOKED_AT = 1 << 16;
 /** Of its characters, those that may be damaged: a stray byte is no other encoding. */
 const DAMAGED = 1e-3;
 
+/** Of many files so many are named. */
+const MOST_NAMED = 5;
+
 /** What records are, to a person. */
 const SHAPES: Readonly<Record<ShapeName, string>> = {
   messages: 'conversations',
@@ -122,7 +125,7 @@ export class DataPanel {
     });
     if (texts.length > 0) {
       this.#chosen = texts.sort((a, b) => (a.name < b.name ? -1 : 1));
-      this.#leftOut = [...leftOut.map(({ file }) => file.name), ...refused].join(', ');
+      this.#leftOut = someOf([...leftOut.map(({ file }) => file.name), ...refused], ', ');
       this.#images = [];
       this.#checkOwn();
     }
@@ -132,8 +135,9 @@ export class DataPanel {
     await this.looked;
     const forms = checked.flatMap(({ file, form }) => (form ? [`${file.name}: ${form}.`] : []));
     const problems = checked.flatMap(({ file, problem, form }) => (form ? [] : [`${file.name} ${problem}`]));
-    const others = problems.join('; ');
-    this.problem([...forms, others && `${others}. Choose plain text in UTF-8, or save it as that.`].join(' ').trim());
+    const others = someOf(problems, '; ');
+    const otherwise = others && `${others}. Choose plain text in UTF-8, or save it as that.`;
+    this.problem([someOf(forms, ' '), otherwise].join(' ').trim());
   }
 
   /** Takes images, below the folders of their classes. */
@@ -247,7 +251,10 @@ export class DataPanel {
     const names =
       this.#images.length > 0
         ? `${whole(files.length)} ${files.length === 1 ? 'file' : 'files'}`
-        : files.map(({ name }) => name).join(', ');
+        : someOf(
+            files.map(({ name }) => name),
+            ', ',
+          );
     const own = [names, formatBytes(bytes)].filter(Boolean).join(': ');
     const isPart = this.#chosen.length > 0 && this.#leftOut !== '';
     const what = kind === 'own' && bytes > 0 ? own + (isPart ? ` (not ${this.#leftOut})` : '') : '';
@@ -298,6 +305,12 @@ export class DataPanel {
     setText(this.#note, this.#sayingShape);
     this.#note.classList.toggle('problem', this.#problem !== undefined && !this.#hasClasses);
   }
+}
+
+/** The first of them, and how many more there are. */
+function someOf(said: readonly string[], separator: string): string {
+  const more = said.length - MOST_NAMED;
+  return said.slice(0, MOST_NAMED).join(separator) + (more > 0 ? ` and ${whole(more)} more` : '');
 }
 
 /** What is wrong with a file as a text in UTF-8, where `unreadForm` knows of nothing. */

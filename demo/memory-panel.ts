@@ -48,6 +48,8 @@ export class MemoryPanel {
   readonly #policy = byId('policy', HTMLSelectElement);
   /** What the slider goes from and to, in bytes. */
   #range = { smallest: 1, unlimited: 1 };
+  /** Where the slider was put for a budget, which may lie between two places or beyond its ends. */
+  #placed: { readonly place: string; readonly gpu: number | undefined } = { place: '', gpu: undefined };
   /** Asked for, or in force. */
   #memory: MemorySettings = {};
   #inForce: MemorySettings = {};
@@ -98,9 +100,10 @@ export class MemoryPanel {
     this.#memory = memory;
     this.view.within(memory.gpu);
     this.#place();
-    this.#host.value = memory.host === undefined ? '' : formatBytes(memory.host);
+    if (memory.host === undefined) this.#host.value = '';
+    else sayLimit(this.#host, memory.host);
     this.#disk.checked = memory.disk !== undefined;
-    if (memory.disk !== undefined) this.#diskLimit.value = formatBytes(memory.disk);
+    if (memory.disk !== undefined) sayLimit(this.#diskLimit, memory.disk);
     this.#diskLimit.disabled = memory.disk === undefined;
     this.#policy.value = memory.policy ?? 'planned';
   }
@@ -193,8 +196,9 @@ export class MemoryPanel {
     };
   }
 
-  /** By the slider: from the smallest that works, each place a little more than the one before. */
+  /** By the slider: from the smallest that works, each place a little more than the one before. Where it was put, what it was put for. */
   get #budget(): number | undefined {
+    if (this.#slider.value === this.#placed.place) return this.#placed.gpu;
     const at = this.#slider.valueAsNumber;
     if (at >= NO_LIMIT) return undefined;
     const { smallest, unlimited } = this.#range;
@@ -207,6 +211,7 @@ export class MemoryPanel {
     const share = gpu === undefined ? 1 : Math.log(gpu / smallest) / Math.log(unlimited / smallest);
     const at = Number.isFinite(share) ? Math.floor(share * NO_LIMIT + 1e-6) : NO_LIMIT;
     this.#slider.value = String(gpu === undefined ? NO_LIMIT : Math.min(NO_LIMIT - 1, Math.max(0, at)));
+    this.#placed = { place: this.#slider.value, gpu };
     this.#showValue(gpu);
   }
 
@@ -220,4 +225,17 @@ export class MemoryPanel {
     setText(this.#note, text);
     this.#note.classList.toggle('problem', problem);
   }
+}
+
+/** Writes a limit into its field so that the same bytes are read from it: as it was typed, in few digits, or in all. */
+function sayLimit(field: HTMLInputElement, bytes: number): void {
+  const says = (text: string) => {
+    try {
+      return parseBytes(text) === bytes;
+    } catch {
+      return false;
+    }
+  };
+  const short = formatBytes(bytes);
+  if (!says(field.value)) field.value = says(short) ? short : `${bytes} B`;
 }

@@ -19,8 +19,6 @@ const NAMES: Readonly<Record<ShelfName, string>> = {
   disk: 'disk',
 };
 
-/** Of a letter of these names, about. */
-const LETTER_WIDTH = 6.5;
 /** Of kinds, where there is no room for their names; of the others, all frozen, too. */
 const SHORT_KINDS: Readonly<Record<string, string>> = {
   parameter: 'params',
@@ -198,17 +196,23 @@ export class Stage {
       this.#names.append(scale);
     }
     const top = shelves.shelf('host')?.top ?? 0;
-    shelves.columns.forEach(({ kind, x, width }, i) => {
+    const labels = shelves.columns.map(({ kind, x, width }, i) => {
       const letter = shelves.gutter > 0 && shelves.sizeOn('gpu') >= 13 ? `${letterOf(kind)} `.trimStart() : '';
       const room = Math.max(width, (shelves.columns[i + 1]?.x ?? shelves.width) - x - 4);
-      const full = `${letter}${drawing.WORDS[kind]}`;
-      const name = full.length * LETTER_WIDTH > room ? `${letter}${SHORT_KINDS[kind] ?? 'frozen'}` : full;
-      const label = make('p', { className: 'kind' }, shelves.columns.length > 1 ? name : '');
+      const label = make(
+        'p',
+        { className: 'kind' },
+        shelves.columns.length > 1 ? `${letter}${drawing.WORDS[kind]}` : '',
+      );
       label.style.left = `${x}px`;
       label.style.top = `${top - 18}px`;
       label.style.maxWidth = `${room}px`;
       this.#names.append(label);
+      return { label, short: `${letter}${SHORT_KINDS[kind] ?? 'frozen'}` };
     });
+    // All at once: they are laid out for it.
+    const cut = labels.filter(({ label }) => label.scrollWidth > label.clientWidth);
+    for (const { label, short } of cut) setText(label, short);
   }
 
   #point({ clientX, clientY }: MouseEvent): void {

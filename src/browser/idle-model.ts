@@ -20,6 +20,9 @@ import type { Runs } from './runs.ts';
 import { Teller } from './teller.ts';
 import { Writer } from './writer.ts';
 
+/** Checkpoints that may be replaced while they are opened, one after the other. */
+const MOST_REPLACED = 20;
+
 /** By what the model is for. */
 type Opened = Writer | Teller;
 
@@ -38,14 +41,18 @@ export class IdleModel {
 
   /** Of a run's latest weights; undefined where `isBusy` has become true meanwhile: nothing was opened then. */
   async open(id: string, isBusy: () => boolean): Promise<{ readonly opened: Promise<Opened> } | undefined> {
-    const source = await latestOf(this.#host, id, this.#runs.folder(id));
+    const source = await latestOf(this.#host, id, this.#runs.folder(id)).catch(async (error) => {
+      // One that is not there any more says so.
+      await this.#runs.get(id);
+      throw error;
+    });
     const run = await this.#runs.get(id);
     const before = this.#model;
     const works = (await before?.opened.catch(() => undefined))?.works ?? true;
     if (isBusy()) return undefined;
     if (this.#model?.source !== source || (this.#model === before && !works)) {
       const closed = this.close();
-      const model = { source, opened: closed.then(() => this.#openOn(source, run)) };
+      const model = { source, opened: closed.then(() => this.#openNewest(source, run)) };
       this.#model = model;
       model.opened.catch(() => {
         if (this.#model === model) this.#model = undefined;
@@ -58,6 +65,19 @@ export class IdleModel {
     const model = this.#model;
     this.#model = undefined;
     await (await model?.opened.catch(() => undefined))?.close();
+  }
+
+  /** A run that trains in another tab replaces its checkpoint, also while that is read: it is begun again with the one that is there then. */
+  async #openNewest(source: string, run: RunInfo): Promise<Opened> {
+    for (let replaced = 0; ; replaced++) {
+      try {
+        return await this.#openOn(source, run);
+      } catch (error) {
+        const newest = await latestOf(this.#host, run.id, this.#runs.folder(run.id));
+        if (newest === source || replaced === MOST_REPLACED) throw error;
+        source = newest;
+      }
+    }
   }
 
   async #openOn(source: string, run: RunInfo): Promise<Opened> {

@@ -109,8 +109,9 @@ export async function zipOf(host: BrowserHost, exports: Exports, folder: string,
   return new File([await host.fileAt(path)], `${name}.zip`, { type: 'application/zip' });
 }
 
-/** What a person calls it, as the name of a file. */
-export const fileName = (name: string): string => name.replace(/[^\w.-]+/g, '-');
+/** What a person calls it, in any script, as the name of a file. */
+export const fileName = (name: string): string =>
+  /[\p{L}\p{N}]/u.test(name) ? name.replace(/[^\p{L}\p{M}\p{N}_.-]+/gu, '-') : 'run';
 
 export async function copyOut(host: BrowserHost, folder: string, target: FileSystemDirectoryHandle): Promise<void> {
   for (const name of await host.files.list(folder)) {

@@ -379,6 +379,54 @@ test('what is chosen beside the GPU’s budget leaves that as it is, wherever th
   }
 });
 
+test('a limit of any number of bytes stays that, however it was typed, when something else is chosen', async () => {
+  const memory = new MemoryPanel({ wanted: async () => {}, picture: async () => undefined });
+  const [host, disk] = ['host-limit', 'disk-limit'].map((id) => byId(id) as HTMLInputElement) as [
+    HTMLInputElement,
+    HTMLInputElement,
+  ];
+  const policy = byId('policy') as HTMLSelectElement;
+  const choose = async (control: HTMLInputElement | HTMLSelectElement, value: string) => {
+    control.value = value;
+    control.dispatchEvent(new Event('change'));
+    await settled();
+  };
+  memory.show({ gpu: 1001, disk: 8_123_456 });
+  expect([host.value, disk.value]).toEqual(['', '8123456 B']);
+  for (const [typed, bytes] of [
+    ['176128', 176_128],
+    ['1.5GiB', 1_610_612_736],
+    ['64mb', 64_000_000],
+  ] as const) {
+    await choose(host, typed);
+    await choose(policy, policy.value === 'LRU' ? 'FIFO' : 'LRU');
+    expect([host.value, memory.memory.host, memory.memory.disk]).toEqual([typed, bytes, 8_123_456]);
+  }
+  // Of a run that has other ones, they are written anew.
+  memory.show({ gpu: 1001, host: 1_000_000, disk: 4e9 });
+  expect([host.value, disk.value]).toEqual(['1.00 MB', '4.00 GB']);
+});
+
+test('a slider that is dragged away and back says the budget that is in force', () => {
+  const memory = new MemoryPanel({ wanted: async () => {}, picture: async () => undefined });
+  const slider = byId('budget') as HTMLInputElement;
+  const dragged = (place: string) => {
+    slider.value = place;
+    slider.dispatchEvent(new Event('input'));
+    return byId('budget-value').textContent;
+  };
+  memory.showEstimate({ smallest: 100, unlimited: 10_000 } as Estimate);
+  for (const [gpu, place, said] of [
+    [1091, '51', '1.09 KB'],
+    [20_000, '99', '20.0 KB'],
+    [50, '0', '50 B'],
+    [undefined, '100', 'no limit'],
+  ] as const) {
+    memory.show(gpu === undefined ? {} : { gpu });
+    expect([slider.value, dragged('30'), dragged(place)]).toEqual([place, '399 B', said]);
+  }
+});
+
 test('a run that is shown and was removed is told to be gone; one that is open is not', async () => {
   const { trainer, of } = worker();
   const { runs, found } = await listOf(trainer, of('runs'));

@@ -17,6 +17,7 @@ import { collect, sourceOf, type Values } from '../../src/values/tensor-source.t
 import { inProcess } from '../cli/in-process.ts';
 import { MemoryFiles, memoryHost } from '../memory-files.ts';
 import { checkpoint, config, parameters, shapes, valuesOf } from './checkpoints.ts';
+import { interruptAtWrite } from './interrupt-at-write.ts';
 import { metadataOf } from './metadata.ts';
 import { hasPython, readByPython } from './python-reader.ts';
 import { fileOf, shardedFolder } from './raw-tensors.ts';
@@ -54,19 +55,7 @@ function rounded(all: Values, dtype: SavedDtype): Values {
 test.each([[[]], [['--max-shard-size', '300']]])('an interruption leaves nothing behind: %j', async (flags) => {
   const files = await savedRun();
   const before = new Map(files.contents);
-  const { writeStream } = files;
-  let [interrupt, writes] = [() => {}, 0];
-  files.writeStream = async (at) => {
-    const stream = await writeStream.call(files, at);
-    const write = async (bytes: Uint8Array) => {
-      if (++writes === 5) interrupt();
-      await stream.write(bytes);
-    };
-    return { ...stream, write };
-  };
-  const onInterrupt = (callback: () => void) => {
-    interrupt = callback;
-  };
+  const onInterrupt = interruptAtWrite(files, 5);
   const line = await inProcess(files, ['export', 'run', '--out', 'out', ...flags], [], { onInterrupt });
   expect(line).toEqual({ status: 2, out: '', said: 'holdfast: out: interrupted; nothing is left of it\n' });
   expect(files.contents).toEqual(before);

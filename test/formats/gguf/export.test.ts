@@ -18,6 +18,7 @@ import { sourceOf } from '../../../src/values/tensor-source.ts';
 import { TEMPLATES } from '../../data/chat-templates.ts';
 import { MemoryFiles, memoryHost } from '../../memory-files.ts';
 import { checkpoint } from '../checkpoints.ts';
+import { interruptAtWrite } from '../interrupt-at-write.ts';
 import { LossyDisk } from '../lossy-disk.ts';
 import { modelOf, randomValues, wordsTokenizer } from './models.ts';
 import { readGGUF } from './reader.ts';
@@ -208,19 +209,7 @@ describe('nothing is left behind', () => {
   test('of an interruption', async () => {
     const files = await savedRun();
     const before = [...files.contents.keys()];
-    const { writeStream } = files;
-    let [interrupt, writes] = [() => {}, 0];
-    files.writeStream = async (at) => {
-      const stream = await writeStream.call(files, at);
-      const write = async (bytes: Uint8Array) => {
-        if (++writes === 5) interrupt();
-        await stream.write(bytes);
-      };
-      return { ...stream, write };
-    };
-    const onInterrupt = (callback: () => void) => {
-      interrupt = callback;
-    };
+    const onInterrupt = interruptAtWrite(files, 5);
     const { status, said } = await command(files, ['run', '--out', 'out.gguf', '--gguf', 'F16', '--modelfile'], {
       onInterrupt,
     });
